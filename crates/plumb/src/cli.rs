@@ -1,6 +1,6 @@
 //! The command line: one file a subcommand, beside this one.
 //!
-//! Results go to standard output, everything said to people while working goes to standard error.
+//! Results go to standard output, messages to standard error.
 //! With `--json` standard output is exactly one JSON document.
 
 use std::ffi::OsString;
@@ -9,11 +9,13 @@ use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use plumb_base::seed::Seed;
+use plumb_harness::stop_signals;
 
 use crate::VERSION;
 use crate::net::web;
 use crate::problem::{ExitReason, Problem};
-use output::{CliOutput, CommandError};
+use output::{CliOutput, CommandError, CommandResult};
 use plumb_experiments::mirror;
 use plumb_harness::child_process::HiddenCommand;
 use plumb_harness::launch_network::emulator_process;
@@ -38,6 +40,7 @@ pub mod stack;
 pub mod stamp;
 pub mod store;
 pub mod stored_runs;
+pub mod subprocess;
 
 /// Measures what it costs one program to talk to another, on this machine or on another.
 #[derive(Debug, Parser)]
@@ -64,7 +67,7 @@ pub struct Cli {
     command: Option<CliCommand>,
 }
 
-/// What every subcommand takes.
+/// Options of every subcommand.
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a switch of its own on the command line"
@@ -92,15 +95,15 @@ pub struct GlobalOptions {
     pub no_progress: bool,
 }
 
-/// Whether to colour.
+/// When to color.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum ColorChoice {
-    /// Where standard output is a terminal and NO_COLOR is not set.
+    /// If standard output is a terminal and NO_COLOR is not set
     #[default]
     Auto,
-    /// Even into a pipe.
+    /// Also into a pipe
     Always,
-    /// Not at all.
+    /// Never
     Never,
 }
 
@@ -136,7 +139,7 @@ enum CliCommand {
 }
 
 impl CliCommand {
-    /// Whether `--json` has no meaning for it.
+    /// Whether it has no JSON document.
     const fn is_text_only(&self) -> bool {
         match self {
             Self::Help(_) | Self::Completions(_) | Self::Man(_) => true,
@@ -184,7 +187,7 @@ fn run_arguments(arguments: Vec<OsString>) -> ExitCode {
                 CliOutput::from_environment(&global).print_problem(&problem);
                 return ExitCode::from(problem.exit.code());
             }
-            // Help and version come this way too; a reader that has gone away is no failure.
+            // Help and version are errors of clap; a closed standard output is not a failure.
             error.print().ok();
             let is_help = !error.use_stderr();
             return ExitCode::from(
@@ -204,7 +207,7 @@ fn run_arguments(arguments: Vec<OsString>) -> ExitCode {
     ExitCode::from(exit.code())
 }
 
-/// Options that were renamed: the command, the old name and the new one.
+/// Renamed options: command, old name, new name.
 const RENAMED_OPTIONS: [(&str, &str, &str); 22] = [
     ("net", "--seat", "--cpu-placement"),
     ("net", "--block", "--length"),
@@ -230,7 +233,7 @@ const RENAMED_OPTIONS: [(&str, &str, &str); 22] = [
     ("stack lab", "--neighbours", "--neighbors"),
 ];
 
-/// What to say of an option that is unknown because it was renamed.
+/// The error for an option that was renamed.
 fn renamed_option(error: &clap::Error, arguments: &[OsString]) -> Option<Problem> {
     let (ErrorKind::UnknownArgument, ContextValue::String(given)) =
         (error.kind(), error.get(ContextKind::InvalidArg)?)
@@ -249,12 +252,12 @@ fn renamed_option(error: &clap::Error, arguments: &[OsString]) -> Option<Problem
     )
 }
 
-fn dispatch(cli: Cli, output: &CliOutput) -> Result<ExitReason, CommandError> {
+fn dispatch(cli: Cli, output: &CliOutput) -> CommandResult {
     let global = &cli.global;
     let command = cli.command.unwrap_or_else(|| CliCommand::Ladder(run::LadderCommand::default()));
     if output.json && command.is_text_only() {
         return Err(Problem::usage("this command has no document to print")
-            .because("what it prints is text for people or for a shell")
+            .because("it prints text")
             .fix("leave --json out")
             .into());
     }
@@ -287,18 +290,45 @@ fn dispatch(cli: Cli, output: &CliOutput) -> Result<ExitReason, CommandError> {
     }
 }
 
-/// Makes a panic say that it is plumb's fault, where, and what to do about it.
+/// Reports panics as bugs of plumb, with their location.
 fn report_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map_or_else(String::new, |at| format!(" at {at}"));
         let what = panic.payload_as_str().unwrap_or("no message");
         output::stderr_line(
             &Problem::failure(format!("plumb has a bug: {what}{place}"))
-                .because("something happened that its authors held to be impossible")
+                .because("an internal assertion failed")
                 .fix(format!("report it with the command you typed and 'plumb {VERSION}'"))
                 .to_string(),
         );
     }));
+}
+
+/// The seed given, or a random one.
+///
+/// # Errors
+/// /dev/urandom cannot be read.
+pub fn seed_or_random(seed: Option<u64>) -> Result<Seed, Problem> {
+    let random = || {
+        plumb_clock::entropy().map_err(|error| {
+            Problem::failure("cannot read random bits from /dev/urandom").because(error)
+        })
+    };
+    seed.map_or_else(random, Ok).map(Seed)
+}
+
+/// From now on Ctrl-C, SIGTERM and SIGHUP make [`is_stopped`] true instead of ending the process.
+///
+/// # Errors
+/// The kernel refuses the signal handlers.
+pub fn handle_stop_signals() -> Result<(), Problem> {
+    stop_signals::count_stop_requests()
+        .map_err(|error| Problem::failure("cannot listen for Ctrl-C").because(error))
+}
+
+/// Whether the user asked to stop.
+pub fn is_stopped() -> bool {
+    stop_signals::stop_requests() > 0
 }
 
 #[cfg(test)]
@@ -308,7 +338,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_line_is_sound() {
+    fn the_command_line_is_valid() {
         Cli::command().debug_assert();
     }
 

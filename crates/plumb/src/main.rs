@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // Where this is refused, such a write ends the process, as it does by default.
+    // Best effort: otherwise a write beyond the limit ends the process, the default.
     drop(plumb_harness::stop_signals::handle_file_size_limit());
     plumb::cli::main()
 }

@@ -1,4 +1,4 @@
-//! What a user is told when something goes wrong: what happened, why, and how to fix it.
+//! Errors as the user sees them: what happened, why, and how to fix it.
 //!
 //! Every error of every crate becomes a [`Problem`] before it reaches `main`.
 
@@ -6,28 +6,32 @@ use std::fmt;
 
 pub use plumb_experiments::error::nearest;
 use plumb_experiments::error::{ErrorKind, ExperimentError};
+use plumb_link::spec::SpecError;
+use plumb_link::text::TextError;
+use plumb_netdev::lab::{LabError, RegistryError};
+use plumb_stack::udp::BindError;
 
-/// How the program ends, as the shell sees it.
+/// Reason of the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ExitReason {
-    /// All went well; of a comparison: no cell is slower.
+    /// Success; of a comparison: no cell is slower.
     Success,
     /// A comparison found a slower cell, or a check failed.
     CheckFailed,
-    /// The request itself cannot be met: usage, a bad plan, an unreadable file.
+    /// Invalid request: usage, a bad plan, an unreadable file.
     Usage,
-    /// A comparison could not decide.
+    /// A comparison was inconclusive.
     Inconclusive,
-    /// Trouble while measuring, or with the store.
+    /// A measurement or the store failed.
     Failure,
-    /// The user stopped it.
+    /// Interrupted by the user.
     Interrupted,
-    /// As a command that plumb ran for the user did.
+    /// Exit code of the user's command that plumb ran.
     Command(u8),
 }
 
 impl ExitReason {
-    /// The number given to the shell.
+    /// The exit code.
     pub const fn code(self) -> u8 {
         match self {
             Self::Success => 0,
@@ -41,52 +45,56 @@ impl ExitReason {
     }
 }
 
-/// A failure in the words of the person who has to mend it.
+/// An error with its reason and its fix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// What happened, in one line.
     pub what: String,
-    /// Why, where that is not plain already.
+    /// Why, if `what` does not say so.
     pub why: Option<String>,
-    /// What to do about it, with the exact command where there is one.
+    /// What to do about it, with the exact command if there is one.
     pub fix: Option<String>,
-    /// How the program ends because of it.
+    /// The exit code that it causes.
     pub exit: ExitReason,
 }
 
 impl Problem {
-    /// A request that cannot be met as it stands.
+    /// An invalid request.
     pub fn usage(what: impl Into<String>) -> Self {
         Self { what: what.into(), why: None, fix: None, exit: ExitReason::Usage }
     }
 
-    /// Trouble while measuring, or with the store.
+    /// A failed measurement or store.
     pub fn failure(what: impl Into<String>) -> Self {
         Self { exit: ExitReason::Failure, ..Self::usage(what) }
     }
 
-    /// A message of another crate, which says what happened before its first semicolon and what to
-    /// do about it after.
+    /// A message of another crate: what happened before the first semicolon, what to do about it after.
     pub fn from_message(message: &str, exit: ExitReason) -> Self {
         let (what, rest) = message.split_once("; ").map_or((message, None), |(a, b)| (a, Some(b)));
         Self { what: what.to_owned(), why: None, fix: rest.map(str::to_owned), exit }
     }
 
-    /// The same with its reason.
+    /// The message of an error that rejects the request.
+    pub fn rejected(error: impl fmt::Display) -> Self {
+        Self::from_message(&error.to_string(), ExitReason::Usage)
+    }
+
+    /// Adds the reason.
     #[must_use]
     pub fn because(mut self, why: impl fmt::Display) -> Self {
         self.why = Some(why.to_string());
         self
     }
 
-    /// The same with a way out.
+    /// Adds the fix.
     #[must_use]
     pub fn fix(mut self, fix: impl Into<String>) -> Self {
         self.fix = Some(fix.into());
         self
     }
 
-    /// The same with the nearest of `known` names, or all of them where none is near.
+    /// Suggests the nearest of the `known` names, or lists all of them if none is near.
     #[must_use]
     pub fn suggest<'a>(self, text: &str, known: impl IntoIterator<Item = &'a str>) -> Self {
         let known: Vec<&str> = known.into_iter().collect();
@@ -95,6 +103,36 @@ impl Problem {
             None if known.is_empty() => self,
             None => self.fix(format!("choose from: {}", known.join(", "))),
         }
+    }
+}
+
+impl From<SpecError> for Problem {
+    fn from(error: SpecError) -> Self {
+        Self::rejected(error)
+    }
+}
+
+impl From<TextError> for Problem {
+    fn from(error: TextError) -> Self {
+        Self::rejected(error)
+    }
+}
+
+impl From<RegistryError> for Problem {
+    fn from(error: RegistryError) -> Self {
+        Self::rejected(error)
+    }
+}
+
+impl From<LabError> for Problem {
+    fn from(error: LabError) -> Self {
+        Self::from_message(&error.to_string(), ExitReason::Failure)
+    }
+}
+
+impl From<BindError> for Problem {
+    fn from(error: BindError) -> Self {
+        Self::rejected(error)
     }
 }
 
@@ -130,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_problem_reads_as_what_why_and_fix() {
+    fn a_problem_is_what_why_and_fix() {
         let problem = Problem::usage("no such run").because("the store is empty").fix("plumb runs");
         assert_eq!(
             problem.to_string(),

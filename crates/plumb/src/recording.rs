@@ -1,4 +1,4 @@
-//! Recordings of packets: made in the place of an old file, but never of one that the command reads.
+//! Packet recordings: an old file is overwritten, but never one that the command itself uses.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -9,11 +9,10 @@ use plumb_netdev::device::recording::{RecordedDirections, RecordingDevice};
 
 use crate::problem::Problem;
 
-/// A device whose packets are recorded, both ways, at `path`; `taken` are the files that the command
-/// reads, or records in as well.
+/// Records the packets of a device in both directions at `path`; `taken` are the other files of the command.
 ///
 /// # Errors
-/// The recording would be made over one of those, or cannot be made.
+/// The file is one of `taken`, or cannot be created.
 pub fn recorded<'a, D: Device>(
     device: D,
     path: &Path,
@@ -28,7 +27,7 @@ pub fn recorded<'a, D: Device>(
     })
 }
 
-/// Finds out whether a recording, or whatever `what` is, would be made over a file that the command uses.
+/// Checks that `what` (a recording, a report) at `path` would not overwrite a file that the command uses.
 ///
 /// # Errors
 /// It would.
@@ -48,7 +47,7 @@ pub fn refuse_overwrite<'a>(
     }
 }
 
-/// Whether both names lead to one file with contents of its own: a terminal or a null device has none.
+/// Whether both names are one regular file: terminals and null devices may be shared.
 fn is_same(one: &Path, other: &Path) -> bool {
     let place = |path: &Path| {
         let metadata = std::fs::metadata(path).ok()?;
@@ -77,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_read_is_left_as_it_is_whatever_it_is_called() {
+    fn a_file_in_use_is_never_overwritten_under_any_name() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         fs::write(at("in"), "precious").unwrap();

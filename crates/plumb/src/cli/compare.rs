@@ -1,13 +1,14 @@
-//! `plumb compare` and `plumb ab`: is one run, or one level of a factor, slower than another?
+//! `plumb compare` and `plumb ab`: compare two runs, or two levels of a factor.
 
 use clap::Args;
 use plumb_analysis::compare::{self, MARGIN_DEFAULT};
 use plumb_analysis::document::compare::CompareDocument;
+use plumb_base::units::quantity::parse_probability;
 use plumb_report::{markdown, terminal};
 use plumb_store::record::FactorLevel;
 use plumb_store::sqlite::StoreMode;
 
-use crate::cli::output::{CliOutput, CommandError};
+use crate::cli::output::{CliOutput, CommandResult};
 use crate::cli::run::{OtherHostOptions, RunOptions, execute, plan_of};
 use crate::cli::{GlobalOptions, store};
 use crate::problem::{ExitReason, Problem};
@@ -24,18 +25,18 @@ use plumb_experiments::plan::resolve::domain;
 
 Exit codes: 0 no cell of B is slower, 1 some cell is, 3 inconclusive.")]
 pub struct CompareCommand {
-    /// What stands before: a run's id, the beginning of it, last or last~N
+    /// The run before: its id, a prefix of it, last or last~N
     a: String,
-    /// What stands after
+    /// The run after
     b: String,
     #[command(flatten)]
     options: CompareOptions,
 }
 
-/// How to compare and to print it.
+/// Options of a comparison.
 #[derive(Clone, Debug, Args)]
 pub struct CompareOptions {
-    /// Differences within this share are called equivalent
+    /// Differences within this share are equivalent
     #[arg(long, value_name = "PERCENT", default_value = "2%", value_parser = parse_margin)]
     pub margin: f64,
     /// Print GitHub-flavoured Markdown
@@ -51,27 +52,18 @@ impl Default for CompareOptions {
 
 /// Reads `2%` or `0.02`.
 fn parse_margin(text: &str) -> Result<f64, String> {
-    let share = match text.trim().strip_suffix('%') {
-        Some(percent) => percent.trim().parse::<f64>().map(|percent| percent / 100.0),
-        None => text.trim().parse::<f64>(),
-    };
-    match share {
+    match parse_probability(text) {
         Ok(share) if share > 0.0 && share < 1.0 => Ok(share),
-        Ok(_) => Err("a margin lies between 0 and 100 %: write 2% or 0.02".to_owned()),
-        Err(_) => Err(format!("'{text}' is not a margin: write 2% or 0.02")),
+        _ => Err(format!("'{text}' is not a margin: write 2% or 0.02, between 0 and 100 %")),
     }
 }
 
 impl CompareCommand {
-    /// Compares and says so by the exit code too.
+    /// Compares the runs; the exit code is the verdict.
     ///
     /// # Errors
     /// No such run, or a store that cannot be read.
-    pub fn perform(
-        self,
-        global: &GlobalOptions,
-        output: &CliOutput,
-    ) -> Result<ExitReason, CommandError> {
+    pub fn perform(self, global: &GlobalOptions, output: &CliOutput) -> CommandResult {
         let store = store::open(global, StoreMode::Read)?;
         let a = store::load(&store, &self.a)?;
         let b = store::load(&store, &self.b)?;
@@ -87,7 +79,7 @@ fn print(
     document: &CompareDocument,
     options: &CompareOptions,
     output: &CliOutput,
-) -> Result<ExitReason, CommandError> {
+) -> CommandResult {
     if output.json {
         output.document(document)?;
     } else if options.markdown {
@@ -113,7 +105,7 @@ Exit codes: 0 no cell of the second level is slower, 1 some cell is, 3 inconclus
 pub struct AbCommand {
     /// The experiment
     experiment: String,
-    /// The factor and its two levels: the first stands before, the second after
+    /// The factor and its two levels: before and after
     #[arg(long, value_name = "FACTOR=A,B")]
     factor: String,
     #[command(flatten)]
@@ -125,15 +117,11 @@ pub struct AbCommand {
 }
 
 impl AbCommand {
-    /// Measures both and compares them.
+    /// Measures both levels and compares them.
     ///
     /// # Errors
-    /// A factor without exactly two levels, or trouble while measuring.
-    pub fn perform(
-        mut self,
-        global: &GlobalOptions,
-        output: &CliOutput,
-    ) -> Result<ExitReason, CommandError> {
+    /// A factor without exactly two levels, or a failed measurement.
+    pub fn perform(mut self, global: &GlobalOptions, output: &CliOutput) -> CommandResult {
         self.other.request()?;
         let experiment = list::find(&self.experiment)?;
         let (name, texts) = self.check_factor()?;
@@ -153,7 +141,7 @@ impl AbCommand {
         Ok(if exit == ExitReason::Success { verdict } else { exit })
     }
 
-    /// The factor's name and its levels; refuses a word without exactly two.
+    /// The factor's name and its two levels.
     fn check_factor(&self) -> Result<(String, Vec<String>), Problem> {
         let chosen = ChosenLevels::parse([&self.factor])?;
         let name = chosen.factors().next().unwrap_or_default().to_owned();
@@ -179,7 +167,7 @@ impl AbCommand {
     }
 }
 
-/// The two levels as cells have them; `other-cpu` becomes what it stands for here.
+/// The two levels as cells have them; `other-cpu` becomes the placement that it means on this host.
 fn levels(
     experiment: &Experiment,
     name: &str,

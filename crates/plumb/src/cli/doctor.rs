@@ -1,4 +1,4 @@
-//! `plumb doctor`: what this host can and cannot measure, why, and the exact fix.
+//! `plumb doctor`: what this host can and cannot measure, why, and the fix.
 
 use std::path::Path;
 
@@ -9,41 +9,33 @@ use plumb_harness::environment;
 use plumb_report::terminal;
 use plumb_store::sqlite::{Store, StoreMode};
 
-use super::output::{CliOutput, CommandError};
+use super::output::{CliOutput, CommandResult};
 use super::{GlobalOptions, store};
 use crate::problem::ExitReason;
 
-/// Say what this host can and cannot measure, why, and how to change it
+/// Show what this host can and cannot measure, why, and how to fix it
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
   plumb doctor
   plumb doctor --strict || echo 'not a host to measure on'")]
 pub struct DoctorCommand {
-    /// Exit with 1 unless every check is fine
+    /// Exit with 1 unless every check passes
     #[arg(long)]
     strict: bool,
 }
 
 impl DoctorCommand {
-    /// Examines the host and the store.
+    /// Checks the host and the store.
     ///
     /// # Errors
     /// Standard output cannot be written.
-    pub fn perform(
-        self,
-        global: &GlobalOptions,
-        output: &CliOutput,
-    ) -> Result<ExitReason, CommandError> {
+    pub fn perform(self, global: &GlobalOptions, output: &CliOutput) -> CommandResult {
         let mut checks: Vec<DoctorCheck> = doctor::examine().into_iter().map(entry).collect();
         checks.push(store_check(global));
         let is_fine = checks.iter().all(|check| check.status == "ok");
         let document =
             DoctorDocument { schema: SCHEMA.to_owned(), checks, machine: environment::capture() };
-        if output.json {
-            output.document(&document)?;
-        } else {
-            output.page(&terminal::doctor::render(&document, output.style))?;
-        }
+        output.show(&document, |style| terminal::doctor::render(&document, style))?;
         Ok(if self.strict && !is_fine { ExitReason::CheckFailed } else { ExitReason::Success })
     }
 }
@@ -59,7 +51,7 @@ fn entry(check: doctor::HostCheck) -> DoctorCheck {
     }
 }
 
-/// Whether runs can be stored.
+/// Checks that runs can be stored.
 fn store_check(global: &GlobalOptions) -> DoctorCheck {
     let check = |status: &str, finding: String, why: &str, fix: String| DoctorCheck {
         id: "store".to_owned(),
@@ -77,11 +69,9 @@ fn store_check(global: &GlobalOptions) -> DoctorCheck {
         }
     };
     let outcome = if path.exists() {
-        Store::open(&path, StoreMode::Write)
-            .map(|_| "it is there")
-            .map_err(|error| error.to_string())
+        Store::open(&path, StoreMode::Write).map(|_| "it exists").map_err(|error| error.to_string())
     } else {
-        directory_takes_files(&path).map(|()| "the first run will make it")
+        check_directory(&path).map(|()| "the first run will create it")
     };
     match outcome {
         Ok(state) => check("ok", format!("{}: {state}", path.display()), "", String::new()),
@@ -92,8 +82,8 @@ fn store_check(global: &GlobalOptions) -> DoctorCheck {
     }
 }
 
-/// Tries to make a file in the nearest directory that exists, and removes it again.
-fn directory_takes_files(path: &Path) -> Result<(), String> {
+/// Creates a file in the nearest existing directory, and removes it again.
+fn check_directory(path: &Path) -> Result<(), String> {
     let Some(directory) = path
         .ancestors()
         .skip(1)

@@ -1,7 +1,6 @@
 //! `plumb explain`: where the time of a run's round trips goes.
 //!
-//! A run without broken-down round trips gets them measured, in a run of its own that notes which
-//! one it explains.
+//! If the run has no breakdown, it is measured in a run of its own that notes which one it explains.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -14,7 +13,7 @@ use plumb_store::record::{FactorLevel, RunData};
 use plumb_store::sqlite::{Store, StoreMode};
 
 use super::export::{check_writable, write_file};
-use super::output::{CliOutput, CommandError};
+use super::output::{CliOutput, CommandError, CommandResult};
 use super::run::{RunOptions, execute, surroundings};
 use super::{GlobalOptions, store};
 use crate::problem::{ExitReason, Problem};
@@ -30,33 +29,29 @@ use plumb_experiments::preset::RunPreset;
   plumb explain last --json | jq '.rungs[].breakdown | [.factors.mechanism, .unexplained_share.mean]'
 
 The kernel's tracepoints are read while TCP, UDP, Unix sockets and pipes of the run are measured
-again at the same placements and sizes; the parts sum to the round trip, with what nothing explains.
-They need root, or a tracefs that you may read and CAP_PERFMON or kernel.perf_event_paranoid at -1;
-'plumb doctor' says which of these is missing, and the command that mends it.")]
+again at the same placements and sizes; the parts, with the unexplained rest, sum to the round trip.
+This needs root, or a readable tracefs and CAP_PERFMON or kernel.perf_event_paranoid at -1;
+'plumb doctor' shows which of these is missing, and the fix.")]
 pub struct ExplainCommand {
-    /// A run: its id, the beginning of it, last or last~N
+    /// A run: its id, a prefix of it, last or last~N
     #[arg(value_name = "RUN", default_value = "last")]
     run: String,
-    /// Write a page too
+    /// Also write an HTML page
     #[arg(long, short, value_name = "FILE.html")]
     output: Option<PathBuf>,
     #[command(flatten)]
     options: RunOptions,
 }
 
-/// Name of the note that says which run another one explains.
+/// The note with the id of the explained run.
 const EXPLAINS_NOTE: &str = "explains";
 
 impl ExplainCommand {
-    /// Finds or measures the parts, prints them, and writes the page that was asked for.
+    /// Finds or measures the breakdown, prints it, and writes the page.
     ///
     /// # Errors
-    /// No such run, no permission to look into the kernel, or trouble while measuring.
-    pub fn perform(
-        self,
-        global: &GlobalOptions,
-        output: &CliOutput,
-    ) -> Result<ExitReason, CommandError> {
+    /// No such run, no permission to use tracepoints, or a failed measurement.
+    pub fn perform(self, global: &GlobalOptions, output: &CliOutput) -> CommandResult {
         if let Some(path) = &self.output {
             check_writable(path)?;
         }
@@ -92,11 +87,7 @@ impl ExplainCommand {
         measured: &RunDocument,
         output: &CliOutput,
     ) -> Result<(), CommandError> {
-        if output.json {
-            output.document(document)?;
-        } else {
-            output.page(&terminal::explain::render(document, output.style))?;
-        }
+        output.show(document, |style| terminal::explain::render(document, style))?;
         if let Some(path) = &self.output {
             let page = html::explain(document, measured);
             write_file(path, page.as_bytes())?;
@@ -106,12 +97,12 @@ impl ExplainCommand {
     }
 }
 
-/// Whether a run holds round trips in parts.
+/// Whether a run has a breakdown.
 fn is_broken_down(data: &RunData) -> bool {
     data.cells.iter().any(|cell| cell.experiment == EXPLAINED.breakdown)
 }
 
-/// The run that this one was made to explain, if it is still there.
+/// The run that this one explains, if it is still stored.
 fn explained_by(store: &Store, data: &RunData) -> Option<RunData> {
     let id = data.run.notes.get(EXPLAINS_NOTE)?;
     store.load(id).ok()
@@ -133,7 +124,7 @@ fn plan_for(data: &RunData, options: &RunOptions) -> Result<RunPlan, Problem> {
     Ok(options.limit(RunPlan { title: "explain".to_owned(), ..plan }))
 }
 
-/// `factor=levels` of the rungs of a run that blocked and whose mechanism can be broken down.
+/// `factor=levels` of the blocking rungs of a run whose mechanism can be broken down.
 fn rungs(data: &RunData) -> Result<Vec<String>, Problem> {
     const FACTORS: [&str; 3] = ["mechanism", "placement", "size"];
     let experiment = list::find(EXPLAINED.breakdown)?;
@@ -158,7 +149,7 @@ fn rungs(data: &RunData) -> Result<Vec<String>, Problem> {
     Ok(levels.into_iter().map(word).collect())
 }
 
-/// Writes down which run another one explains.
+/// Notes in a run which one it explains.
 fn record_explained_run(
     global: &GlobalOptions,
     measured: &RunData,
@@ -169,12 +160,12 @@ fn record_explained_run(
     Ok(store.update_run(&measured.run.id, measured.run.status, &notes)?)
 }
 
-/// Why there is nothing to show, with the fix that the reason names.
+/// Why there is no breakdown.
 fn no_breakdown(measured: &RunDocument) -> Problem {
     let reasons: BTreeSet<&str> =
         measured.unavailable.iter().map(|cell| cell.reason.as_str()).collect();
     let reasons: Vec<&str> = reasons.into_iter().collect();
     Problem::failure("no round trip could be broken down")
         .because(reasons.join("; "))
-        .fix("plumb doctor says what this host lets plumb look into; root sees most")
+        .fix("see 'plumb doctor' for what this host allows; root may do most")
 }

@@ -1,4 +1,4 @@
-//! `plumb export`: a run in the formats of other programs.
+//! `plumb export`: a run in other formats.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -11,7 +11,7 @@ use plumb_store::export;
 use plumb_store::record::RunData;
 use plumb_store::sqlite::StoreMode;
 
-use super::output::{CliOutput, CommandError};
+use super::output::{CliOutput, CommandResult};
 use super::{GlobalOptions, store};
 use crate::problem::{ExitReason, Problem};
 
@@ -23,7 +23,7 @@ use crate::problem::{ExitReason, Problem};
   plumb export last --format hdr -o run.hlog
   plumb export last --format prometheus -o /var/lib/prometheus/node-exporter/plumb.prom")]
 pub struct ExportCommand {
-    /// A run: its id, the beginning of it, last or last~N
+    /// A run: its id, a prefix of it, last or last~N
     #[arg(value_name = "RUN", default_value = "last")]
     run: String,
     /// The format
@@ -38,28 +38,24 @@ pub struct ExportCommand {
 enum ExportFormat {
     /// The run document, plumb.run/1
     Json,
-    /// One object a block, with its raw samples
+    /// One object per block, with its raw samples
     Jsonl,
-    /// One line a result
+    /// One line per result
     Csv,
-    /// Tables for a page on GitHub
+    /// GitHub-flavored tables
     Markdown,
-    /// HdrHistogram interval log, one histogram a block
+    /// HdrHistogram interval log, one histogram per block
     Hdr,
     /// Metrics for node exporter's textfile collector
     Prometheus,
 }
 
 impl ExportCommand {
-    /// Writes it.
+    /// Writes the run.
     ///
     /// # Errors
     /// No such run, or a file that cannot be written.
-    pub fn perform(
-        self,
-        global: &GlobalOptions,
-        output: &CliOutput,
-    ) -> Result<ExitReason, CommandError> {
+    pub fn perform(self, global: &GlobalOptions, output: &CliOutput) -> CommandResult {
         let store = store::open(global, StoreMode::Read)?;
         let data = store::load(&store, &self.run)?;
         let format = if output.json { ExportFormat::Json } else { self.format };
@@ -68,7 +64,7 @@ impl ExportCommand {
             None => output.bytes(&bytes)?,
             Some(path) => {
                 write_file(path, &bytes)?;
-                output.note(&format!("{} is written", path.display()));
+                output.note(&format!("wrote {}", path.display()));
             }
         }
         Ok(ExitReason::Success)
@@ -76,8 +72,6 @@ impl ExportCommand {
 }
 
 fn render(data: &RunData, format: ExportFormat) -> Result<Vec<u8>, Problem> {
-    let refused =
-        |error: export::ExportError| Problem::from_message(&error.to_string(), ExitReason::Usage);
     let mut bytes = Vec::new();
     match format {
         ExportFormat::Json => {
@@ -85,16 +79,16 @@ fn render(data: &RunData, format: ExportFormat) -> Result<Vec<u8>, Problem> {
                 .map_err(|error| Problem::failure("cannot write the run as JSON").because(error))?;
             bytes.push(b'\n');
         }
-        ExportFormat::Jsonl => export::jsonl(data, &mut bytes).map_err(refused)?,
+        ExportFormat::Jsonl => export::jsonl(data, &mut bytes).map_err(Problem::rejected)?,
         ExportFormat::Csv => bytes = csv::results(&run_document(data)).into_bytes(),
         ExportFormat::Markdown => bytes = markdown::run(&run_document(data)).into_bytes(),
         ExportFormat::Prometheus => bytes = prometheus::run(&run_document(data)).into_bytes(),
-        ExportFormat::Hdr => export::hdr(data, &mut bytes).map_err(refused)?,
+        ExportFormat::Hdr => export::hdr(data, &mut bytes).map_err(Problem::rejected)?,
     }
     Ok(bytes)
 }
 
-/// Refuses a file that could not be written, before minutes are spent on what is to be in it.
+/// Checks that a file can be written, before minutes are spent on its content.
 ///
 /// # Errors
 /// It cannot be written there.
@@ -108,7 +102,7 @@ pub fn check_writable(path: &Path) -> Result<(), Problem> {
     tried.map_err(|error| not_written(path, &error))
 }
 
-/// Writes a file whole or not at all: beside its place first, then moved there.
+/// Writes a file atomically: under a temporary name first, then renamed.
 ///
 /// # Errors
 /// It cannot be written there.
@@ -126,12 +120,12 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> Result<(), Problem> {
     written.map_err(|error| not_written(path, &error))
 }
 
-/// A device or a pipe, such as /dev/stdout, is written to, not replaced; a directory cannot be either.
+/// Devices and pipes, such as /dev/stdout, are written to instead of replaced.
 fn is_special(path: &Path) -> bool {
     std::fs::metadata(path).is_ok_and(|metadata| !metadata.is_file())
 }
 
-/// Where a file stands until it is whole.
+/// The temporary name of a file.
 fn temporary_path(path: &Path) -> PathBuf {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{}.part", std::process::id()));
@@ -149,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_place_is_tried_without_a_trace_and_refused_with_the_reason() {
+    fn checking_a_path_leaves_no_file_and_names_the_reason() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         std::fs::write(at("old"), "kept").unwrap();

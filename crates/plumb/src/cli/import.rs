@@ -10,7 +10,7 @@ use plumb_base::seed::Seed;
 use plumb_store::import::{self, ImportFormat};
 use plumb_store::sqlite::StoreMode;
 
-use super::output::{CliOutput, CommandError};
+use super::output::{CliOutput, CommandResult};
 use super::{GlobalOptions, store};
 use crate::problem::{ExitReason, Problem};
 
@@ -53,26 +53,22 @@ impl ImportTool {
     }
 }
 
-/// What a reader of an import must know, and how it is said.
+/// Notes of an import to print, with their prefixes.
 const CAVEATS: &[(&str, &str)] = &[
     ("import.unread", ""),
-    ("import.skipped", "not measured, or in no unit of plumb's: "),
+    ("import.skipped", "not measured, or in an unknown unit: "),
     ("import.assumed", "assumed: "),
 ];
 
-/// Longest file that is read: none of these tools writes a hundredth of it.
+/// Longest file that is read, a hundred times more than these tools write.
 const BYTES_MAX: u64 = 256 << 20;
 
 impl ImportCommand {
-    /// Stores what the file holds, one run each.
+    /// Stores the results in the file, one run each.
     ///
     /// # Errors
-    /// A file that cannot be read, is not of that tool, or a store that cannot be written.
-    pub fn perform(
-        self,
-        global: &GlobalOptions,
-        output: &CliOutput,
-    ) -> Result<ExitReason, CommandError> {
+    /// The file cannot be read or is not of that tool; the store cannot be written.
+    pub fn perform(self, global: &GlobalOptions, output: &CliOutput) -> CommandResult {
         let name = self.file.display().to_string();
         let bytes = read(&self.file).map_err(|error| {
             Problem::usage(format!("cannot read {name}"))
@@ -97,12 +93,10 @@ impl ImportCommand {
                 run.run.created_unix_ms = now;
             }
             run.run.notes.insert("import.file".to_owned(), file_name(&self.file));
-            // Any bits do: the store passes over ids that are taken.
+            // Need not be unique: the store skips ids that are taken.
             let bits = Seed(plumb_clock::monotonic_ns()).derive("run id").0;
-            run.run.id = store
-                .new_run_id(&run.run.title, run.run.created_unix_ms, bits)
-                .map_err(Problem::from)?;
-            store.insert(&run).map_err(Problem::from)?;
+            run.run.id = store.new_run_id(&run.run.title, run.run.created_unix_ms, bits)?;
+            store.insert(&run)?;
             output.note(&format!("{}: {} results", run.run.id, run.cells.len()));
             for (note, meaning) in CAVEATS {
                 if let Some(caveat) = run.run.notes.get(*note) {
@@ -124,7 +118,7 @@ impl ImportCommand {
     }
 }
 
-/// The file's own name: where it lies is nobody's business but the user's.
+/// The file's name without its directories, which are private.
 fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }

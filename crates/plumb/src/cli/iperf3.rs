@@ -1,7 +1,7 @@
 //! `plumb net --iperf3` and `plumb agent --iperf3`: iperf3's protocol, as client and as server.
 //!
-//! Both have options of their own, named as iperf3 names them. So `--iperf3` behind `net` or `agent`
-//! chooses another command, and `--iperf3 --help` is that command's page.
+//! Both have their own options, with iperf3's names: `--iperf3` after `net` or `agent` selects a separate, hidden
+//! subcommand, so `--iperf3 --help` is its page.
 
 use std::ffi::OsString;
 
@@ -9,15 +9,15 @@ pub mod client;
 pub mod page;
 pub mod server;
 
-/// What chooses the command.
+/// The option that selects the subcommand.
 const SWITCH: &str = "--iperf3";
 
-/// The names under which clap knows the two commands.
+/// The commands and their hidden subcommands.
 pub(super) const COMMANDS: [(&str, &str); 2] = [("net", "net-iperf3"), ("agent", "agent-iperf3")];
 
-/// The words of a command line, with the command's own name where `--iperf3` chooses it.
+/// The arguments, with the command replaced by its hidden subcommand if `--iperf3` follows it.
 pub fn select_subcommand(mut words: Vec<OsString>) -> Vec<OsString> {
-    // Options before the command belong to every command, and the value of --store may be any word.
+    // The value of a global option before the command may be any word.
     let is_value = |words: &[OsString], at: usize| {
         at > 0 && (words[at - 1] == "--store" || words[at - 1] == "--color")
     };
@@ -45,7 +45,7 @@ mod tests {
     }
 
     #[test]
-    fn the_switch_chooses_the_command_wherever_it_stands_behind_it() {
+    fn switch_selects_the_subcommand_from_any_place_after_it() {
         assert_eq!(chosen("plumb net --iperf3 host -t 5"), "plumb net-iperf3 host -t 5");
         assert_eq!(chosen("plumb --json net host --iperf3"), "plumb --json net-iperf3 host");
         assert_eq!(chosen("plumb agent --iperf3"), "plumb agent-iperf3");
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn other_commands_keep_their_words() {
+    fn other_commands_keep_their_arguments() {
         for line in ["plumb", "plumb net host", "plumb run --iperf3", "plumb link -- net --iperf3"]
         {
             assert_eq!(chosen(line), line);

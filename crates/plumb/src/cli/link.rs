@@ -1,32 +1,34 @@
-//! `plumb link`: any program behind any network, and what that network really was.
+//! `plumb link`: commands behind an emulated link, and links and labs that run.
 
-use std::ffi::OsString;
 use std::os::fd::RawFd;
 
 use clap::{Args, Subcommand};
+use plumb_analysis::document::links::{self, LinksDocument};
 use plumb_netdev::gateway;
-use plumb_netdev::lab;
+use plumb_netdev::lab::{self, LinkRegistry};
+use plumb_report::terminal;
 
-use super::output::{CliOutput, CommandError};
+use super::output::{CliOutput, CommandResult};
+use crate::link::control::{LinkChanges, LinkControlReply, LinkControlRequest, ask, wait_for_end};
 use crate::problem::{ExitReason, Problem};
+use options::{LinkChangeOptions, LocalFiles};
 
 pub mod check;
-pub mod control;
 pub mod kept_labs;
 pub mod options;
 pub mod run;
 
-/// Run a command behind an emulated link, and print what the link really did
+/// Run a command behind an emulated link, and print what the link did
 #[derive(Clone, Debug, Args)]
 #[command(
     args_conflicts_with_subcommands = true,
     after_help = "\
-The command runs in a network of its own: device plumb0 with 10.77.0.1 and fd77::1, and the link
-behind it. Its TCP and UDP reach the network outside through a gateway at the far end (10.77.0.2 and
-fd77::2, which are this machine's own loopback); ping reaches the far end alone. No root is needed
-where the kernel gives user namespaces and /dev/net/tun, no kernel module, and nothing is left: what
-the command leaves running when it ends, daemons too, is ended with it, and told.
-'plumb help links' has all that a TEXT may say, the presets, and what the command can read of its link.
+The command runs in a network of its own, with device plumb0, addresses 10.77.0.1 and fd77::1, and the
+link behind it. TCP and UDP reach the network outside through a gateway at the far end (10.77.0.2 and
+fd77::2, which are this machine's loopback); ping reaches only the far end. Needs no root if the kernel
+allows user namespaces and /dev/net/tun, no kernel module, and leaves nothing behind: processes that
+the command leaves running, daemons too, are ended and counted.
+'plumb help links' describes the language of links, the presets, and the environment of the command.
 
 Examples:
   plumb link --rate 10mbit --delay 25ms --loss 0.1% --queue fq-codel -- curl https://example.org
@@ -34,7 +36,7 @@ Examples:
   plumb link --preset dsl --up rate=512kbit -- ./my-test
   plumb link --delay 5ms --hop rate=100mbit,delay=20ms -- traceroute 10.77.0.2
   plumb link --rate 1mbit --stats --pcap seen.pcapng -- wget http://10.77.0.2:8000/file
-  plumb link set 4711 --rate 56kbit                change one that runs, by the name it has told
+  plumb link set 4711 --rate 56kbit                change a running link, by its name
   plumb link up lab --hosts a,b,c --delay 2ms      a lab that stays
   plumb link exec lab a -- ping -c 3 b
   plumb link down lab"
@@ -43,7 +45,7 @@ pub struct LinkCommand {
     #[command(subcommand)]
     action: Option<LinkSubcommand>,
     #[command(flatten)]
-    behind: run::LinkRunOptions,
+    run: run::LinkRunOptions,
 }
 
 #[derive(Clone, Debug, Subcommand)]
@@ -51,49 +53,163 @@ enum LinkSubcommand {
     Check(check::LinkCheckCommand),
     Up(kept_labs::LinkUpCommand),
     Exec(kept_labs::LinkExecCommand),
-    Set(control::LinkSetCommand),
-    Show(control::LinkShowCommand),
-    List(control::LinkListCommand),
-    Down(control::LinkDownCommand),
-    Clean(control::LinkCleanCommand),
+    Set(LinkSetCommand),
+    Show(LinkShowCommand),
+    /// List running links and labs
+    List,
+    Down(LinkDownCommand),
+    /// Remove the names of killed links; nothing else is ever left of them
+    Clean,
 }
 
 impl LinkCommand {
-    /// Does it.
+    /// Runs the subcommand, or a command behind a link.
     ///
     /// # Errors
-    /// As each subcommand says.
-    pub fn perform(self, output: &CliOutput) -> Result<ExitReason, CommandError> {
+    /// As each subcommand.
+    pub fn perform(self, output: &CliOutput) -> CommandResult {
         match self.action {
-            None => self.behind.perform(output),
+            None => self.run.perform(output),
             Some(LinkSubcommand::Check(command)) => command.perform(output),
             Some(LinkSubcommand::Up(command)) => command.perform(output),
             Some(LinkSubcommand::Exec(command)) => command.perform(),
             Some(LinkSubcommand::Set(command)) => command.perform(output),
             Some(LinkSubcommand::Show(command)) => command.perform(output),
-            Some(LinkSubcommand::List(command)) => command.perform(output),
+            Some(LinkSubcommand::List) => list(output),
             Some(LinkSubcommand::Down(command)) => command.perform(output),
-            Some(LinkSubcommand::Clean(command)) => command.perform(output),
+            Some(LinkSubcommand::Clean) => clean(output),
         }
     }
 }
 
-/// The words of this process again, and what the process inside needs before the command.
-fn inner_arguments(more: Vec<OsString>) -> Vec<OsString> {
-    let mut words: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let end = words.iter().position(|word| word == "--").unwrap_or(words.len());
-    words.splice(end..end, more);
-    words
-}
-
-impl From<lab::RegistryError> for Problem {
-    fn from(error: lab::RegistryError) -> Self {
-        Self::from_message(&error.to_string(), ExitReason::Usage)
-    }
-}
-
-/// The helper of a gateway, as which this program was started.
+/// Runs the gateway's helper process on its control socket, and returns the exit code.
 pub fn run_gateway_helper(control: RawFd) -> u8 {
     let served = lab::adopt_fd(control).is_ok_and(|socket| gateway::serve_outside(&socket).is_ok());
     if served { ExitReason::Success } else { ExitReason::Failure }.code()
+}
+
+/// Change a running link; packets in flight are not affected
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+Changes apply to every hop; 'hop N' before a change limits it to that hop, in a --schedule file too.
+
+Examples:
+  plumb link set lab --rate 56kbit
+  plumb link set 4711 --up loss=5% --down delay=100ms
+  plumb link set 4711 --up 'hop 2 rate=1mbit'
+  plumb link set 4711 'hop 2 queue=fq-codel,limit=1000packets'
+  plumb link set 4711 --preset lossy")]
+struct LinkSetCommand {
+    /// Name of the link: see 'plumb link list'
+    name: String,
+    /// Any change: rate=1mbit,loss=1%, or 'hop 2 up rate=1mbit'
+    #[arg(value_name = "CHANGE")]
+    changes: Vec<String>,
+    #[command(flatten)]
+    sides: LinkChangeOptions,
+}
+
+impl LinkSetCommand {
+    fn perform(self, output: &CliOutput) -> CommandResult {
+        let texts: Vec<String> = self.sides.changes()?.into_iter().chain(self.changes).collect();
+        if texts.is_empty() {
+            return Err(Problem::usage("no change was given")
+                .fix(format!("give one: plumb link set {} --rate 1mbit", self.name))
+                .into());
+        }
+        let stream = LinkRegistry::of_user()?.connect(&self.name)?;
+        let changes = LinkChanges::new(texts, &LocalFiles)?;
+        let LinkControlReply::Text(text) = ask(&stream, &LinkControlRequest::Change(changes))?
+        else {
+            return Err(unexpected_reply().into());
+        };
+        output.note(&format!("{} is now {text}", self.name));
+        Ok(ExitReason::Success)
+    }
+}
+
+/// Show the counters of a running link
+#[derive(Clone, Debug, Args)]
+struct LinkShowCommand {
+    /// Name of the link [default: the only one that runs]
+    name: Option<String>,
+}
+
+impl LinkShowCommand {
+    fn perform(self, output: &CliOutput) -> CommandResult {
+        let registry = LinkRegistry::of_user()?;
+        let name = self.name.map_or_else(|| single_name(registry.names()), Ok)?;
+        let stream = registry.connect(&name)?;
+        let LinkControlReply::State(document) = ask(&stream, &LinkControlRequest::Show)? else {
+            return Err(unexpected_reply().into());
+        };
+        output.show(&document, |style| terminal::link::render(&document, true, style))?;
+        Ok(ExitReason::Success)
+    }
+}
+
+fn list(output: &CliOutput) -> CommandResult {
+    let registry = LinkRegistry::of_user()?;
+    let mut documents = Vec::new();
+    for name in registry.names() {
+        // A link may end meanwhile.
+        let Ok(stream) = registry.connect(&name) else { continue };
+        if let Ok(LinkControlReply::State(document)) = ask(&stream, &LinkControlRequest::Show) {
+            documents.push(*document);
+        }
+    }
+    if output.json {
+        let schema = links::SCHEMA.to_owned();
+        output.document(&LinksDocument { schema, links: documents })?;
+        return Ok(ExitReason::Success);
+    }
+    if documents.is_empty() {
+        output.note("no link is running");
+    }
+    output.page(&terminal::link::list(&documents, output.style))?;
+    Ok(ExitReason::Success)
+}
+
+/// End a lab, or the command behind a link
+#[derive(Clone, Debug, Args)]
+struct LinkDownCommand {
+    /// Name of the link: see 'plumb link list'
+    name: String,
+}
+
+impl LinkDownCommand {
+    fn perform(self, output: &CliOutput) -> CommandResult {
+        let registry = LinkRegistry::of_user()?;
+        let stream = registry.connect(&self.name)?;
+        ask(&stream, &LinkControlRequest::Down)?;
+        if !wait_for_end(&stream) {
+            return Err(Problem::failure(format!("{} did not end", self.name))
+                .because("its command ignores SIGTERM")
+                .fix("end the command, or kill the process of 'plumb link' with SIGKILL")
+                .into());
+        }
+        registry.remove_stale();
+        output.note(&format!("{} is down", self.name));
+        Ok(ExitReason::Success)
+    }
+}
+
+fn clean(output: &CliOutput) -> CommandResult {
+    let removed = LinkRegistry::of_user()?.remove_stale();
+    output.note(&format!("{removed} names of killed links removed"));
+    Ok(ExitReason::Success)
+}
+
+fn single_name(names: Vec<String>) -> Result<String, Problem> {
+    match <[String; 1]>::try_from(names) {
+        Ok([name]) => Ok(name),
+        Err(names) if names.is_empty() => Err(Problem::usage("no link is running")),
+        Err(names) => Err(Problem::usage("several links are running")
+            .fix(format!("name one: plumb link show {}", names.join("|")))),
+    }
+}
+
+fn unexpected_reply() -> Problem {
+    Problem::failure("the link sent an unexpected reply")
+        .because("it may run another version of plumb")
 }

@@ -11,7 +11,7 @@ use plumb_report::table::{TextTable, text};
 use plumb_report::terminal::TextRole;
 use plumb_store::record::Better;
 
-use super::output::{CliOutput, CommandError};
+use super::output::{CliOutput, CommandResult};
 use super::run::surroundings;
 use crate::problem::ExitReason;
 use plumb_experiments::definition::Experiment;
@@ -44,7 +44,7 @@ impl ListCommand {
     ///
     /// # Errors
     /// Standard output cannot be written.
-    pub fn perform(self, output: &CliOutput) -> Result<ExitReason, CommandError> {
+    pub fn perform(self, output: &CliOutput) -> CommandResult {
         let document = document();
         if output.json {
             output.document(&document)?;
@@ -89,7 +89,7 @@ fn studies(page: &mut String, document: &ListDocument, output: &CliOutput) {
 }
 
 fn experiments_in_short(page: &mut String, document: &ListDocument, output: &CliOutput) {
-    heading(page, "Experiments: plumb run ID; plumb list experiments tells more", output);
+    heading(page, "Experiments: plumb run ID (details: plumb list experiments)", output);
     for experiment in &document.experiments {
         paragraph(page, &format!("{}: {}", experiment.id, experiment.question), 2, output);
     }

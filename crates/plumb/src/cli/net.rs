@@ -1,4 +1,4 @@
-//! `plumb net`: what is between two hosts.
+//! `plumb net`: measures the network between two hosts.
 
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -7,20 +7,18 @@ use clap::Args;
 use plumb_analysis::document::net::{NetClocks, NetDocument, SCHEMA};
 use plumb_analysis::document::pair::{self as pair_document, PairDocument};
 use plumb_base::time::Span;
-use plumb_base::units::Unit;
-use plumb_harness::stop_signals;
 use plumb_net::measure::progress::TestProgress;
 use plumb_net::measure::test_spec::DatagramsSpec;
 use plumb_net::test_client::AgentClient;
 use plumb_remote::address::with_zone;
 use plumb_remote::secure;
-use plumb_remote::secure::pairing::PairingTokenParseError;
-use plumb_report::terminal;
+use plumb_remote::secure::PairingToken;
+use plumb_report::terminal::{self, net::format_bit_rate};
 
 use crate::VERSION;
-use crate::cli::GlobalOptions;
-use crate::cli::output::{CliOutput, CommandError};
+use crate::cli::output::{CliOutput, CommandResult};
 use crate::cli::stamp::StampSenderOptions;
+use crate::cli::{GlobalOptions, handle_stop_signals, is_stopped};
 use crate::net::address::host_and_port;
 use crate::net::agent_connection::{AgentConnection, connect, problem_from_client_error};
 use crate::net::host_target::{
@@ -70,10 +68,9 @@ pub(super) const AGENT_OPTIONS: [&str; 24] = [
 /// Measure the network to another host: rate, latency idle and under load, loss, and CPU cost
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-HOST is what ssh takes: a name, user@host, an address with its zone, or [address]:port for another port of ssh.
-plumb must be installed there; --install copies it. netns:NAME is a network namespace of this host, tls:host an
-agent that listens there and has been paired. Data goes to the host's own address, to a port that its agent opens
-for the test.
+HOST is a host as for ssh: a name, user@host, an address with its zone, or [address]:port for another ssh port.
+plumb must be installed there; --install copies it. netns:NAME is a network namespace of this host, tls:host a
+paired agent that listens there. Data goes to the host's address and a port that its agent opens for the test.
 
 Examples:
   plumb net user@host                    15 s: rates, latency idle and under load, CPU cost
@@ -93,14 +90,14 @@ pub struct NetCommand {
     /// The other host
     #[arg(value_name = "HOST", required_unless_present_any = ["via", "show", "http", "stamp"])]
     host: Option<String>,
-    /// Print a stored measurement again: an id or 'last'; measures nothing
+    /// Print a stored measurement: an id or 'last'; measures nothing
     #[arg(long, value_name = "RUN", conflicts_with_all = ["host", "via", "install"])]
     show: Option<String>,
     #[command(flatten)]
     reach: ReachOptions,
     #[command(flatten)]
     measure: MeasureOptions,
-    /// Pair with the agent that listens on HOST, using the token that it printed
+    /// Pair with the agent that listens on HOST, with the token that it printed
     #[arg(long, value_name = "TOKEN", requires = "host", help_heading = "Reaching it")]
     #[arg(conflicts_with_all = AGENT_OPTIONS)]
     #[arg(conflicts_with_all = ["time", "interval"])]
@@ -117,7 +114,7 @@ pub struct NetCommand {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Reaching it")]
 pub struct ReachOptions {
-    /// Command whose standard streams are an agent's, instead of ssh
+    /// Command that starts the agent, instead of ssh; its standard streams are the connection
     #[arg(long, value_name = "CMD")]
     via: Option<String>,
     /// Destination address of the data, instead of the host's own
@@ -141,19 +138,15 @@ impl NetCommand {
     /// Measures, stores and prints.
     ///
     /// # Errors
-    /// The host is not reached, or nothing could be measured.
-    pub fn perform(
-        self,
-        global: &GlobalOptions,
-        output: &CliOutput,
-    ) -> Result<ExitReason, CommandError> {
+    /// The host cannot be reached, or nothing could be measured.
+    pub fn perform(self, global: &GlobalOptions, output: &CliOutput) -> CommandResult {
         if let Some(run) = &self.show {
             return stored_document::show(run, global, output);
         }
         if let Some(page) = &self.page.http {
             self.reject_host("--http", page, "the page alone: plumb net --http URL")?;
-            let keeping = (!self.measure.no_store).then_some(global);
-            return self.page.perform(page, self.family(), keeping, output);
+            let store = (!self.measure.no_store).then_some(global);
+            return self.page.perform(page, self.family(), store, output);
         }
         if let Some(target) = self.stamp.target() {
             self.reject_host("--stamp", target, "the reflector alone: plumb net --stamp HOST")?;
@@ -167,14 +160,14 @@ impl NetCommand {
         self.between_hosts(global, output)
     }
 
-    /// What has a target of its own goes nowhere else.
+    /// Rejects HOST beside an option that names its own target.
     fn reject_host(&self, option: &str, target: &str, instead: &str) -> Result<(), Problem> {
         let Some(host) = &self.host else { return Ok(()) };
-        let why = format!("both '{host}' and {option} {target} are named");
-        Err(Problem::usage(why).fix(format!("name {instead}")))
+        let what = format!("both '{host}' and {option} {target} are given");
+        Err(Problem::usage(what).fix(format!("give {instead}")))
     }
 
-    /// What is measured, where it makes sense.
+    /// The test plan of the options.
     fn test_plan(&self) -> Result<NetTestPlan, Problem> {
         let wanted = self.measure.test_plan(self.exchange.parts());
         if wanted.is_empty() {
@@ -182,9 +175,9 @@ impl NetCommand {
                 .fix("leave out --only, --idle or --probes"));
         }
         if wanted.udp.is_some() && wanted.directions.is_empty() {
-            return Err(Problem::usage("--udp needs a direction, and none is to be measured")
+            return Err(Problem::usage("--udp needs a direction")
                 .because(
-                    "with --request-response or --only, directions are measured where --only names them",
+                    "with --request-response or --only, only the directions of --only are measured",
                 )
                 .fix("add --only down,up, or leave out --udp"));
         }
@@ -193,7 +186,7 @@ impl NetCommand {
             return Err(Problem::usage("the rate of --udp is out of range")
                 .fix("give --udp a rate from 1kbit to 400gbit"));
         }
-        wanted.check().map_err(|error| Problem::from_message(&error, ExitReason::Usage))?;
+        wanted.check().map_err(Problem::rejected)?;
         if self.measure.watch {
             live_view::check()?;
         }
@@ -201,11 +194,7 @@ impl NetCommand {
     }
 
     /// Measures with an agent.
-    fn between_hosts(
-        &self,
-        global: &GlobalOptions,
-        output: &CliOutput,
-    ) -> Result<ExitReason, CommandError> {
+    fn between_hosts(&self, global: &GlobalOptions, output: &CliOutput) -> CommandResult {
         let place = HostTarget::parse(self.host.as_deref(), self.reach.via.as_deref())?;
         let ssh: Vec<String> = self.reach.ssh.split_whitespace().map(str::to_owned).collect();
         let wanted = self.test_plan()?;
@@ -224,7 +213,7 @@ impl NetCommand {
         let estimate = wanted.estimate();
         let seconds = estimate.as_secs_f64().ceil();
         let title = format!("{} at {}", place.requested, with_zone(address));
-        // A longer search mostly ends early.
+        // The estimate includes a short path MTU search only: longer ones mostly end early.
         let search = wanted
             .mtu
             .filter(|&time| time > MTU_TIME_DEFAULT)
@@ -232,21 +221,20 @@ impl NetCommand {
         output.note(&format!("{title}: about {seconds:.0} s{search}"));
         let created_unix_ms = plumb_clock::unix_ms();
         let began_ns = plumb_clock::monotonic_ns();
-        let stoppable = stop_signals::count_stop_requests().is_ok();
-        let is_stopped = || stoppable && stop_signals::stop_requests() > 0;
+        handle_stop_signals()?;
         let mut again = || connect(&place, &ssh, VERSION);
         let (measured, note) = if let Some(drawing_cpu) = drawing_cpu {
             let mut watch = LiveView::start(title, drawing_cpu, output.style_stderr)?;
-            let asked = watch.stop_requested();
-            let is_stopped = || is_stopped() || asked.load(Ordering::Relaxed);
+            let requested = watch.stop_requested();
+            let is_stopped = || is_stopped() || requested.load(Ordering::Relaxed);
             let measured =
                 wanted.measure(&mut reached, address, &mut again, &mut watch, &is_stopped);
             (measured, Some(watch.note.clone()))
         } else {
-            let mut teller = ProgressLine { output };
+            let mut progress = ProgressLine { output };
             let measured =
-                wanted.measure(&mut reached, address, &mut again, &mut teller, &is_stopped);
-            teller.finish();
+                wanted.measure(&mut reached, address, &mut again, &mut progress, &is_stopped);
+            progress.finish();
             (measured, None)
         };
         let mut document = document(&place, address, &reached, &measured);
@@ -264,7 +252,7 @@ impl NetCommand {
         measured: &NetMeasurement,
         global: &GlobalOptions,
         output: &CliOutput,
-    ) -> Result<ExitReason, CommandError> {
+    ) -> CommandResult {
         let error = measured.error.as_ref().map(problem_from_client_error);
         if measured.is_empty() {
             return Err(error.unwrap_or_else(|| Problem::failure("nothing was measured")).into());
@@ -281,7 +269,7 @@ impl NetCommand {
         printed
     }
 
-    /// The address that data goes to, where it is known before the agent is asked.
+    /// The destination of the data, if it is known without the agent.
     fn address(&self, place: &HostTarget, ssh: &[String]) -> Result<Option<SocketAddr>, Problem> {
         let family = self.family();
         let name = match (&self.reach.to, &place.method, &self.host) {
@@ -294,7 +282,7 @@ impl NetCommand {
         resolve(&name, family).map(Some)
     }
 
-    /// One of the addresses that the agent says it has.
+    /// The destination of the data, one of the agent's addresses.
     fn agent_address(
         &self,
         client: &AgentClient,
@@ -383,16 +371,8 @@ fn document(
     document
 }
 
-fn print(
-    document: &NetDocument,
-    error: Option<Problem>,
-    output: &CliOutput,
-) -> Result<ExitReason, CommandError> {
-    if output.json {
-        output.document(document)?;
-    } else {
-        output.page(&terminal::net::render(document, output.style))?;
-    }
+fn print(document: &NetDocument, error: Option<Problem>, output: &CliOutput) -> CommandResult {
+    output.show(document, |style| terminal::net::render(document, style))?;
     if let Some(problem) = error.filter(|problem| problem.exit != ExitReason::Interrupted) {
         return Err(problem.into());
     }
@@ -418,11 +398,7 @@ impl NetWatcher for ProgressLine<'_> {
         let left = (planned.saturating_sub(now) + left).as_secs_f64();
         let bytes = progress.up_bytes + progress.down_bytes;
         let rate = bytes as f64 / now.as_secs_f64().max(1e-3);
-        let rate = if bytes > 0 {
-            format!(", {}", Unit::BytesPerSecond.format(rate, 3))
-        } else {
-            String::new()
-        };
+        let rate = if bytes > 0 { format!(", {}", format_bit_rate(rate)) } else { String::new() };
         let at = now.as_secs_f64();
         let of = planned.as_secs_f64();
         self.output.draw_line(&format!("{name} {at:.1} of {of:.1} s{rate}, {left:.0} s left"));
@@ -440,16 +416,9 @@ impl ProgressLine<'_> {
 /// Pairs this host with the agent that listens on `host`.
 ///
 /// # Errors
-/// The agent refuses, or is not there.
-fn pair(
-    host: &str,
-    family: AddressFamily,
-    token: &str,
-    output: &CliOutput,
-) -> Result<ExitReason, CommandError> {
-    let token = token.parse().map_err(|error: PairingTokenParseError| {
-        Problem::from_message(&error.to_string(), ExitReason::Usage)
-    })?;
+/// The agent refuses, or does not answer.
+fn pair(host: &str, family: AddressFamily, token: &str, output: &CliOutput) -> CommandResult {
+    let token = token.parse::<PairingToken>().map_err(Problem::rejected)?;
     let remote = paired_agent::remote(host, family)?;
     let fingerprint = secure::connect::pair(
         &paired_agent::identity()?,
@@ -459,17 +428,16 @@ fn pair(
         &token,
     )
     .map_err(|error| paired_agent::problem(&error))?;
-    let (agent, fingerprint) = (remote.name, fingerprint.to_string());
-    if output.json {
-        output.document(&PairDocument {
-            schema: pair_document::SCHEMA.to_owned(),
-            agent,
-            fingerprint,
-        })?;
-    } else {
-        output.page(&format!(
-            "Paired with {agent}, whose key is {fingerprint}.\nMeasure with it:\n  plumb net tls:{host}\n"
-        ))?;
-    }
+    let document = PairDocument {
+        schema: pair_document::SCHEMA.to_owned(),
+        agent: remote.name,
+        fingerprint: fingerprint.to_string(),
+    };
+    output.show(&document, |_| {
+        let PairDocument { agent, fingerprint, .. } = &document;
+        format!(
+            "Paired with {agent}, whose key is {fingerprint}.\nMeasure:\n  plumb net tls:{host}\n"
+        )
+    })?;
     Ok(ExitReason::Success)
 }

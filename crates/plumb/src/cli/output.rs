@@ -1,62 +1,58 @@
-//! Standard output and standard error: where results go, where remarks go, and how both look.
+//! Standard output for results, standard error for messages, and the style of both.
 //!
-//! All of the program's words go through it; besides, only a screen that is watched (`net::watch::terminal`) and streams
-//! that are passed on (`agent::forward`) are written.
+//! Everything is written through [`CliOutput`], except the live view (`net::live_view`) and forwarded streams
+//! (`agent::forward`).
 
 use std::io::{self, IsTerminal, Write};
 
-use plumb_experiments::error::ExperimentError;
 use plumb_report::terminal::{TerminalStyle, TextRole};
 use serde::Serialize;
 
 use super::{ColorChoice, GlobalOptions};
-use crate::problem::Problem;
+use crate::problem::{ExitReason, Problem};
 
-/// Narrowest page that is drawn for; a narrower terminal wraps.
+/// Narrowest page; a narrower terminal wraps its lines.
 const WIDTH_MIN: u16 = 40;
 /// Widest page: longer lines are hard to read.
 const WIDTH_MAX: u16 = 160;
-/// Where nothing is known.
+/// Width of a page that goes to no terminal.
 const WIDTH_DEFAULT: u16 = 80;
 
-/// Where the program's words go.
+/// Where and how a command prints.
 #[derive(Clone, Debug)]
 pub struct CliOutput {
-    /// Results are one JSON document.
+    /// Print results as one JSON document.
     pub json: bool,
-    /// What standard output can show.
+    /// Style of standard output.
     pub style: TerminalStyle,
-    /// What standard error can show.
+    /// Style of standard error.
     pub style_stderr: TerminalStyle,
-    /// Nothing but errors on standard error.
+    /// Print only errors on standard error.
     pub quiet: bool,
     /// Whether a progress bar may be drawn.
     pub progress: bool,
 }
 
-/// Why a command ends early.
+/// Why a command ended early.
 #[derive(Debug)]
 pub enum CommandError {
     /// Something went wrong.
     Problem(Problem),
-    /// Nobody reads standard output any more, as in `plumb show last | head`: no failure at all.
+    /// Standard output was closed by its reader, as in `plumb show last | head`; not a failure.
     StdoutClosed,
 }
 
-impl From<Problem> for CommandError {
-    fn from(problem: Problem) -> Self {
-        Self::Problem(problem)
-    }
-}
-
-impl From<ExperimentError> for CommandError {
-    fn from(error: ExperimentError) -> Self {
+impl<E: Into<Problem>> From<E> for CommandError {
+    fn from(error: E) -> Self {
         Self::Problem(error.into())
     }
 }
 
+/// The exit code of a command, or why it ended early.
+pub type CommandResult = Result<ExitReason, CommandError>;
+
 impl CliOutput {
-    /// What the options and the environment of this process say.
+    /// From the options and the environment of this process.
     pub fn from_environment(global: &GlobalOptions) -> Self {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let unicode = !global.ascii && locale_is_unicode(&variable);
@@ -85,7 +81,7 @@ impl CliOutput {
     /// Writes a page to standard output, ended by a newline.
     ///
     /// # Errors
-    /// [`CommandError::StdoutClosed`] when nobody reads it any more; a problem for any other failure.
+    /// [`CommandError::StdoutClosed`] if its reader closed it; a problem for any other failure.
     pub fn page(&self, text: &str) -> Result<(), CommandError> {
         self.bytes(text.as_bytes())?;
         if text.is_empty() || text.ends_with('\n') { Ok(()) } else { self.bytes(b"\n") }
@@ -113,40 +109,51 @@ impl CliOutput {
         self.page(&(text + "\n"))
     }
 
-    /// Says something to people, on standard error.
+    /// Prints a result: the document with `--json`, else the page made for standard output's style.
+    ///
+    /// # Errors
+    /// As [`CliOutput::page`].
+    pub fn show<T: Serialize>(
+        &self,
+        document: &T,
+        page: impl FnOnce(TerminalStyle) -> String,
+    ) -> Result<(), CommandError> {
+        if self.json { self.document(document) } else { self.page(&page(self.style)) }
+    }
+
+    /// Prints a message on standard error, unless `--quiet`.
     pub fn note(&self, text: &str) {
         if !self.quiet {
             stderr_line(&self.style_stderr.to_charset(text));
         }
     }
 
-    /// Draws a line of standard error anew, for a terminal: what is too long for it is cut, as a second
-    /// row would stay.
+    /// Redraws the status line on standard error; cut to the width, since a second row could not be erased.
     pub fn draw_line(&self, text: &str) {
         let room = usize::from(self.style_stderr.width.saturating_sub(1));
         let text: String = self.style_stderr.to_charset(text).chars().take(room).collect();
         io::stderr().lock().write_all(format!("\r\x1b[K{text}").as_bytes()).ok();
     }
 
-    /// Says it in the terminal's title, for whom the rows of the terminal are another's. The first time
-    /// the title that was there is kept (xterm's window manipulation 22 and 23).
+    /// Shows a status in the terminal's title, for when a command owns the rows. The first call saves the old
+    /// title (xterm window manipulation 22, restored by 23).
     pub fn draw_title(&self, text: &str, is_first: bool) {
         let keep = if is_first { "\x1b[22;2t" } else { "" };
         let text = self.style_stderr.to_charset(text);
         io::stderr().lock().write_all(format!("{keep}\x1b]2;{text}\x07").as_bytes()).ok();
     }
 
-    /// Gives the title back.
+    /// Restores the saved title.
     pub fn restore_title(&self) {
         io::stderr().lock().write_all(b"\x1b[23;2t").ok();
     }
 
-    /// Leaves nothing of it.
+    /// Erases the status line.
     pub fn erase_line(&self) {
         io::stderr().lock().write_all(b"\r\x1b[K").ok();
     }
 
-    /// Reports a problem on standard error.
+    /// Prints an error on standard error.
     pub fn print_problem(&self, problem: &Problem) {
         let text = problem.to_string();
         let (what, rest) = text.split_once('\n').unwrap_or((&text, ""));
@@ -156,14 +163,14 @@ impl CliOutput {
     }
 }
 
-/// Writes a line to standard error; a standard error that is closed is nobody's loss.
+/// Writes a line to standard error; ignores that it may be closed.
 pub fn stderr_line(text: &str) {
     let mut stderr = io::stderr().lock();
     stderr.write_all(format!("{text}\n").as_bytes()).ok();
 }
 
-/// Whether to colour: the option, then NO_COLOR (no-color.org), then CLICOLOR_FORCE, then what
-/// is at the other end.
+/// Whether to use color: the option, then NO_COLOR (no-color.org), then CLICOLOR_FORCE, then whether it is a
+/// terminal.
 fn colors(
     choice: ColorChoice,
     is_terminal: bool,
@@ -178,8 +185,7 @@ fn colors(
     }
 }
 
-/// Whether the locale takes characters beyond ASCII (locale(7)); one that is not set at all is
-/// most often a container, whose terminal does.
+/// Whether the locale has Unicode (locale(7)). No locale at all mostly means a container in a Unicode terminal.
 fn locale_is_unicode(variable: &impl Fn(&str) -> Option<String>) -> bool {
     let locale = ["LC_ALL", "LC_CTYPE", "LANG"].into_iter().find_map(variable);
     locale.is_none_or(|locale| {
@@ -203,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn no_color_wins_over_a_terminal_and_an_option_over_both() {
+    fn color_option_precedes_no_color_and_terminal() {
         assert!(colors(ColorChoice::Auto, true, &set(&[])));
         assert!(!colors(ColorChoice::Auto, false, &set(&[])));
         assert!(!colors(ColorChoice::Auto, true, &set(&[("NO_COLOR", "1")])));
@@ -213,14 +219,14 @@ mod tests {
     }
 
     #[test]
-    fn a_locale_without_unicode_gets_ascii() {
+    fn locale_without_unicode_gets_ascii() {
         assert!(locale_is_unicode(&set(&[])));
         assert!(locale_is_unicode(&set(&[("LANG", "en_GB.UTF-8")])));
         assert!(!locale_is_unicode(&set(&[("LC_ALL", "C"), ("LANG", "en_GB.UTF-8")])));
     }
 
     #[test]
-    fn a_page_is_as_wide_as_asked_within_reason() {
+    fn page_width_is_clamped() {
         assert_eq!(width(false, None), 80);
         assert_eq!(width(false, Some("40")), 40);
         assert_eq!(width(false, Some("3")), 40);

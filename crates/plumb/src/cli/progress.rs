@@ -1,7 +1,5 @@
-//! The progress bar, on standard error, drawn between blocks and never during one.
-//!
-//! The executor calls the watcher only while no block is being measured, and nothing here starts
-//! a thread that draws by itself.
+//! Progress bars on standard error, drawn between blocks and never during one: the executor calls the observer only
+//! between blocks, and no thread draws by itself.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use plumb_base::time::Span;
@@ -10,7 +8,7 @@ use super::output::CliOutput;
 use plumb_experiments::definition::CellPlan;
 use plumb_experiments::run::RunObserver;
 
-/// The watcher that suits the output: a bar on a terminal, notes only elsewhere.
+/// The observer of a run: a bar on a terminal, notes only elsewhere.
 pub fn watcher(output: &CliOutput) -> Box<dyn RunObserver> {
     let notes = NoteWatcher { output: output.clone() };
     if output.progress {
@@ -20,7 +18,7 @@ pub fn watcher(output: &CliOutput) -> Box<dyn RunObserver> {
     }
 }
 
-/// Says what deserves a line of its own; draws nothing.
+/// Prints notes; draws nothing.
 struct NoteWatcher {
     output: CliOutput,
 }
@@ -35,7 +33,22 @@ impl RunObserver for NoteWatcher {
     }
 }
 
-/// A bar on a terminal.
+/// A bar of `length` steps with this template, if standard error is a terminal.
+pub fn bar(output: &CliOutput, length: u64, template: &str) -> Option<ProgressBar> {
+    if !output.progress {
+        return None;
+    }
+    // Redrawn at most ten times a second, however short the blocks.
+    let target = ProgressDrawTarget::stderr_with_hz(10);
+    let bar = ProgressBar::with_draw_target(Some(length), target);
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        let ticks = if output.style_stderr.unicode { "█▉▊▋▌▍▎▏ " } else { "#>-" };
+        bar.set_style(style.progress_chars(ticks));
+    }
+    Some(bar)
+}
+
+/// A progress bar and notes above it.
 struct ProgressBarWatcher {
     bar: Option<ProgressBar>,
     notes: NoteWatcher,
@@ -43,20 +56,11 @@ struct ProgressBarWatcher {
 
 impl RunObserver for ProgressBarWatcher {
     fn started(&mut self, _id: &str, estimate: Span, blocks_planned: u64) {
-        // Redrawn at most ten times a second, however short the blocks.
-        let target = ProgressDrawTarget::stderr_with_hz(10);
-        let bar = ProgressBar::with_draw_target(Some(blocks_planned), target);
         let template = "{bar:24} {percent:>3} %  {prefix} left  {wide_msg}";
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            let ticks = if self.notes.output.style_stderr.unicode {
-                "█▉▊▋▌▍▎▏ "
-            } else {
-                "#>-"
-            };
-            bar.set_style(style.progress_chars(ticks));
+        self.bar = bar(&self.notes.output, blocks_planned, template);
+        if let Some(bar) = &self.bar {
+            bar.set_prefix(rough_duration(estimate));
         }
-        bar.set_prefix(rough_duration(estimate));
-        self.bar = Some(bar);
     }
 
     fn block(&mut self, done: u64, planned: u64, what: &CellPlan, left: Span) {
@@ -83,7 +87,7 @@ impl Drop for ProgressBarWatcher {
     }
 }
 
-/// A span as a person would guess it: whole seconds, then whole minutes, then hours.
+/// A rounded duration: whole seconds, whole minutes, or hours.
 pub fn rough_duration(span: Span) -> String {
     let seconds = span.as_secs_f64().ceil();
     if seconds < 100.0 {

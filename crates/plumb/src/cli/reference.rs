@@ -1,4 +1,4 @@
-//! `plumb help`, `plumb man` and `plumb completions`: what is made from the definition of the command line.
+//! `plumb help`, `plumb man` and `plumb completions`.
 
 use std::path::PathBuf;
 
@@ -6,17 +6,17 @@ use clap::{Args, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::Man as Page;
 
-use crate::cli::output::{CliOutput, CommandError};
+use crate::cli::output::{CliOutput, CommandResult};
 use crate::cli::{Cli, iperf3};
 use crate::problem::{ExitReason, Problem};
 
-/// How plumb measures, as it is also published.
+/// How plumb measures.
 const METHOD: &str = include_str!("../../../../METHODS.md");
 
-/// What the text of a link may say, as it is also published.
+/// The language of links.
 const LINKS: &str = include_str!("../../../../docs/links.md");
 
-/// Explain a subcommand, how plumb measures (`plumb help method`), or what a link may be (`plumb help links`)
+/// Show the help of a subcommand, of the method (`plumb help method`), or of links (`plumb help links`)
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
   plumb help method | less
@@ -32,7 +32,7 @@ impl HelpCommand {
     ///
     /// # Errors
     /// No such topic.
-    pub fn perform(self, output: &CliOutput) -> Result<ExitReason, CommandError> {
+    pub fn perform(self, output: &CliOutput) -> CommandResult {
         let mut command = Cli::command();
         command.build();
         let text = match self.topic.as_deref() {
@@ -56,7 +56,7 @@ impl HelpCommand {
     }
 }
 
-/// Print the manual page, or write one page a subcommand into a directory
+/// Print the manual page, or write one page per subcommand to a directory
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
   plumb man | man -l -
@@ -72,7 +72,7 @@ impl ManCommand {
     ///
     /// # Errors
     /// The directory or standard output cannot be written.
-    pub fn perform(self, output: &CliOutput) -> Result<ExitReason, CommandError> {
+    pub fn perform(self, output: &CliOutput) -> CommandResult {
         let mut command = Cli::command();
         command.build();
         let Some(directory) = self.directory else {
@@ -111,9 +111,8 @@ impl CompletionsCommand {
     ///
     /// # Errors
     /// Standard output cannot be written.
-    pub fn perform(self, output: &CliOutput) -> Result<ExitReason, CommandError> {
-        // The generator looks a command up by the words of its name, which are more for those that an
-        // option chooses.
+    pub fn perform(self, output: &CliOutput) -> CommandResult {
+        // The generator looks up commands by the words of their names, of which --iperf3 commands have more.
         let mut command = Cli::command();
         for (_, name) in iperf3::COMMANDS {
             command = command.mut_subcommand(name, |it| it.bin_name(format!("plumb {name}")));
@@ -134,14 +133,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_of_links_has_every_key_and_every_preset() {
+    fn link_page_has_every_key_and_preset() {
         for name in direction::keys().chain(PRESETS.iter().map(|preset| preset.name)) {
             assert!(LINKS.contains(&format!("`{name}`")), "{name}");
         }
     }
 
     #[test]
-    fn every_link_that_the_page_shows_is_one() {
+    fn every_link_on_the_page_parses() {
         let shown = LINKS.split('`').skip(1).step_by(2).filter(|text| text.contains('='));
         let links: Vec<&str> = shown.filter(|text| !text.contains([' ', '…'])).collect();
         assert!(links.len() > 30, "{links:?}");

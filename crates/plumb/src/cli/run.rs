@@ -1,13 +1,12 @@
-//! `plumb run`, `plumb ladder` (and `plumb` alone), `plumb rerun` and `plumb study`: measuring a plan.
+//! `plumb run`, `plumb ladder` (and `plumb` alone), `plumb rerun` and `plumb study`: measure a plan.
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use plumb_analysis::document::{RunDocument, host_notes};
+use plumb_analysis::document::host_notes;
 use plumb_base::time::Span;
 use plumb_base::units::quantity::parse_span;
 use plumb_experiments::list::{Study as Known, run_document};
-use plumb_harness::stop_signals;
 use plumb_harness::topology::CpuTopology;
 use plumb_report::html;
 use plumb_store::record::{RunData, RunRecord as Header, RunStatus};
@@ -15,8 +14,8 @@ use plumb_store::sqlite::StoreMode;
 
 use crate::VERSION;
 use crate::cli::export::{check_writable, write_file};
-use crate::cli::output::{CliOutput, CommandError};
-use crate::cli::{GlobalOptions, progress, store, stored_runs};
+use crate::cli::output::{CliOutput, CommandError, CommandResult};
+use crate::cli::{GlobalOptions, is_stopped, progress, store, stored_runs};
 use crate::link::control;
 use crate::net::other_host;
 use crate::problem::{ExitReason, Problem};
@@ -37,7 +36,7 @@ use plumb_experiments::surroundings::{RunSurroundings, Surroundings};
   plumb run ipc --plan > mine.toml       then edit it, and: plumb run mine.toml
   plumb run --resume last
 
-A plan is TOML; what it leaves out comes from its preset:
+A plan is TOML; its preset gives the rest:
   title = \"pipes against sockets\"
   preset = \"quick\"
   [limits]
@@ -48,7 +47,7 @@ A plan is TOML; what it leaves out comes from its preset:
   mechanism = [\"pipe\", \"unix-stream\"]
   size = [64, \"4Ki\"]
 
-Ctrl-C once stops after the block under way and reports what there is; twice aborts.")]
+Ctrl-C once stops after the current block and reports the results so far; twice aborts.")]
 pub struct RunCommand {
     /// An id of `plumb list`, or a plan ending in .toml
     #[arg(value_name = "ID|PLAN.toml", required_unless_present = "resume")]
@@ -63,7 +62,7 @@ pub struct RunCommand {
     other: OtherHostOptions,
 }
 
-/// What every command that measures takes.
+/// Options of every command that measures.
 #[derive(Clone, Debug, Default, Args)]
 pub struct RunOptions {
     /// Few launches and short blocks, for a first look
@@ -72,7 +71,7 @@ pub struct RunOptions {
     /// At least ten launches of everything, for publication
     #[arg(long)]
     pub paper: bool,
-    /// Levels of a factor instead of the preset's; may be given for several factors
+    /// Levels of a factor instead of the preset's; may be repeated for other factors
     #[arg(long, value_name = "FACTOR=LEVEL,…")]
     pub set: Vec<String>,
     /// Stop after this time; --resume measures the rest
@@ -84,12 +83,12 @@ pub struct RunOptions {
     /// Seed of every random choice
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// Print the plan as TOML, and measure nothing
+    /// Print the plan as TOML and measure nothing
     #[arg(long, conflicts_with = "json")]
     pub plan: bool,
 }
 
-/// The other host of what has two.
+/// The other host of experiments that need two.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Another host")]
 pub struct OtherHostOptions {
@@ -97,10 +96,10 @@ pub struct OtherHostOptions {
     #[arg(
         long,
         value_name = "HOST",
-        help = "Measure what varies 'link' between this host and this other one: user@host, [address]:port or netns:NAME"
+        help = "Measure experiments that vary 'link' between this host and another: user@host, [address]:port or netns:NAME"
     )]
     pub host: Option<String>,
-    /// Command that runs another there, instead of ssh: 'ip netns exec blue', 'docker exec -i box'
+    /// Command that runs a program there, instead of ssh: 'ip netns exec blue', 'docker exec -i box'
     #[arg(long, value_name = "CMD")]
     pub via: Option<String>,
     /// Destination address of the data, instead of the host's own
@@ -112,15 +111,15 @@ pub struct OtherHostOptions {
 }
 
 impl OtherHostOptions {
-    /// Whether a host is named.
+    /// Whether a host was given.
     pub const fn is_named(&self) -> bool {
         self.host.is_some() || self.via.is_some()
     }
 
-    /// Has this process go there, if a host is named.
+    /// Sets the other host of this process, if one was given.
     ///
     /// # Errors
-    /// How to reach it is said, and not which host.
+    /// Options of the other host without a host.
     pub fn request(&self) -> Result<(), Problem> {
         if !self.is_named() {
             return match &self.to {
@@ -146,7 +145,7 @@ fn parse_budget(text: &str) -> Result<Span, String> {
 }
 
 impl RunOptions {
-    /// The preset asked for, if one is.
+    /// The preset given, if any.
     pub fn preset(&self) -> Option<RunPreset> {
         match (self.quick, self.paper) {
             (true, _) => Some(RunPreset::Quick),
@@ -155,7 +154,7 @@ impl RunOptions {
         }
     }
 
-    /// The plan with the limits and the seed that the options ask for.
+    /// Applies the limits and the seed of the options to a plan.
     #[must_use]
     pub fn limit(&self, mut plan: RunPlan) -> RunPlan {
         if self.budget.is_some() {
@@ -176,12 +175,8 @@ impl RunCommand {
     /// Measures and reports.
     ///
     /// # Errors
-    /// A request that cannot be met, or trouble while measuring.
-    pub fn perform(
-        self,
-        global: &GlobalOptions,
-        output: &CliOutput,
-    ) -> Result<ExitReason, CommandError> {
+    /// An invalid request, or a failed measurement.
+    pub fn perform(self, global: &GlobalOptions, output: &CliOutput) -> CommandResult {
         self.other.request()?;
         if let Some(text) = &self.resume {
             return resume(text, &self.options, global, output);
@@ -191,7 +186,7 @@ impl RunCommand {
     }
 }
 
-/// The link that this process runs behind and the other host, as far as they are known by now.
+/// The link that this process runs behind, and the other host if it was found already.
 pub fn surroundings() -> Surroundings {
     Surroundings {
         outer_link: control::outer_link(),
@@ -200,10 +195,10 @@ pub fn surroundings() -> Surroundings {
     }
 }
 
-/// The plan that a word and the options ask for.
+/// The plan of an experiment, a study or a file, with the options applied.
 ///
 /// # Errors
-/// No such experiment, study or file; a plan at fault; levels that do not exist.
+/// No such experiment, study or file; an invalid plan; unknown levels.
 pub fn plan_of(what: &str, options: &RunOptions) -> Result<RunPlan, Problem> {
     let chosen = ChosenLevels::parse(&options.set)?;
     let path = Path::new(what);
@@ -228,16 +223,16 @@ pub fn plan_of(what: &str, options: &RunOptions) -> Result<RunPlan, Problem> {
     Ok(options.limit(plan.with_chosen(&chosen, &surroundings())?))
 }
 
-/// Measures a plan and reports on it.
+/// Measures a plan and prints its results.
 ///
 /// # Errors
-/// A plan that cannot be carried out, or trouble while measuring.
+/// A plan that cannot be run, or a failed measurement.
 pub fn measure(
     plan: RunPlan,
     options: &RunOptions,
     global: &GlobalOptions,
     output: &CliOutput,
-) -> Result<ExitReason, CommandError> {
+) -> CommandResult {
     if options.plan {
         output.page(&plan.to_toml())?;
         return Ok(ExitReason::Success);
@@ -247,29 +242,29 @@ pub fn measure(
     Ok(measured_any(&data, exit, output))
 }
 
-/// The exit code of a run: one that measured nothing at all is trouble, whatever the reasons.
+/// The exit code of a run: a run without any result is a failure.
 pub fn measured_any(data: &RunData, exit: ExitReason, output: &CliOutput) -> ExitReason {
     if exit == ExitReason::Success && data.blocks.is_empty() {
-        output.note("nothing could be measured; each cell has its reason");
+        output.note("nothing could be measured; the reason of each cell is above");
         return ExitReason::Failure;
     }
     exit
 }
 
-/// Finishes an interrupted run.
+/// Resumes an interrupted run.
 fn resume(
     text: &str,
     options: &RunOptions,
     global: &GlobalOptions,
     output: &CliOutput,
-) -> Result<ExitReason, CommandError> {
+) -> CommandResult {
     let store = store::open(global, StoreMode::Read)?;
     let data = store::load(&store, text)?;
     drop(store);
     let id = data.run.id.clone();
     if !matches!(data.run.status, RunStatus::Running | RunStatus::Interrupted) {
         return Err(Problem::usage(format!("run {id} cannot be resumed"))
-            .because("nothing is left to measure: every cell has its result, or the reason why it has none")
+            .because("it is complete: every cell has a result, or the reason why it has none")
             .fix(format!("measure it again with: plumb rerun {id}"))
             .into());
     }
@@ -281,10 +276,10 @@ fn resume(
     Ok(measured_any(&data, exit, output))
 }
 
-/// Carries a plan out, watched, and gives back what is stored then.
+/// Runs a plan with progress, and returns the stored run.
 ///
 /// # Errors
-/// A plan that cannot be carried out, or trouble while measuring.
+/// A plan that cannot be run, or a failed measurement.
 pub fn execute(
     plan: RunPlan,
     resume: Option<String>,
@@ -319,29 +314,22 @@ pub fn execute(
     let outcome = executor::execute(request, watcher.as_mut());
     drop(watcher);
     let outcome = outcome?;
-    let data = store.load(&outcome.run_id).map_err(Problem::from)?;
-    let exit = match outcome.status {
-        RunStatus::Interrupted | RunStatus::Running => {
-            let options = data.run.notes.get(host_notes::OPTIONS).map_or("", String::as_str);
-            let finish = format!("plumb run --resume {} {options}", outcome.run_id);
-            output.note(&format!(
-                "stopped: {}; finish it with: {}",
-                outcome.stopped_by,
-                finish.trim_end()
-            ));
-            let is_lost = data.run.notes.contains_key(host_notes::LOST);
-            match (stop_signals::stop_requests() > 0, is_lost) {
-                (true, _) => ExitReason::Interrupted,
-                (false, true) => ExitReason::Failure,
-                (false, false) => ExitReason::Success,
-            }
-        }
-        _ => ExitReason::Success,
+    let data = store.load(&outcome.run_id)?;
+    if !matches!(outcome.status, RunStatus::Interrupted | RunStatus::Running) {
+        return Ok((data, ExitReason::Success));
+    }
+    let options = data.run.notes.get(host_notes::OPTIONS).map_or("", String::as_str);
+    let resume = format!("plumb run --resume {} {options}", outcome.run_id);
+    output.note(&format!("stopped: {}; resume with: {}", outcome.stopped_by, resume.trim_end()));
+    let exit = match data.run.notes.contains_key(host_notes::LOST) {
+        _ if is_stopped() => ExitReason::Interrupted,
+        true => ExitReason::Failure,
+        false => ExitReason::Success,
     };
     Ok((data, exit))
 }
 
-/// Whether a plan, or what it leaves out on account of it, concerns another host.
+/// Whether a plan measures another host, or has experiments that another host excludes.
 fn goes_to_host(plan: &RunPlan) -> bool {
     let is_excluded = |id: &str| ["host.mtu", "host.coalescing"].contains(&id);
     has_host_level(plan) || plan.experiments.iter().any(|planned| is_excluded(&planned.id))
@@ -352,10 +340,10 @@ fn has_host_level(plan: &RunPlan) -> bool {
     links.flatten().any(|link| is_host_level(&link.to_string()))
 }
 
-/// Refuses to measure a stored run again without the host that it was measured against.
+/// Checks that a run between two hosts is measured again between two hosts.
 ///
 /// # Errors
-/// No host is named, and what was is told.
+/// No host is given; the error names the earlier one.
 pub fn require_host(plan: &RunPlan, run: &Header, command: &str) -> Result<(), Problem> {
     if other_host::is_requested() || !has_host_level(plan) {
         return Ok(());
@@ -363,31 +351,28 @@ pub fn require_host(plan: &RunPlan, run: &Header, command: &str) -> Result<(), P
     let name = run.notes.get(host_notes::NAME).map_or("another host", String::as_str);
     let options = run.notes.get(host_notes::OPTIONS).map_or("--host user@host", String::as_str);
     Err(Problem::usage(format!("{} was measured against {name}", run.id))
-        .because("which host that is now, and how it is reached, is said anew each time")
-        .fix(format!("name it: {command} {options}")))
+        .because("the other host must be given each time")
+        .fix(format!("give the host: {command} {options}")))
 }
 
-/// Says how much there is to measure and how long it will take.
+/// Prints how much there is to measure and how long it will take.
 fn print_estimate(plan: &RunPlan, cells: &[CellPlan], output: &CliOutput) {
     let estimate = RunEstimate::of(cells, &plan.limits);
-    let absent = cells.len() as u64 - estimate.cells;
-    let not_here =
-        if absent > 0 { format!(" ({absent} more not possible here)") } else { String::new() };
+    let absent = match cells.len() as u64 - estimate.cells {
+        0 => String::new(),
+        absent => format!(" ({absent} more not possible here)"),
+    };
     output.note(&format!(
-        "{}: {}{not_here}, {} a round; {}",
+        "{}: {}{absent}, {} per round; {}",
         plan.title,
-        pluralized(estimate.cells, "cell"),
-        pluralized(estimate.groups, "launch"),
+        count(estimate.cells, "cell", "s"),
+        count(estimate.groups, "launch", "es"),
         between(estimate.least, estimate.most),
     ));
 }
 
-fn pluralized(n: u64, thing: &str) -> String {
-    match (n, thing) {
-        (1, thing) => format!("1 {thing}"),
-        (n, "launch") => format!("{n} launches"),
-        (n, thing) => format!("{n} {thing}s"),
-    }
+fn count(n: u64, thing: &str, plural: &str) -> String {
+    format!("{n} {thing}{}", if n == 1 { "" } else { plural })
 }
 
 /// `about 12 s`, `2 to 5 min`.
@@ -396,7 +381,7 @@ fn between(least: Span, most: Span) -> String {
     if low == high { format!("about {low}") } else { format!("{low} to {high}") }
 }
 
-/// Prints a run: its document with `--json`, its page otherwise, and what to try next.
+/// Prints a run: its document with `--json`, else its page and what to try next.
 ///
 /// # Errors
 /// Standard output cannot be written.
@@ -406,20 +391,15 @@ pub fn report(data: &RunData, output: &CliOutput) -> Result<(), CommandError> {
         return output.document(&document);
     }
     output.page(&stored_runs::page(&document, output.style))?;
-    output.note(&next(&document));
+    let id = &document.run.id;
+    output.note(&format!(
+        "stored as {id}\nnext: plumb report last -o {id}.html   or, after the next run: plumb compare \
+         last~1 last"
+    ));
     Ok(())
 }
 
-/// The commands to try after a run.
-fn next(document: &RunDocument) -> String {
-    let id = &document.run.id;
-    format!(
-        "stored as {id}\nnext: plumb report last -o {id}.html   or, after the next run: plumb compare \
-         last~1 last"
-    )
-}
-
-/// Climb the ladder: what it costs to cross each boundary of this machine, in under 20 seconds
+/// Measure the ladder: the cost of crossing each boundary of this machine, in under 20 seconds
 #[derive(Clone, Debug, Default, Args)]
 #[command(after_help = "Examples:
   plumb ladder
@@ -428,7 +408,7 @@ fn next(document: &RunDocument) -> String {
   plumb ladder --host user@host          its last rungs over the network to that host
   plumb ladder --paper")]
 pub struct LadderCommand {
-    /// Climb on: a LAN, a metropolitan and a wide-area network, emulated, in under a minute
+    /// Add emulated LAN, metropolitan and wide-area networks; takes under a minute
     #[arg(long)]
     remote: bool,
     #[command(flatten)]
@@ -438,19 +418,15 @@ pub struct LadderCommand {
 }
 
 impl LadderCommand {
-    /// Measures and draws the ladder.
+    /// Measures and prints the ladder.
     ///
     /// # Errors
-    /// Trouble while measuring.
-    pub fn perform(
-        self,
-        global: &GlobalOptions,
-        output: &CliOutput,
-    ) -> Result<ExitReason, CommandError> {
+    /// A failed measurement.
+    pub fn perform(self, global: &GlobalOptions, output: &CliOutput) -> CommandResult {
         self.other.request()?;
-        let climbs_on = self.remote || self.other.is_named();
-        let mut plan = plan_of(if climbs_on { "ladder.remote" } else { "ladder" }, &self.options)?;
-        // A ladder all the same: its title is what shows it as one.
+        let is_remote = self.remote || self.other.is_named();
+        let mut plan = plan_of(if is_remote { "ladder.remote" } else { "ladder" }, &self.options)?;
+        // The title makes it be shown as a ladder.
         "ladder".clone_into(&mut plan.title);
         measure(plan, &self.options, global, output)
     }
@@ -462,11 +438,11 @@ impl LadderCommand {
   plumb rerun last
   plumb rerun ladder-20261121-7f3a && plumb compare ladder-20261121-7f3a last
 
-The plan is the stored one; the seed is too, so that the random order is the same, unless --seed
-gives another. A run against another host needs --host again; what 'plumb net' measured is repeated
-by its own command.")]
+The plan and the seed are the stored ones, so the random order is the same, unless --seed is given.
+A run against another host needs --host again; a measurement of 'plumb net' is repeated by its own
+command.")]
 pub struct RerunCommand {
-    /// A run: its id, the beginning of it, last or last~N
+    /// A run: its id, a prefix of it, last or last~N
     #[arg(value_name = "RUN")]
     run: String,
     #[command(flatten)]
@@ -476,24 +452,20 @@ pub struct RerunCommand {
 }
 
 impl RerunCommand {
-    /// Measures it again.
+    /// Measures the run again.
     ///
     /// # Errors
-    /// No such run, a run without a plan, or trouble while measuring.
-    pub fn perform(
-        self,
-        global: &GlobalOptions,
-        output: &CliOutput,
-    ) -> Result<ExitReason, CommandError> {
+    /// No such run, a run without a plan, or a failed measurement.
+    pub fn perform(self, global: &GlobalOptions, output: &CliOutput) -> CommandResult {
         self.other.request()?;
         let store = store::open(global, StoreMode::Read)?;
-        let id = store.find(&self.run).map_err(Problem::from)?;
-        let run = store.header(&id).map_err(Problem::from)?;
+        let id = store.find(&self.run)?;
+        let run = store.header(&id)?;
         drop(store);
         let Some(run) = run.filter(|run| run.status != RunStatus::Imported) else {
             return Err(Problem::usage(format!("{id} cannot be measured again"))
-                .because("it was imported from another tool, so it has no plan")
-                .fix("measure something like it with: plumb run latency.local")
+                .because("it was imported from another tool and has no plan")
+                .fix("measure something similar: plumb run latency.local")
                 .into());
         };
         if run.plan_toml.is_empty() {
@@ -520,14 +492,14 @@ impl RerunCommand {
 /// Run a whole study and write its report
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
-  plumb study stack --quick              how long a packet is in the stack; writes stack.html
+  plumb study stack --quick              how long a packet takes through the stack; writes stack.html
   plumb study ipc --quick -o today.html
-  plumb study scaling --quick --host user@host      what crosses a network, between this host and that one
+  plumb study scaling --quick --host user@host      its experiments between this host and another
 
-A study stands for a published document: its experiments are measured anew, each of its claims gets
-a verdict, and the report is one self-contained page.")]
+A study tests a published document: its experiments are measured, each of its claims gets a verdict,
+and the report is one self-contained page.")]
 pub struct StudyCommand {
-    /// Which study: plumb list studies
+    /// The study: see plumb list studies
     #[arg(value_name = "NAME")]
     name: String,
     /// Where to write the report [default: NAME.html]
@@ -540,19 +512,15 @@ pub struct StudyCommand {
 }
 
 impl StudyCommand {
-    /// Measures the study, prints it, and writes its page.
+    /// Measures the study, prints it, and writes its report.
     ///
     /// # Errors
-    /// No such study, trouble while measuring, or a file that cannot be written.
-    pub fn perform(
-        self,
-        global: &GlobalOptions,
-        output: &CliOutput,
-    ) -> Result<ExitReason, CommandError> {
+    /// No such study, a failed measurement, or a file that cannot be written.
+    pub fn perform(self, global: &GlobalOptions, output: &CliOutput) -> CommandResult {
         self.other.request()?;
         let Some(study) = Known::from_id(&self.name) else {
             return Err(Problem::usage(format!("there is no study '{}'", self.name))
-                .because("a study is a whole document re-tested; one experiment is plumb run's")
+                .because("a study is a whole document; use plumb run for one experiment")
                 .suggest(&self.name, Known::ALL.iter().map(|study| study.id))
                 .into());
         };

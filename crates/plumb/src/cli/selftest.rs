@@ -1,23 +1,22 @@
-//! `plumb selftest`: prove the statistics and the clock on this machine.
+//! `plumb selftest`: checks the statistics and the clock on this machine.
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use plumb_base::seed::Seed;
 use plumb_report::terminal;
 
-use super::output::{CliOutput, CommandError};
+use super::output::{CliOutput, CommandResult};
+use super::{progress, seed_or_random};
 use crate::VERSION;
-use crate::problem::{ExitReason, Problem};
+use crate::problem::ExitReason;
 use plumb_experiments::selftest;
 
-/// Prove on this machine that intervals cover, verdicts keep quiet, and delays are found
+/// Check on this machine that confidence intervals cover, equal runs compare as equal, and injected delays are found
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
   plumb selftest
   plumb selftest --seed 7 --json
 
-Takes about two minutes. Exit code 1 when a check fails: then this machine, or this
-plumb, is not to be trusted with comparisons; try again on a quiet machine first.")]
+Takes about two minutes. Exit code 1 if a check fails: comparisons on this machine, or by this
+plumb, are not reliable then; try again on an idle machine first.")]
 pub struct SelftestCommand {
     /// Seed of every random choice
     #[arg(long, value_name = "N")]
@@ -25,20 +24,15 @@ pub struct SelftestCommand {
 }
 
 impl SelftestCommand {
-    /// Makes the trials and reports on them.
+    /// Runs the trials and prints their results.
     ///
     /// # Errors
-    /// Trouble while measuring; a check that fails is an exit code.
-    pub fn perform(self, output: &CliOutput) -> Result<ExitReason, CommandError> {
-        let seed = match self.seed {
-            Some(seed) => seed,
-            None => plumb_clock::entropy().map_err(|error| {
-                Problem::failure("cannot read random bits from /dev/urandom").because(error)
-            })?,
-        };
-        output.note(&format!("self-test with seed {seed}: about two minutes"));
-        let bar = bar(output);
-        let document = selftest::run(Seed(seed), VERSION, &mut |what, share| {
+    /// A measurement failed; a failed check is an exit code.
+    pub fn perform(self, output: &CliOutput) -> CommandResult {
+        let seed = seed_or_random(self.seed)?;
+        output.note(&format!("self-test with seed {}: about two minutes", seed.0));
+        let bar = progress::bar(output, 1_000, "{bar:24} {percent:>3} %  {wide_msg}");
+        let document = selftest::run(seed, VERSION, &mut |what, share| {
             if let Some(bar) = &bar {
                 bar.set_message(what.to_owned());
                 #[expect(
@@ -53,25 +47,7 @@ impl SelftestCommand {
             bar.finish_and_clear();
         }
         let document = document?;
-        if output.json {
-            output.document(&document)?;
-        } else {
-            output.page(&terminal::selftest::render(&document, output.style))?;
-        }
+        output.show(&document, |style| terminal::selftest::render(&document, style))?;
         Ok(if document.passed { ExitReason::Success } else { ExitReason::CheckFailed })
     }
-}
-
-/// A bar of thousandths, on a terminal.
-fn bar(output: &CliOutput) -> Option<ProgressBar> {
-    if !output.progress {
-        return None;
-    }
-    let target = ProgressDrawTarget::stderr_with_hz(10);
-    let bar = ProgressBar::with_draw_target(Some(1_000), target);
-    if let Ok(style) = ProgressStyle::with_template("{bar:24} {percent:>3} %  {wide_msg}") {
-        let ticks = if output.style_stderr.unicode { "█▉▊▋▌▍▎▏ " } else { "#>-" };
-        bar.set_style(style.progress_chars(ticks));
-    }
-    Some(bar)
 }

@@ -1,7 +1,7 @@
-//! `plumb net --stamp` and `plumb agent --stamp`: a STAMP session-sender and session-reflector (RFC 8762).
+//! `plumb net --stamp` and `plumb agent --stamp`: STAMP session-sender and session-reflector (RFC 8762).
 
 use std::io::{self, Read as _};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs as _, UdpSocket};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -10,7 +10,6 @@ use plumb_analysis::document::stamp::{
     StampReflectorCounts, StampSessionSummary,
 };
 use plumb_base::time::Span;
-use plumb_harness::stop_signals;
 use plumb_interop::stamp;
 use plumb_interop::stamp::hmac::StampKey;
 use plumb_interop::stamp::reflector::{ReflectorCounts, ReflectorOptions, serve};
@@ -20,7 +19,8 @@ use plumb_interop::stamp::timestamp::TimestampFormat;
 use plumb_net::measure::clock_offset::{ClockOffsetEstimate, OneWayDelay};
 use plumb_report::terminal;
 
-use crate::cli::output::{CliOutput, CommandError};
+use crate::cli::output::{CliOutput, CommandResult};
+use crate::cli::{handle_stop_signals, is_stopped, seed_or_random};
 use crate::net::address::{self, host_and_port};
 use crate::net::host_target::AddressFamily;
 use crate::problem::{ExitReason, Problem};
@@ -29,19 +29,19 @@ use crate::problem::{ExitReason, Problem};
 const KEY_BYTES_MIN: usize = 8;
 /// Longer files are not keys.
 const KEY_BYTES_MAX: u64 = 65_536;
-/// Packets by default.
+/// Default number of packets.
 const COUNT: u32 = 100;
-/// A reflector of plumb answers one sender this often by default.
+/// Default rate limit of plumb's reflector for one sender.
 const INTERVAL_MIN: Span = Span::from_us(100);
 const INTERVAL_MAX: Span = Span::from_secs(3_600);
-/// Time between two packets by default.
+/// Default time between two packets.
 const INTERVAL_DEFAULT: Span = Span::from_ms(20);
 
 /// Options of a STAMP session-sender.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "STAMP (RFC 8762)")]
 pub struct StampSenderOptions {
-    /// Measure with a STAMP reflector instead, such as a router: plumb is not needed there
+    /// Measure with a STAMP reflector, such as a router; needs no plumb there
     #[arg(long, value_name = "HOST[:PORT]", conflicts_with_all = super::net::AGENT_OPTIONS)]
     stamp: Option<String>,
     /// Packets to send [default: 100]
@@ -65,12 +65,12 @@ fn check_interval(interval: Option<Span>) -> Result<Span, Problem> {
     if (INTERVAL_MIN..=INTERVAL_MAX).contains(&interval) {
         return Ok(interval);
     }
-    Err(Problem::usage(format!("no STAMP session sends a packet each {interval}"))
+    Err(Problem::usage(format!("an interval of {interval} is out of range"))
         .fix(format!("give --interval between {INTERVAL_MIN} and {INTERVAL_MAX}")))
 }
 
 impl StampSenderOptions {
-    /// The reflector, where --stamp was given.
+    /// The reflector, if --stamp was given.
     pub fn target(&self) -> Option<&str> {
         self.stamp.as_deref()
     }
@@ -86,7 +86,7 @@ impl StampSenderOptions {
         time: Option<Span>,
         interval: Option<Span>,
         output: &CliOutput,
-    ) -> Result<ExitReason, CommandError> {
+    ) -> CommandResult {
         let interval = check_interval(interval)?;
         let address = resolve(target, family)?;
         let key = self.key.as_deref().map(read_key).transpose()?;
@@ -100,19 +100,14 @@ impl StampSenderOptions {
             ..SessionSenderOptions::default()
         };
         let socket = connect(address)?;
-        let deaf = |error| Problem::failure("cannot listen for Ctrl-C").because(error);
-        stop_signals::count_stop_requests().map_err(deaf)?;
+        handle_stop_signals()?;
         let takes = interval * u64::from(plan.count.saturating_sub(1));
         output.note(&format!("sending {} packets to {address} in {takes}", plan.count));
         let failed =
             |error| Problem::failure(format!("the session with {address} failed")).because(error);
-        let report = run(&socket, &plan, &|| stop_signals::stop_requests() > 0).map_err(failed)?;
+        let report = run(&socket, &plan, &is_stopped).map_err(failed)?;
         let document = sender_document(address, &plan, &report);
-        if output.json {
-            output.document(&document)?;
-        } else {
-            output.page(&terminal::stamp::render(&document, output.style))?;
-        }
+        output.show(&document, |style| terminal::stamp::render(&document, style))?;
         match document.ended.as_str() {
             "interrupted" => Ok(ExitReason::Interrupted),
             "silent" => Err(no_reply(address, &report).into()),
@@ -132,20 +127,19 @@ impl StampSenderOptions {
     }
 }
 
-/// Tells late answers of an earlier session from the same port apart; never zero, which means none (RFC 8972).
+/// A random session identifier, never zero, which means none (RFC 8972). Distinguishes late answers of an earlier
+/// session from the same port.
 fn session_id() -> Result<u16, Problem> {
-    let number = plumb_clock::entropy().map_err(|error| {
-        Problem::failure("cannot read random bits from /dev/urandom").because(error)
-    })?;
-    Ok(u16::try_from(number >> 48).unwrap_or(u16::MAX).max(1))
+    let bits = seed_or_random(None)?.0 >> 48;
+    Ok(u16::try_from(bits).expect("16 bits").max(1))
 }
 
-/// The address of `host`, `host:port`, `[address]:port` or an address alone, with a zone or without.
+/// The address of `host`, `host:port`, `[address]:port` or an address, with or without a zone.
 fn resolve(target: &str, family: AddressFamily) -> Result<SocketAddr, Problem> {
     let (host, port) = host_and_port(target, stamp::PORT)?;
     let unknown = || {
-        Problem::usage(format!("the host '{host}' is not known")).fix(
-            "check the name, or give an address; a link-local one with its zone, as fe80::1%eth0",
+        Problem::usage(format!("the host '{host}' is unknown")).fix(
+            "check the name, or give an address; link-local ones with their zone, as in fe80::1%eth0",
         )
     };
     let found = (host.as_str(), port).to_socket_addrs();
@@ -154,26 +148,22 @@ fn resolve(target: &str, family: AddressFamily) -> Result<SocketAddr, Problem> {
 }
 
 fn connect(address: SocketAddr) -> Result<UdpSocket, Problem> {
-    let any: SocketAddr = if address.is_ipv6() {
-        (Ipv6Addr::UNSPECIFIED, 0).into()
-    } else {
-        (Ipv4Addr::UNSPECIFIED, 0).into()
-    };
-    let socket = UdpSocket::bind(any).and_then(|socket| {
+    let socket = || {
+        let socket = UdpSocket::bind((address::unspecified(address.ip()), 0))?;
         socket.connect(address)?;
         Ok(socket)
-    });
-    socket.map_err(|error| {
+    };
+    socket().map_err(|error: io::Error| {
         Problem::failure(format!("{address} cannot be reached")).because(error).fix(
             "check the route to it; a link-local address needs its zone, as in [fe80::1%eth0]:862",
         )
     })
 }
 
-/// The bytes of a file, without the newline that editors end it with.
+/// Reads a key from a file, without a trailing newline.
 ///
 /// # Errors
-/// It cannot be read, or is no key.
+/// It cannot be read, or is not a key.
 pub fn read_key(path: &Path) -> Result<StampKey, Problem> {
     let shown = path.display();
     let mut bytes = Vec::new();
@@ -205,12 +195,12 @@ fn no_reply(address: SocketAddr, report: &StampReport) -> Problem {
     let problem = Problem::failure(format!("{address} did not answer"));
     if report.unsealed > 0 {
         return problem
-            .because(format!("{} answers had a wrong HMAC", report.unsealed))
+            .because(format!("{} answers had an invalid HMAC", report.unsealed))
             .fix("give both sides the same key file");
     }
-    problem.because(format!("{} packets were sent, and no answer came in time", report.sent)).fix(
+    problem.because(format!("{} packets were sent, none was answered in time", report.sent)).fix(
         "check that a reflector listens there in the same mode, on UDP port 862 by default: \
-             'plumb agent --stamp ADDRESS:PORT', with --key where this side has one",
+             'plumb agent --stamp ADDRESS:PORT', with --key if this side has one",
     )
 }
 
@@ -224,7 +214,7 @@ fn sender_document(
         _ if report.tally.unique == 0 => "silent",
         _ => "complete",
     };
-    let told = match report.lost_where {
+    let lost = match report.lost_where {
         StampLossDirection::Told { forward, backward, unknown } => {
             Some((forward, backward, unknown))
         }
@@ -235,9 +225,9 @@ fn sender_document(
         sent: report.sent,
         answered: report.tally.unique,
         lost: report.tally.lost,
-        lost_forward: told.map(|told| told.0),
-        lost_backward: told.map(|told| told.1),
-        lost_last: told.map(|told| told.2),
+        lost_forward: lost.map(|lost| lost.0),
+        lost_backward: lost.map(|lost| lost.1),
+        lost_last: lost.map(|lost| lost.2),
         duplicates: report.tally.duplicates,
         reordered: report.tally.reordered,
         unsealed: report.unsealed,
@@ -316,27 +306,27 @@ fn clock(estimate: &ClockOffsetEstimate) -> StampClock {
 
 /// The agent's other modes.
 const OTHER_MODES: [&str; 4] = ["stdio", "listen", "http", "forward"];
-/// How many senders may have their whole rate at once, unless the total is given.
+/// Senders that may have their full rate at once, unless the total is given.
 const SENDERS_AT_ONCE: u32 = 5;
 
 /// Options of a STAMP session-reflector.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "STAMP (RFC 8762)")]
 pub struct StampReflectorOptions {
-    /// Be a STAMP reflector, as for 'plumb net --stamp' [default: 127.0.0.1:862]
+    /// Run a STAMP reflector for 'plumb net --stamp' [default: 127.0.0.1:862]
     #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, default_missing_value = "")]
     #[arg(group = "mode")]
     stamp: Option<String>,
     /// Authenticated mode, with the key in this file
     #[arg(long, value_name = "FILE", requires = "stamp", conflicts_with_all = OTHER_MODES)]
     key: Option<PathBuf>,
-    /// Stateless: copy sequence numbers instead of numbering the answers
+    /// Stateless mode: copy sequence numbers instead of numbering the answers
     #[arg(long, requires = "stamp", conflicts_with_all = OTHER_MODES)]
     stateless: bool,
     /// Timestamps in PTP format instead of NTP
     #[arg(long, requires = "stamp", conflicts_with_all = OTHER_MODES)]
     ptp: bool,
-    /// Answers per second to one client: an IPv4 address, or the /64 network of an IPv6 one
+    /// Answers per second to one client: an IPv4 address or an IPv6 /64 network
     #[arg(long, value_name = "N", requires = "stamp", conflicts_with_all = OTHER_MODES, default_value_t = 10_000)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     max_rate_per_client: u32,
@@ -347,26 +337,26 @@ pub struct StampReflectorOptions {
 }
 
 impl StampReflectorOptions {
-    /// Where to answer, where anything is to be answered.
+    /// The address to listen on, if --stamp was given.
     pub fn listen_address(&self) -> Option<&str> {
         self.stamp.as_deref()
     }
 
-    /// Answers a second in all.
+    /// Answers per second in all.
     fn rate_all(&self) -> u32 {
         self.max_rate.unwrap_or(self.max_rate_per_client.saturating_mul(SENDERS_AT_ONCE))
     }
 
-    /// Answers until it is stopped, and prints its counters.
+    /// Runs the reflector until it is stopped, and prints its counters.
     ///
     /// # Errors
-    /// The port is taken or not allowed; the key cannot be read.
-    pub fn perform(&self, place: &str, output: &CliOutput) -> Result<ExitReason, CommandError> {
+    /// The port is in use or not permitted; the key cannot be read.
+    pub fn perform(&self, place: &str, output: &CliOutput) -> CommandResult {
         let default = SocketAddr::from((Ipv4Addr::LOCALHOST, stamp::PORT));
         let address = address::parse(place, default)?;
         let key = self.key.as_deref().map(read_key).transpose()?;
         let authenticated = key.is_some();
-        let conduct = ReflectorOptions {
+        let options = ReflectorOptions {
             stateful: !self.stateless,
             key,
             format: if self.ptp { TimestampFormat::Ptp } else { TimestampFormat::Ntp },
@@ -376,19 +366,13 @@ impl StampReflectorOptions {
         };
         let socket = UdpSocket::bind(address).map_err(|error| bind_problem(address, error))?;
         let address = socket.local_addr().unwrap_or(address);
-        let deaf = |error| Problem::failure("cannot listen for Ctrl-C").because(error);
-        stop_signals::count_stop_requests().map_err(deaf)?;
+        handle_stop_signals()?;
         output.note(&format!("STAMP reflector on {address} until Ctrl-C"));
         let failed =
             |error| Problem::failure(format!("the reflector on {address} failed")).because(error);
-        let counts =
-            serve(&socket, conduct, &|| stop_signals::stop_requests() > 0).map_err(failed)?;
+        let counts = serve(&socket, options, &is_stopped).map_err(failed)?;
         let document = reflector_document(address, authenticated, counts);
-        if output.json {
-            output.document(&document)?;
-        } else {
-            output.page(&terminal::stamp::render(&document, output.style))?;
-        }
+        output.show(&document, |style| terminal::stamp::render(&document, style))?;
         Ok(ExitReason::Success)
     }
 }
@@ -396,8 +380,10 @@ impl StampReflectorOptions {
 fn bind_problem(address: SocketAddr, error: io::Error) -> Problem {
     let problem = Problem::failure(format!("cannot listen on {address}"));
     let fix = match error.kind() {
-        io::ErrorKind::PermissionDenied => "ports below 1024 need root: give another, as :8620",
-        io::ErrorKind::AddrInUse => "another program uses it: give another port, as :8620",
+        io::ErrorKind::PermissionDenied => {
+            "ports below 1024 need root; choose another, such as :8620"
+        }
+        io::ErrorKind::AddrInUse => "another program uses it; choose another port, such as :8620",
         _ => "give an address of this host",
     };
     problem.because(error).fix(fix)
@@ -434,20 +420,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn targets_are_taken_as_people_write_them() {
-        assert_eq!(resolve("127.0.0.1", AddressFamily::Any).unwrap().to_string(), "127.0.0.1:862");
-        assert_eq!(
-            resolve("127.0.0.1:8620", AddressFamily::Any).unwrap().to_string(),
-            "127.0.0.1:8620"
-        );
-        assert_eq!(resolve("::1", AddressFamily::Any).unwrap().to_string(), "[::1]:862");
-        assert_eq!(resolve("[::1]:8620", AddressFamily::Any).unwrap().to_string(), "[::1]:8620");
-        assert!(resolve("127.0.0.1:99999", AddressFamily::Any).is_err());
-        assert!(resolve("no-such-host.invalid", AddressFamily::Any).is_err());
+    fn targets_are_names_or_addresses_with_optional_port() {
+        let resolved = |text| resolve(text, AddressFamily::Any).ok().map(|found| found.to_string());
+        for (text, address) in [
+            ("127.0.0.1", Some("127.0.0.1:862")),
+            ("127.0.0.1:8620", Some("127.0.0.1:8620")),
+            ("::1", Some("[::1]:862")),
+            ("[::1]:8620", Some("[::1]:8620")),
+            ("127.0.0.1:99999", None),
+            ("no-such-host.invalid", None),
+        ] {
+            assert_eq!(resolved(text).as_deref(), address, "{text}");
+        }
     }
 
     #[test]
-    fn intervals_have_a_range() {
+    fn interval_is_checked() {
         assert_eq!(check_interval(None), Ok(INTERVAL_DEFAULT));
         for interval in [Span::ZERO, Span::from_us(99), Span::from_secs(7_200)] {
             assert!(check_interval(Some(interval)).is_err(), "{interval}");
@@ -455,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_that_is_guessed_or_endless_is_refused() {
+    fn short_and_endless_keys_are_refused() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("key");
         for (content, is_key) in [("secret!\n", false), ("secret!!", true), ("", false)] {
@@ -479,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn the_total_goes_with_the_limit_of_one_sender_unless_it_is_given() {
+    fn total_rate_follows_the_limit_of_one_sender() {
         assert_eq!(rate_all(""), ReflectorOptions::default().rate_total);
         assert_eq!(rate_all("--max-rate-per-client 100"), 500);
         assert_eq!(rate_all("--max-rate-per-client 100 --max-rate 50"), 50);

@@ -1,4 +1,4 @@
-//! The store: opening it, finding runs in it, and `plumb store`.
+//! `plumb store`, and opening the store for other commands.
 
 use std::path::PathBuf;
 
@@ -11,10 +11,10 @@ use plumb_store::record::RunData;
 use plumb_store::sqlite::{Store, StoreError, StoreMode};
 
 use crate::cli::GlobalOptions;
-use crate::cli::output::{CliOutput, CommandError};
+use crate::cli::output::{CliOutput, CommandResult};
 use crate::problem::{ExitReason, Problem};
 
-/// Check the store's file, say where it is, or delete a run
+/// Check the store, print its path, or delete a run
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
   plumb store check
@@ -26,32 +26,28 @@ pub struct StoreCommand {
 
 #[derive(Clone, Debug, Subcommand)]
 enum StoreAction {
-    /// Check that every record is whole: the file, its references and every histogram
+    /// Check the integrity of the file, its references and every histogram
     Check,
-    /// Print where the store is
+    /// Print the path of the store
     Path,
-    /// Delete a run with everything in it
+    /// Delete a run and all of its data
     Delete {
-        /// Its whole id
+        /// Its full id
         run: String,
     },
 }
 
 impl StoreCommand {
-    /// Whether `--json` has no meaning for it.
+    /// Whether it has no JSON document.
     pub const fn is_text_only(&self) -> bool {
         matches!(self.action, StoreAction::Path | StoreAction::Delete { .. })
     }
 
-    /// Does it.
+    /// Runs the subcommand.
     ///
     /// # Errors
     /// The store cannot be used.
-    pub fn perform(
-        self,
-        global: &GlobalOptions,
-        output: &CliOutput,
-    ) -> Result<ExitReason, CommandError> {
+    pub fn perform(self, global: &GlobalOptions, output: &CliOutput) -> CommandResult {
         match self.action {
             StoreAction::Check => check(&open(global, StoreMode::Read)?, output),
             StoreAction::Path => {
@@ -60,14 +56,14 @@ impl StoreCommand {
             }
             StoreAction::Delete { run } => {
                 let mut store = open(global, StoreMode::Write)?;
-                let found = store.find(&run).map_err(Problem::from)?;
+                let found = store.find(&run)?;
                 if found != run {
-                    return Err(Problem::usage(format!("'{run}' is not the whole id of a run"))
-                        .because("deleting cannot be undone, so nothing is guessed")
+                    return Err(Problem::usage(format!("'{run}' is not the full id of a run"))
+                        .because("deleting cannot be undone, so a run must be named in full")
                         .fix(format!("if you mean it: plumb store delete {found}"))
                         .into());
                 }
-                store.delete_run(&run).map_err(Problem::from)?;
+                store.delete_run(&run)?;
                 output.note(&format!("deleted {run}"));
                 Ok(ExitReason::Success)
             }
@@ -75,7 +71,7 @@ impl StoreCommand {
     }
 }
 
-fn check(store: &Store, output: &CliOutput) -> Result<ExitReason, CommandError> {
+fn check(store: &Store, output: &CliOutput) -> CommandResult {
     let mut blocks = 0;
     let faults = store.check(|data| {
         blocks += data.blocks.len() as u64;
@@ -89,8 +85,8 @@ fn check(store: &Store, output: &CliOutput) -> Result<ExitReason, CommandError> 
         })
         .collect()
     });
-    let faults = faults.map_err(Problem::from)?;
-    let runs = store.runs().map_err(Problem::from)?.len() as u64;
+    let faults = faults?;
+    let runs = store.runs()?.len() as u64;
     let sound = faults.is_empty();
     let document = CheckDocument {
         schema: SCHEMA.to_owned(),
@@ -100,42 +96,32 @@ fn check(store: &Store, output: &CliOutput) -> Result<ExitReason, CommandError> 
         sound,
         faults,
     };
-    if output.json {
-        output.document(&document)?;
-    } else {
+    output.show(&document, |_| {
         let verdict = if sound { "is sound" } else { "is damaged" };
-        let mut page = format!(
-            "{} {verdict}: {} runs, {} blocks\n",
-            document.store, document.runs, document.blocks
-        );
-        for fault in &document.faults {
-            page.push_str("  ");
-            page.push_str(fault);
-            page.push('\n');
-        }
-        output.page(&page)?;
-    }
+        let faults: String = document.faults.iter().map(|fault| format!("\n  {fault}")).collect();
+        format!("{} {verdict}: {runs} runs, {blocks} blocks{faults}\n", document.store)
+    })?;
     Ok(if sound { ExitReason::Success } else { ExitReason::Failure })
 }
 
-/// Where the store is.
+/// The path of the store.
 ///
 /// # Errors
-/// No place is known.
+/// Neither an option nor the environment names one.
 pub fn path(global: &GlobalOptions) -> Result<PathBuf, Problem> {
     location::default_path(global.store.clone(), |name| std::env::var_os(name))
-        .map_err(|error| Problem::from_message(&error.to_string(), ExitReason::Usage))
+        .map_err(Problem::rejected)
 }
 
 /// Opens the store.
 ///
 /// # Errors
-/// Whatever keeps its file from being a store that can be used.
+/// The file is missing, is not a store, or cannot be used.
 pub fn open(global: &GlobalOptions, mode: StoreMode) -> Result<Store, Problem> {
     Ok(Store::open(&path(global)?, mode)?)
 }
 
-/// Opens the store for reading; none where nothing has been measured yet.
+/// Opens the store for reading; none if nothing has been measured yet.
 ///
 /// # Errors
 /// As [`open`].

@@ -1,4 +1,4 @@
-//! `plumb runs`, `plumb show` and `plumb report`: what is in the store, as a list and as pages.
+//! `plumb runs`, `plumb show` and `plumb report`: stored runs as a list and as pages.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use plumb_store::record::{RunData, RunRecord, RunStatus};
 use plumb_store::sqlite::{RunListing, Store};
 
 use crate::cli::export::write_file;
-use crate::cli::output::{CliOutput, CommandError};
+use crate::cli::output::{CliOutput, CommandResult};
 use crate::cli::{GlobalOptions, store};
 use crate::problem::{ExitReason, Problem};
 
@@ -24,21 +24,17 @@ use crate::problem::{ExitReason, Problem};
   plumb runs
   plumb runs --json | jq -r '.runs[0].id'")]
 pub struct RunsCommand {
-    /// Only those whose id or title contains this
+    /// Only runs whose id or title contains this
     #[arg(value_name = "TEXT")]
     filter: Option<String>,
 }
 
 impl RunsCommand {
-    /// Prints the list; an empty store is an empty list.
+    /// Prints the list; it is empty without a store.
     ///
     /// # Errors
     /// The store cannot be read.
-    pub fn perform(
-        self,
-        global: &GlobalOptions,
-        output: &CliOutput,
-    ) -> Result<ExitReason, CommandError> {
+    pub fn perform(self, global: &GlobalOptions, output: &CliOutput) -> CommandResult {
         let path = store::path(global)?;
         let mut runs = match store::open_if_there(global)? {
             Some(store) => entries(&store)?,
@@ -53,7 +49,7 @@ impl RunsCommand {
             output.document(&document)?;
         } else if runs.is_empty() {
             output.note(&format!(
-                "no runs in {}; `plumb` alone makes the first, in 20 seconds",
+                "no runs in {}; run `plumb` for the first, 20 seconds",
                 path.display()
             ));
         } else {
@@ -85,7 +81,7 @@ impl RunsCommand {
 fn entries(store: &Store) -> Result<Vec<RunEntry>, Problem> {
     let measuring = lock::current_holder(store.path()).and_then(|holder| holder.run);
     let entry = |mut listing: RunListing| {
-        // A run that was killed could not say so; the lock tells, since it dies with its holder.
+        // A killed run still says that it is running; its lock is gone.
         let run = &mut listing.run;
         if run.status == RunStatus::Running && measuring.as_deref() != Some(run.id.as_str()) {
             run.status = RunStatus::Interrupted;
@@ -95,7 +91,7 @@ fn entries(store: &Store) -> Result<Vec<RunEntry>, Problem> {
     Ok(store.runs()?.into_iter().map(entry).collect())
 }
 
-/// The line of a run that is at hand.
+/// The list entry of a loaded run.
 pub fn entry_of(data: &RunData) -> RunEntry {
     entry(&data.run, data.cells.len() as u64, data.blocks.len() as u64)
 }
@@ -113,17 +109,17 @@ fn entry(run: &RunRecord, cells: u64, blocks: u64) -> RunEntry {
     }
 }
 
-/// Show a stored run: its results, what was not measured and why, and the claims it re-tests
+/// Show a stored run: its results, what could not be measured and why, and the claims that it tests
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
   plumb show last
   plumb show last --json | jq '.results[] | [.factors.mechanism, .summary.median]'
   plumb show last --distributions")]
 pub struct ShowCommand {
-    /// A run: its id, the beginning of it, last or last~N
+    /// A run: its id, a prefix of it, last or last~N
     #[arg(value_name = "RUN", default_value = "last")]
     run: String,
-    /// Draw the distribution of every cell too
+    /// Also draw the distribution of every cell
     #[arg(long)]
     distributions: bool,
 }
@@ -133,11 +129,7 @@ impl ShowCommand {
     ///
     /// # Errors
     /// No such run, or a store that cannot be read.
-    pub fn perform(
-        self,
-        global: &GlobalOptions,
-        output: &CliOutput,
-    ) -> Result<ExitReason, CommandError> {
+    pub fn perform(self, global: &GlobalOptions, output: &CliOutput) -> CommandResult {
         let document = run_document(&store::read(global, &self.run)?);
         if output.json {
             output.document(&document)?;
@@ -154,7 +146,7 @@ impl ShowCommand {
     }
 }
 
-/// A run as a page: the ladder where it is one, the tables otherwise; then claims and ranks.
+/// A run as a page: the ladder, if it is one, else tables, claims and ranks.
 pub fn page(document: &RunDocument, style: TerminalStyle) -> String {
     if !document.ladder.is_empty() {
         let mut text = terminal::summary::surroundings(document, style);
@@ -170,13 +162,13 @@ pub fn page(document: &RunDocument, style: TerminalStyle) -> String {
     text
 }
 
-/// Make one self-contained HTML page of a run
+/// Write a run as one self-contained HTML page
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
   plumb report last -o ladder.html
   plumb report last > ladder.html")]
 pub struct ReportCommand {
-    /// A run: its id, the beginning of it, last or last~N
+    /// A run: its id, a prefix of it, last or last~N
     #[arg(value_name = "RUN", default_value = "last")]
     run: String,
     /// Where to write the page [default: standard output]
@@ -189,11 +181,7 @@ impl ReportCommand {
     ///
     /// # Errors
     /// No such run, or a file that cannot be written.
-    pub fn perform(
-        self,
-        global: &GlobalOptions,
-        output: &CliOutput,
-    ) -> Result<ExitReason, CommandError> {
+    pub fn perform(self, global: &GlobalOptions, output: &CliOutput) -> CommandResult {
         let document = run_document(&store::read(global, &self.run)?);
         if let Some(path) = &self.output {
             let page = html::report(&document);

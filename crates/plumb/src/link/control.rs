@@ -1,65 +1,65 @@
-//! What is said to a link that runs, from other processes: show yourself, change, let me in, end.
+//! Requests of other processes to a running link: show, change, enter, end.
 //!
-//! One question a connection, a line of JSON each way.
+//! One request per connection, a line of JSON each way.
 
 use std::collections::BTreeMap;
-use std::io;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::OnceLock;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use plumb_analysis::document::link::LinkDocument;
-use plumb_harness::launch_network;
-use plumb_harness::launch_network::OUTER_CONTROL_ENV;
+use plumb_harness::launch_network::{self, OUTER_CONTROL_ENV};
 use plumb_link::spec::SpecError;
 use plumb_link::text::{FileContents, LinkTextFiles, NamedFile, TextError, files_of};
-use plumb_netdev::lab::NamespaceFds;
+use plumb_netdev::lab::{LinkRegistry, NamespaceFds, RegisteredName};
 use serde::{Deserialize, Serialize};
 
+use crate::link::document::{self, LinkDescription};
 use crate::link::running_link::{LinkControl, LinkRevision};
 use crate::problem::Problem;
 
-/// How long the other side may take for a line: it has it ready.
+/// Time for a line of the other side, which has it ready.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
-/// Longest line, in bytes: files as JSON, where a character may become six.
+/// Longest line, in bytes: JSON may encode a byte of a file as six.
 const LINE_MAX: u64 = 6 * FILES_MAX as u64 + (1 << 20);
-/// Most bytes of files with a change: an hour of a trace of a hundred megabits a second.
+/// Most bytes of files with a change: an hour of a trace of 100 Mb/s.
 const FILES_MAX: usize = 32 << 20;
 
-/// What is answered when there is nobody to ask any more.
+/// Reply of a link whose driver has ended.
 const ENDED: &str = "the link has ended";
 
-/// A question.
+/// A request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LinkControlRequest {
-    /// How is it?
+    /// The state, as a document.
     Show,
-    /// What is it asked to be now?
+    /// The current description.
     Present,
-    /// Change so.
+    /// Change the link.
     Change(LinkChanges),
     /// The namespaces of the host of this name.
     Enter(String),
-    /// End.
+    /// End the link; its connection is closed when it has ended.
     Down,
 }
 
-/// Changes to a link that runs, and what their files contain: it cannot read those of who asks.
+/// Changes to a running link with the contents of their files, which it may not be able to read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LinkChanges {
-    /// One after the other, as `plumb_link::spec::LinkSpec::changed` reads them.
+    /// In order, in the language of `plumb_link::spec::LinkSpec::changed`.
     pub texts: Vec<String>,
-    /// By their names.
+    /// File contents by name.
     pub files: BTreeMap<String, String>,
 }
 
 impl LinkChanges {
-    /// With the files that they name, read here.
+    /// Reads the files that the changes name.
     ///
     /// # Errors
-    /// A change or a file that cannot be read, or files too long to be sent.
+    /// A change that cannot be parsed, a file that cannot be read, or files too long to be sent.
     pub fn new(texts: Vec<String>, files: &dyn LinkTextFiles) -> Result<Self, TextError> {
         let mut changes = Self { texts, files: BTreeMap::new() };
         let mut room = FILES_MAX;
@@ -69,7 +69,7 @@ impl LinkChanges {
                 let content = files.read(&name).map_err(unread)?;
                 let left = room.checked_sub(content.len());
                 let too_long =
-                    || format!("a link that runs takes {} MiB of files at once", FILES_MAX >> 20);
+                    || format!("a running link takes {} MiB of files at once", FILES_MAX >> 20);
                 room = left.ok_or_else(|| unread(too_long()))?;
                 changes.files.insert(name, content);
             }
@@ -84,149 +84,151 @@ impl LinkTextFiles for LinkChanges {
     }
 }
 
-/// An answer.
+/// A reply.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LinkControlReply {
-    /// Done; descriptors follow where they were asked for.
+    /// Done; for `Enter`, descriptors follow.
     Done,
-    /// How it is.
+    /// The state.
     State(Box<LinkDocument>),
-    /// The link as text.
+    /// The changed link, as text.
     Text(String),
-    /// What it is asked to be.
+    /// The current description.
     Present(LinkRevision),
-    /// No, and why.
+    /// Refused, and why.
     No(String),
 }
 
-/// What answers need.
+/// Answers requests to a link.
 pub struct LinkControlServer {
     /// The link.
     pub link: Box<dyn LinkControl>,
-    /// Ways into each host.
+    /// Its description.
+    pub description: Arc<LinkDescription>,
+    /// The namespaces of each host.
     pub namespaces: Vec<(String, NamespaceFds)>,
-    /// How it is, as a document.
-    pub document: Box<dyn Fn() -> Option<LinkDocument> + Send>,
-    /// Ends it.
+    /// Ends the link.
     pub stop: Box<dyn Fn() + Send>,
 }
 
 impl std::fmt::Debug for LinkControlServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Desk").field("doors", &self.namespaces).finish_non_exhaustive()
+        f.debug_struct("LinkControlServer")
+            .field("name", &self.description.name)
+            .finish_non_exhaustive()
     }
 }
 
 impl LinkControlServer {
-    /// Answers whoever comes, on a thread of its own, for as long as this process lives.
+    /// Registers the link's name for its keeper, and answers requests on a thread of its own for as long as this
+    /// process lives.
     ///
     /// # Errors
-    /// There are no more threads or descriptors.
-    pub fn spawn(self, listener: &UnixListener) -> io::Result<()> {
-        let listener = listener.try_clone()?;
-        let serve = move || {
-            // Whoever wants the end hears of it by the end of the connection.
-            let mut waiting = Vec::new();
-            for stream in listener.incoming().flatten() {
-                // Whoever goes away in between hears no answer.
-                if self
-                    .handle_connection(&stream)
-                    .is_ok_and(|question| question == LinkControlRequest::Down)
-                {
-                    waiting.push(stream);
-                    (self.stop)();
-                }
-            }
-        };
-        std::thread::Builder::new().name("control".to_owned()).spawn(serve).map(drop)
+    /// The name is in use, or the kernel is out of threads or descriptors.
+    pub fn publish(self, registry: &Path, keeper: u32) -> Result<RegisteredName, Problem> {
+        let registry = LinkRegistry::at(registry.to_owned());
+        let registered = registry.register(&self.description.name, keeper)?;
+        let spawned = registered.listener.try_clone().and_then(|listener| {
+            let thread = std::thread::Builder::new().name("control".to_owned());
+            thread.spawn(move || self.serve(&listener))
+        });
+        spawned
+            .map_err(|error| Problem::failure("cannot listen to other processes").because(error))?;
+        Ok(registered)
     }
 
-    /// Answers one question; which it was.
-    fn handle_connection(&self, stream: &UnixStream) -> io::Result<LinkControlRequest> {
-        stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
-        stream.set_write_timeout(Some(REPLY_TIMEOUT))?;
-        // Nothing follows a question, and files may come with it.
-        let question: LinkControlRequest = read_line(stream, 1 << 16)?;
-        let doors = match &question {
-            LinkControlRequest::Enter(host) => {
-                self.namespaces.iter().find(|(name, _)| name == host)
+    fn serve(&self, listener: &UnixListener) {
+        // Connections that wait for the end, of which the kernel tells them by closing.
+        let mut waiting = Vec::new();
+        for stream in listener.incoming().flatten() {
+            // An error is the client's: it has gone.
+            if let Ok(LinkControlRequest::Down) = self.handle_connection(&stream) {
+                waiting.push(stream);
+                (self.stop)();
             }
-            _ => None,
-        };
-        let answer = match &question {
-            LinkControlRequest::Show => match (self.document)() {
-                Some(document) => LinkControlReply::State(Box::new(document)),
-                None => LinkControlReply::No(ENDED.to_owned()),
-            },
-            LinkControlRequest::Present => match self.link.revision() {
-                Some(present) => LinkControlReply::Present(present),
-                None => LinkControlReply::No(ENDED.to_owned()),
-            },
+        }
+    }
+
+    /// Answers and returns one request.
+    fn handle_connection(&self, stream: &UnixStream) -> io::Result<LinkControlRequest> {
+        set_timeouts(stream)?;
+        // Read ahead: nothing follows a request, which may hold files.
+        let request: LinkControlRequest = read_line(stream, 1 << 16)?;
+        let mut entered = None;
+        let reply = match &request {
+            LinkControlRequest::Show => self.link.state().map(|state| {
+                let document = document::document(&self.description, &state, None);
+                LinkControlReply::State(Box::new(document))
+            }),
+            LinkControlRequest::Present => self.link.revision().map(LinkControlReply::Present),
             LinkControlRequest::Change(changes) => self.change(changes),
-            LinkControlRequest::Enter(host) if doors.is_none() => {
-                let names: Vec<&str> =
-                    self.namespaces.iter().map(|(name, _)| name.as_str()).collect();
-                let known = names.join(", ");
+            LinkControlRequest::Enter(host) => {
+                entered = self.namespaces.iter().find(|(name, _)| name == host);
+                Some(if entered.is_some() { LinkControlReply::Done } else { self.no_host(host) })
+            }
+            LinkControlRequest::Down => Some(LinkControlReply::Done),
+        };
+        write_line(stream, &reply.unwrap_or_else(|| LinkControlReply::No(ENDED.to_owned())))?;
+        if let Some((_, namespaces)) = entered {
+            namespaces.send(stream)?;
+        }
+        Ok(request)
+    }
+
+    fn no_host(&self, host: &str) -> LinkControlReply {
+        let names: Vec<&str> = self.namespaces.iter().map(|(name, _)| name.as_str()).collect();
+        let known = names.join(", ");
+        LinkControlReply::No(format!("there is no host '{host}' there; choose from: {known}"))
+    }
+
+    /// `None` once the link has ended.
+    fn change(&self, changes: &LinkChanges) -> Option<LinkControlReply> {
+        // Files are parsed here, so that the driver's thread need not.
+        let texts = changes.texts.iter().map(String::as_str);
+        let changed = match FileContents::of(texts, changes) {
+            Ok(contents) => self.link.change(changes.texts.clone(), contents)?,
+            Err(error) => Err(error),
+        };
+        Some(match changed {
+            Ok(spec) => LinkControlReply::Text(spec.to_string()),
+            Err(error @ TextError::Spec(SpecError::Memory { .. })) => {
                 LinkControlReply::No(format!(
-                    "there is no host '{host}' there; choose from: {known}"
+                    "{error}; or start a new link so: memory for frames is reserved at its start"
                 ))
             }
-            LinkControlRequest::Enter(_) | LinkControlRequest::Down => LinkControlReply::Done,
-        };
-        write_line(stream, &answer)?;
-        if let Some((_, doors)) = doors {
-            doors.send(stream)?;
-        }
-        Ok(question)
-    }
-
-    fn change(&self, changes: &LinkChanges) -> LinkControlReply {
-        // Understood here, so that the link's own thread need not.
-        let texts = changes.texts.iter().map(String::as_str);
-        let contents = match FileContents::of(texts, changes) {
-            Ok(contents) => contents,
-            Err(error) => return LinkControlReply::No(error.to_string()),
-        };
-        match self.link.change(changes.texts.clone(), contents) {
-            Some(Ok(spec)) => LinkControlReply::Text(spec.to_string()),
-            Some(Err(error @ TextError::Spec(SpecError::Memory { .. }))) => LinkControlReply::No(
-                format!("{error}; or start a link so: room for frames is made at its beginning"),
-            ),
-            Some(Err(error)) => LinkControlReply::No(error.to_string()),
-            None => LinkControlReply::No(ENDED.to_owned()),
-        }
+            Err(error) => LinkControlReply::No(error.to_string()),
+        })
     }
 }
 
-/// Asks a link that runs.
+/// Sends a request to a running link.
 ///
 /// # Errors
-/// It does not answer; its refusal.
-pub fn ask(
-    stream: &UnixStream,
-    question: &LinkControlRequest,
-) -> Result<LinkControlReply, Problem> {
+/// It does not answer; it refuses.
+pub fn ask(stream: &UnixStream, request: &LinkControlRequest) -> Result<LinkControlReply, Problem> {
     let silent = |error| {
         Problem::failure("the link does not answer")
             .because(error)
-            .fix("it may be ending: 'plumb link list' shows those that run")
+            .fix("it may be ending: 'plumb link list' shows running links")
     };
-    stream.set_read_timeout(Some(REPLY_TIMEOUT)).map_err(silent)?;
-    stream.set_write_timeout(Some(REPLY_TIMEOUT)).map_err(silent)?;
-    write_line(stream, question).map_err(silent)?;
-    // Byte by byte, as descriptors may come with what follows the line.
+    set_timeouts(stream).map_err(silent)?;
+    write_line(stream, request).map_err(silent)?;
+    // Byte by byte, since descriptors may follow the line.
     match read_line(stream, 1).map_err(silent)? {
-        LinkControlReply::No(why) => {
-            Err(Problem::from_message(&why, crate::problem::ExitReason::Usage))
-        }
-        answer => Ok(answer),
+        LinkControlReply::No(why) => Err(Problem::rejected(why)),
+        reply => Ok(reply),
     }
 }
 
-/// Waits until a link that was asked to end has ended; whether it has, in time.
+fn set_timeouts(stream: &UnixStream) -> io::Result<()> {
+    stream.set_read_timeout(Some(REPLY_TIMEOUT))?;
+    stream.set_write_timeout(Some(REPLY_TIMEOUT))
+}
+
+/// Waits until a link that was asked to end has ended; false if it does not in time.
 pub fn wait_for_end(mut stream: &UnixStream) -> bool {
-    /// How long a command may take that was asked to end.
+    /// Time for a command to end.
     const END_MAX: Duration = Duration::from_secs(10);
     let is_late = |error: &io::Error| {
         matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
@@ -251,27 +253,29 @@ fn read_line<T: for<'a> Deserialize<'a>>(stream: &UnixStream, ahead: usize) -> i
     serde_json::from_str(&line).map_err(io::Error::from)
 }
 
-/// What was found at the first look, and whether the link itself has said so.
+/// The link that this process runs behind.
 #[derive(Debug)]
 struct OuterLink {
+    /// As first found.
     revision: LinkRevision,
+    /// Whether the link itself said so.
     is_confirmed: bool,
 }
 
 fn found() -> Option<&'static OuterLink> {
-    // One text for a whole run, whatever becomes of the link.
+    // A run names one link, whatever becomes of it later.
     static FOUND: OnceLock<Option<OuterLink>> = OnceLock::new();
-    let look = || {
+    let find = || {
         let link = launch_network::outer_link()?;
         Some(match query_revision() {
             Some(present) => OuterLink { revision: present, is_confirmed: true },
             None => OuterLink { revision: LinkRevision { link, changes: 0 }, is_confirmed: false },
         })
     };
-    FOUND.get_or_init(look).as_ref()
+    FOUND.get_or_init(find).as_ref()
 }
 
-/// What the link says of itself now; none where there is none, or it does not answer.
+/// The current description of the outer link; none without one, or if it does not answer.
 fn query_revision() -> Option<LinkRevision> {
     let path = std::env::var_os(OUTER_CONTROL_ENV).filter(|path| !path.is_empty())?;
     let stream = UnixStream::connect(path).ok()?;
@@ -281,13 +285,12 @@ fn query_revision() -> Option<LinkRevision> {
     }
 }
 
-/// The text of the link that this process runs behind, as it was at the first look, if it runs behind
-/// one whose far side it knows.
+/// The link that this process runs behind, as first found, if its far side is known.
 pub fn outer_link() -> Option<String> {
     found().map(|found| found.revision.link.clone())
 }
 
-/// What that link is now, where it has changed since the first look, be it there and back.
+/// What that link is now, if it has changed at all since it was first found.
 pub fn changed() -> Option<String> {
     let found = found().filter(|found| found.is_confirmed)?;
     query_revision().filter(|now| *now != found.revision).map(|now| now.link)

@@ -1,4 +1,4 @@
-//! What a link did, as a document.
+//! The document and the status line of a link.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,30 +12,30 @@ use plumb_link::frame::DiscardReason;
 use plumb_link::report::DirectionReport;
 use plumb_netdev::emulator::EmulatorReport;
 use plumb_netdev::gateway::Gateway;
+use plumb_report::terminal::net::format_bit_rate;
 
 use crate::link::running_link::{LinkProblems, LinkState};
 
-/// What does not change while a link runs.
+/// Facts of a link that do not change while it runs.
 #[derive(Debug)]
 pub struct LinkDescription {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// The command behind it.
+    /// Command behind it.
     pub command: Vec<String>,
-    /// The hosts that it joins.
+    /// Hosts that it joins.
     pub hosts: Vec<String>,
-    /// When it began, by the clock that only rises.
+    /// Start, in nanoseconds of the monotonic clock.
     pub began_ns: u64,
-    /// Its gateway.
+    /// Gateway.
     pub gateway: Option<Arc<Gateway>>,
-    /// What a reader must know from the start.
+    /// Warnings from the start.
     pub flags: Vec<String>,
-    /// What has gone wrong since.
+    /// Problems since then.
     pub problems: LinkProblems,
 }
 
-/// The document of a link in a state; `ended` is its command's exit code and how many processes that
-/// one left.
+/// The document of a link; `ended` is the exit code of its command and the number of processes that it left running.
 pub fn document(
     about: &LinkDescription,
     state: &LinkState,
@@ -123,7 +123,7 @@ fn direction(report: &DirectionReport) -> LinkDirection {
     }
 }
 
-/// How often each number of nanoseconds, in microseconds: 64 steps an octave, so that a document stays short.
+/// Counts by value in microseconds, with 64 steps per octave to keep documents short.
 fn distribution(histogram: &Histogram) -> Vec<(f64, u64)> {
     const STEP_BITS: u32 = 6;
     let mut counts = BTreeMap::new();
@@ -135,7 +135,7 @@ fn distribution(histogram: &Histogram) -> Vec<(f64, u64)> {
     counts.into_iter().map(|(ns, count)| (ns as f64 / 1e3, count)).collect()
 }
 
-/// The account of a driver.
+/// The driver's part of a document.
 pub fn driver(report: &EmulatorReport) -> LinkDriver {
     let punctuality = &report.timing;
     let late = |share: f64| punctuality.lateness.quantile(share) as f64 / 1e3;
@@ -171,26 +171,26 @@ fn us(span: Span) -> f64 {
     span.as_ps() as f64 / 1e6
 }
 
-/// Makes lines out of one state after the other.
+/// Formats the status line from successive states.
 #[derive(Clone, Debug, Default)]
 pub struct LinkStatusLine {
     before: Option<(u64, [u64; 2])>,
 }
 
 impl LinkStatusLine {
-    /// The line for a state that was reached so many nanoseconds after the beginning, in less than
-    /// `width` columns: what matters least is left out first.
+    /// The line for a state `elapsed_ns` after the start, in less than `width` columns; drops the least important parts
+    /// first.
     pub fn line(&mut self, elapsed_ns: u64, state: &LinkState, width: u16) -> String {
         let directions = &state.network.directions;
         let bytes = ["up", "down"].map(|way| {
-            // What left the last hop of a way is the least of what left each.
+            // The bytes that left the last hop are the least of all hops.
             let of_way = directions.iter().filter(|direction| direction.name.ends_with(way));
             of_way.map(|direction| direction.left.bytes).min().unwrap_or(0)
         });
         let rates = match self.before.replace((elapsed_ns, bytes)) {
             Some((then_ns, before)) if elapsed_ns > then_ns => {
                 let seconds = (elapsed_ns - then_ns) as f64 / 1e9;
-                [0, 1].map(|way| bytes[way].saturating_sub(before[way]) as f64 * 8.0 / seconds)
+                [0, 1].map(|way| bytes[way].saturating_sub(before[way]) as f64 / seconds)
             }
             _ => [0.0; 2],
         };
@@ -198,8 +198,8 @@ impl LinkStatusLine {
         let punctuality = &state.driver.timing;
         let late = punctuality.missed.count + punctuality.entered_late;
         let mut parts = vec![
-            (ALWAYS_SHOWN, format!("up {}", rate(rates[0]))),
-            (ALWAYS_SHOWN, format!("down {}", rate(rates[1]))),
+            (ALWAYS_SHOWN, format!("up {}", format_bit_rate(rates[0]))),
+            (ALWAYS_SHOWN, format!("down {}", format_bit_rate(rates[1]))),
             (3, format!("{waiting} waiting")),
             (2, format!("{} lost", state.network.discarded().frames)),
             (1, format!("{late} late")),
@@ -212,12 +212,12 @@ impl LinkStatusLine {
     }
 }
 
-/// The rank of what is never left out.
+/// Rank of parts that are never dropped.
 const ALWAYS_SHOWN: u8 = 0;
-/// What the line begins with, where there is room.
+/// Prefix of the line, if there is room.
 const TITLE: &str = "link: ";
 
-/// As many parts as there are columns for; those of the greatest rank go first, and the title before them.
+/// As many parts as fit; drops the title, then parts of the greatest rank.
 fn fit(mut parts: Vec<(u8, String)>, room: usize) -> String {
     let mut title = TITLE;
     loop {
@@ -235,21 +235,12 @@ fn fit(mut parts: Vec<(u8, String)>, room: usize) -> String {
     }
 }
 
-/// Bits in a second, in the unit that suits.
-fn rate(bits: f64) -> String {
-    let units = [("Gb/s", 1e9), ("Mb/s", 1e6), ("kb/s", 1e3)];
-    match units.into_iter().find(|(_, unit)| bits >= *unit) {
-        Some((name, unit)) => format!("{:.1} {name}", bits / unit),
-        None => format!("{bits:.0} b/s"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_distribution_keeps_every_count_and_its_place_within_eight_tenths_of_a_percent() {
+    fn distribution_keeps_counts_and_values_within_a_percent() {
         let mut histogram = Histogram::new();
         let values: Vec<u64> = (0..40).flat_map(|bit| [1 << bit, (1 << bit) * 3 / 2]).collect();
         for (index, &ns) in values.iter().enumerate() {
@@ -265,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn in_few_columns_the_line_says_what_matters_most() {
+    fn narrow_status_line_keeps_what_matters_most() {
         let parts = || {
             let words = ["up 10.0 Mb/s", "down 1.3 Mb/s", "12 waiting", "3 lost", "40 late"];
             [0, 0, 3, 2, 1].into_iter().zip(words.map(str::to_owned)).collect::<Vec<_>>()

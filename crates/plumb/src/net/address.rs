@@ -2,7 +2,7 @@
 //!
 //! Left out: listening.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs as _};
 
 use crate::problem::Problem;
 
@@ -59,6 +59,14 @@ pub fn host_and_port(text: &str, default_port: u16) -> Result<(String, u16), Pro
     }
     let port = port.map_or(Ok(default_port), |port| port.parse().map_err(|_| fault()))?;
     Ok((host.to_owned(), port))
+}
+
+/// The unspecified address of the same family.
+pub fn unspecified(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    }
 }
 
 /// Every address of this host, IPv6 where there is any.

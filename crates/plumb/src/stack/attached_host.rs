@@ -1,4 +1,4 @@
-//! plumb's stack with its addresses on one device, running an application; and the services that it offers.
+//! plumb's stack on one device, running an application; and the services that it offers.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -24,59 +24,59 @@ use plumb_wire::malformed::FormatError;
 use plumb_wire::packet::Pool;
 
 use super::device::{AttachedDevice, DeviceInstrumentation, DeviceName, fault_counters, pool_for};
-use crate::problem::{ExitReason, Problem};
+use crate::problem::Problem;
 
-/// How often a blocking call is interrupted, so that a request to stop is never missed.
+/// Interval of interruptions of blocking calls, so that requests to stop are noticed.
 const TICK: Span = Span::from_ms(50);
 
-/// How long the counter is calibrated against the kernel's clock.
+/// Duration of the calibration of the counter against the kernel's clock.
 const CALIBRATION: Span = Span::from_ms(50);
 
-/// What checksums that do not fit mostly mean on AF_XDP.
-const CHECKSUM_OFFLOAD_HINT: &str = "UDP checksums did not fit: over virtual Ethernet the kernel leaves them \
-     open, which AF_XDP does not tell; at the other end: ethtool -K INTERFACE tx off";
+/// The usual cause of wrong checksums over AF_XDP.
+const CHECKSUM_OFFLOAD_HINT: &str = "UDP checksums were wrong: over virtual Ethernet the kernel leaves them to \
+     the device, which AF_XDP does not report; at the other end: ethtool -K INTERFACE tx off";
 
 /// MTU of a link in memory.
 const MEMORY_MTU: u32 = 1_500;
 
-/// Where and as whom.
+/// Device, addresses and other settings of a host.
 #[derive(Clone, Debug)]
 pub struct AttachedHostSettings {
-    /// The device.
+    /// Device.
     pub device: DeviceName,
-    /// Addresses with the bits of their networks.
+    /// Addresses with their prefix lengths.
     pub addresses: Vec<(IpAddr, u8)>,
-    /// Routers, at most one of each family.
+    /// Default gateways, at most one of each family.
     pub gateways: Vec<IpAddr>,
-    /// Link address; the device's own, or one by chance, where absent.
+    /// Link address [default: the device's, or a random one].
     pub mac: Option<MacAddr>,
-    /// How the device waits.
+    /// How to wait for packets.
     pub wait: DeviceWait,
-    /// Most packets at a time.
+    /// Most packets per batch.
     pub batch: usize,
-    /// What stands between.
+    /// Recording and faults between stack and device.
     pub instrumentation: DeviceInstrumentation,
-    /// Of every random choice.
+    /// Seed of every random choice.
     pub seed: Seed,
-    /// Over a link in memory: who is at its other end, and what it does.
+    /// The host at the other end of a link in memory, and its services.
     pub memory_peer: Option<(IpAddr, Vec<ServicePort>)>,
 }
 
-/// Why a run is over.
+/// Why a run ended.
 #[derive(Debug)]
 pub enum StackEndReason {
-    /// All was done.
+    /// The application is complete.
     Complete,
-    /// The time is over.
+    /// The time is up.
     Duration,
-    /// The user wanted no more.
+    /// Interrupted by the user.
     Interrupted,
-    /// The device is.
+    /// The device failed or has ended.
     Device(DeviceError),
 }
 
 impl StackEndReason {
-    /// The end of a course: a device that has nothing more is in the way of one that is not over.
+    /// The end of a test: if the test is not over, the device has ended before it.
     #[must_use]
     pub fn of_echo_test(self, is_over: bool) -> Self {
         match self {
@@ -96,7 +96,7 @@ impl StackEndReason {
     }
 }
 
-/// A stack on its device.
+/// A host on its device.
 #[derive(Debug)]
 pub struct AttachedHost {
     /// The stack.
@@ -109,42 +109,41 @@ pub struct AttachedHost {
     addresses: Vec<String>,
 }
 
-/// What is left after a run.
+/// The result of a run.
 #[derive(Debug)]
 pub struct StackRunResult<A> {
     /// The application.
     pub application: A,
     /// Why it ended.
     pub ended: StackEndReason,
-    /// A document with everything but what the application knows.
+    /// The document, without the application's part.
     pub document: StackDocument,
 }
 
-/// The clock that times, calibrated.
+/// A calibrated clock.
 pub fn timeline() -> InstantClock {
     InstantClock::begin(Stopwatch::new(plumb_clock::calibrate(CALIBRATION).ticks_per_ns))
 }
 
 impl AttachedHost {
-    /// Opens the device and gives the stack its addresses; what the user should know goes to `remark`.
+    /// Opens the device and configures the stack; passes warnings for the user to `warn`.
     ///
     /// # Errors
-    /// The device cannot be opened, or cannot have these addresses.
+    /// The device cannot be opened, or the addresses are invalid.
     pub fn open(
         settings: &AttachedHostSettings,
-        mut remark: impl FnMut(&str),
+        mut warn: impl FnMut(&str),
     ) -> Result<Self, Problem> {
         install_signal_handlers()?;
-        refuse_own_addresses(settings, &mut remark)?;
+        check_addresses(settings, &mut warn)?;
         let timeline = timeline();
         let (device, pool) = match (&settings.device, &settings.memory_peer) {
             (DeviceName::Memory, Some((far, offers))) => memory_peer(settings, *far, offers)?,
             (name, _) => name.open(settings.wait, settings.mac.is_some())?,
         };
         let seed = settings.seed;
-        let own_mac = settings.mac.is_some();
         let mac = settings.mac.or_else(|| device.mac()).unwrap_or_else(|| random_mac(seed));
-        warn_of_forwarding(settings, own_mac, &mut remark);
+        warn_of_forwarding(settings, &mut warn);
         let capabilities = device.capabilities();
         let ethernet = capabilities.medium == Medium::Ethernet;
         let device = AttachedDevice::new(device, &settings.instrumentation, timeline, seed)?;
@@ -155,14 +154,17 @@ impl AttachedHost {
             link_local: ethernet,
         };
         let host = host(&config, &settings.gateways, seed)?;
-        let addresses = host.interfaces().iter().flat_map(|interface| &interface.addresses);
-        let addresses =
-            addresses.map(|address| format!("{}/{}", address.ip, address.prefix.len())).collect();
+        let addresses = address_texts(&host);
         let facts = StackDevice {
             name: settings.device.to_string(),
             mac: if ethernet { mac.to_string() } else { String::new() },
             mtu: capabilities.mtu,
-            wait: wait_name(settings.wait).to_owned(),
+            wait: match settings.wait {
+                DeviceWait::Block => "block",
+                DeviceWait::Poll(_) => "poll",
+                DeviceWait::Spin => "spin",
+            }
+            .to_owned(),
             batch: settings.batch as u64,
         };
         let options =
@@ -171,15 +173,14 @@ impl AttachedHost {
         Ok(Self { host, driver, timeline, facts, addresses })
     }
 
-    /// What the stack is and where, in one line.
+    /// Addresses, device and MTU in one line.
     pub fn describe(&self) -> String {
         let StackDevice { name, mac, mtu, .. } = &self.facts;
         let link = if mac.is_empty() { String::new() } else { format!(" as {mac}") };
         format!("{} on {name}{link}, MTU {mtu}", self.addresses.join(", "))
     }
 
-    /// Runs an application until `until` says why it is enough, the user interrupts, or the device is
-    /// at its end.
+    /// Runs an application until `until` returns a reason, the user interrupts, or the device ends.
     pub fn run<A: HostApplication>(
         self,
         application: A,
@@ -188,10 +189,7 @@ impl AttachedHost {
         let Self { host, mut driver, facts, addresses, .. } = self;
         let mut node = HostNode { host, application };
         let begun = driver.read_clock();
-        {
-            let HostNode { host, application } = &mut node;
-            application.handle(begun, host, driver.pool());
-        }
+        node.application.handle(begun, &mut node.host, driver.pool());
         let mut ended = None;
         let outcome = driver.run(&mut node, |node, now, _| {
             let interrupted =
@@ -238,7 +236,7 @@ impl AttachedHost {
     }
 }
 
-/// Counts what asks this process to stop, or to say how things stand.
+/// Counts SIGINT and its like and SIGUSR1 from now on, and interrupts blocking calls periodically.
 ///
 /// # Errors
 /// The kernel refuses a handler or a timer.
@@ -252,71 +250,72 @@ pub fn install_signal_handlers() -> Result<(), Problem> {
 /// A host with one interface and its routes.
 ///
 /// # Errors
-/// Addresses that cannot be, a router that is on no network, or a second one of a family.
+/// Invalid addresses, a gateway that is not on-link, or a second one of a family.
 pub fn host(config: &InterfaceConfig, gateways: &[IpAddr], seed: Seed) -> Result<IpHost, Problem> {
     let mut host = IpHost::new(HostConfig::default(), seed);
     let port = host.add_interface(config).map_err(|error| usage_problem(&error.to_string()))?;
     for &gateway in gateways {
-        let on_link = host.interfaces()[usize::from(port.0)].is_on_link(gateway);
-        if !on_link {
+        if !host.interfaces()[usize::from(port.0)].is_on_link(gateway) {
             return Err(Problem::usage(format!(
-                "the router {gateway} is on no network of the stack"
+                "the gateway {gateway} is on no network of the stack"
             ))
-            .because("a router must be reached without a router")
-            .fix("give an address of its network with --addr, or another router"));
+            .because("a gateway must be reachable without a gateway")
+            .fix("give an address of its network with --addr, or another gateway"));
         }
         let prefix = IpPrefix::default_route(gateway.is_ipv6());
         let other = host.routes().iter().find(|route| route.prefix == prefix);
         if let Some(other) = other.and_then(|route| route.gateway) {
-            return Err(Problem::usage(format!("{other} and {gateway} cannot both be the router"))
-                .because("the stack sends all that is for other networks to one, of each family")
-                .fix("give --gateway once for IPv4 and once for IPv6"));
+            return Err(Problem::usage(format!(
+                "{other} and {gateway} cannot both be the default gateway"
+            ))
+            .because("the stack has one default route per address family")
+            .fix("give --gateway once for IPv4 and once for IPv6"));
         }
         host.add_route(Route { prefix, port, gateway: Some(gateway) });
     }
     Ok(host)
 }
 
-/// A message of the stack, whose fix stands after a colon.
+/// The problem of a message of the stack, which has its fix after a colon.
 pub fn usage_problem(message: &str) -> Problem {
     match message.split_once(": ") {
         Some((what, fix)) => Problem::usage(what).fix(fix),
-        None => Problem::from_message(message, ExitReason::Usage),
+        None => Problem::rejected(message),
     }
 }
 
-/// An address that the kernel has too: of a TAP's other side, no packet would ever leave the kernel;
-/// on an interface that both see, both would answer; on one that is taken from it, it is deaf.
-fn refuse_own_addresses(
+/// Checks for addresses that the kernel has too. Over a TAP the kernel would deliver all packets to itself; on a shared
+/// interface both would answer; over AF_XDP the kernel would get no packets.
+fn check_addresses(
     settings: &AttachedHostSettings,
-    remark: &mut impl FnMut(&str),
+    warn: &mut impl FnMut(&str),
 ) -> Result<(), Problem> {
     if matches!(settings.device, DeviceName::Memory | DeviceName::Pcap(_)) {
         return Ok(());
     }
     for &(address, len) in &settings.addresses {
         let kernel_has_it = UdpSocket::bind(SocketAddr::new(address, 0)).is_ok();
-        // To the address of all hosts of a network one may bind as well; the stack refuses it.
+        // The kernel allows binding to broadcast addresses too, which the stack rejects itself.
         let broadcast = IpPrefix::new(address, len).and_then(IpPrefix::broadcast).map(IpAddr::V4);
         if !kernel_has_it || !is_unicast(address) || broadcast == Some(address) {
             continue;
         }
         let what = format!("{address} is an address of this machine's kernel too");
-        let silence = format!("ip addr del {address}/{len} dev INTERFACE");
+        let remove = format!("ip addr del {address}/{len} dev INTERFACE");
         match settings.device {
             DeviceName::Tap(_) | DeviceName::Tun(_) => {
                 return Err(Problem::usage(what)
-                    .because("the kernel keeps what is sent to it: none of it would reach the stack")
+                    .because("the kernel would keep packets to it instead of passing them to the stack")
                     .fix(format!(
-                        "give the stack another address of the network, or take it from the kernel: \
-                         {silence}"
+                        "give the stack another address of the network, or remove it from the kernel: \
+                         {remove}"
                     )));
             }
-            DeviceName::Xdp(_) => remark(&format!(
-                "{what}, which hears nothing on this interface while the stack is there"
+            DeviceName::Xdp(_) => warn(&format!(
+                "{what}, which gets no packets on this interface while the stack runs"
             )),
-            _ => remark(&format!(
-                "{what}, which will answer as well; to silence it: {silence} (and for ARP: ip link \
+            _ => warn(&format!(
+                "{what}, which will answer as well; to prevent that: {remove} (and for ARP: ip link \
                  set INTERFACE arp off)"
             )),
         }
@@ -324,28 +323,24 @@ fn refuse_own_addresses(
     Ok(())
 }
 
-/// A kernel that forwards sends on what it is not meant to see.
-fn warn_of_forwarding(
-    settings: &AttachedHostSettings,
-    own_mac: bool,
-    remark: &mut impl FnMut(&str),
-) {
-    if own_mac || !settings.device.is_shared_with_kernel() {
+/// Warns that a kernel with forwarding will forward the stack's packets.
+fn warn_of_forwarding(settings: &AttachedHostSettings, warn: &mut impl FnMut(&str)) {
+    if settings.mac.is_some() || !matches!(settings.device, DeviceName::Packet(_)) {
         return;
     }
     let forwards = |path: &str| std::fs::read_to_string(path).is_ok_and(|text| text.trim() == "1");
     let sysctls = ["net/ipv4/ip_forward", "net/ipv6/conf/all/forwarding"];
     for name in sysctls.into_iter().filter(|name| forwards(&format!("/proc/sys/{name}"))) {
         let name = name.replace('/', ".");
-        remark(&format!(
-            "the kernel forwards packets and shares its link address with the stack: it will send on \
-             what is meant for the stack; give the stack one of its own (--mac 02:00:00:00:00:02), or \
-             silence the kernel: sysctl {name}=0"
+        warn(&format!(
+            "the kernel forwards packets and has the link address of the stack: it will forward the \
+             stack's packets; give the stack another one (--mac 02:00:00:00:00:02), or disable \
+             forwarding: sysctl {name}=0"
         ));
     }
 }
 
-/// A link in memory with somebody at its other end, in a thread that ends with the near end.
+/// A link in memory to another host, on a thread that ends with the near end.
 fn memory_peer(
     settings: &AttachedHostSettings,
     far: IpAddr,
@@ -362,46 +357,42 @@ fn memory_peer(
         link_local: true,
     };
     let mut host = host(&config, &[], seed)?;
-    let services = OfferedServices::open(&mut host, offers)
-        .map_err(|error| Problem::from_message(&error.to_string(), ExitReason::Usage))?;
-    let mut node = HostNode { host, application: services };
+    let application = OfferedServices::open(&mut host, offers)?;
+    let mut node = HostNode { host, application };
     let options = DriverOptions { batch: settings.batch, tick: None, wait: settings.wait };
     let timeline = timeline();
     std::thread::spawn(move || {
         let mut driver = Driver::new(vec![device], pool_for(MEMORY_MTU), timeline, options);
-        // It ends when the near end is gone, which is no error; nobody is left to hear of another.
+        // Ends with the near end; nobody is left to report an error to.
         let _ = driver.run(&mut node, |_, _, _| false);
     });
     Ok((Box::new(near), pool_for(MEMORY_MTU)))
 }
 
-/// A locally administered link address.
+/// The addresses of a host with their prefix lengths.
+pub fn address_texts(host: &IpHost) -> Vec<String> {
+    let addresses = host.interfaces().iter().flat_map(|interface| &interface.addresses);
+    addresses.map(|address| format!("{}/{}", address.ip, address.prefix.len())).collect()
+}
+
+/// A random, locally administered link address.
 pub fn random_mac(seed: Seed) -> MacAddr {
     let mut octets = [0x02; 6];
     octets[1..].copy_from_slice(&seed.derive("mac").0.to_be_bytes()[..5]);
     MacAddr(octets)
 }
 
-/// Its word on the command line.
-pub const fn wait_name(wait: DeviceWait) -> &'static str {
-    match wait {
-        DeviceWait::Block => "block",
-        DeviceWait::Poll(_) => "poll",
-        DeviceWait::Spin => "spin",
-    }
-}
-
-/// Everything that was counted at all.
+/// Counters that are not zero.
 pub fn nonzero(counters: impl IntoIterator<Item = (&'static str, u64)>) -> BTreeMap<String, u64> {
     let counted = counters.into_iter().filter(|(_, count)| *count > 0);
     counted.map(|(name, count)| (name.to_owned(), count)).collect()
 }
 
-/// Every reason for which a packet was dropped, with how many were.
+/// Counts of dropped packets by reason.
 pub fn drops(counters: &HostCounters) -> BTreeMap<String, u64> {
     let is_drop = |name: &str| {
         let count = CounterId::ALL.iter().find(|count| count.name() == name);
-        // What is not in that list is a broken format.
+        // Counters outside this list are of malformed packets.
         count.is_none_or(|count| matches!(count.kind(), CounterKind::RxDrop | CounterKind::TxDrop))
     };
     nonzero(counters.iter().filter(|(name, _)| is_drop(name)))
@@ -421,14 +412,14 @@ pub fn device_counters(counters: DeviceCounters) -> [(&'static str, u64); 8] {
     ]
 }
 
-/// What a service does with a datagram.
+/// Kind of service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServiceKind {
-    /// Sends it back in place.
+    /// Returns datagrams in place.
     Mirror,
-    /// Copies it out and a copy of that back, as a program with a buffer of its own does.
+    /// Copies datagrams out and back, as a program with its own buffer does.
     Echo,
-    /// Drops it.
+    /// Drops datagrams.
     Discard,
 }
 
@@ -436,7 +427,7 @@ impl ServiceKind {
     /// Every kind.
     pub const ALL: [Self; 3] = [Self::Mirror, Self::Echo, Self::Discard];
 
-    /// Its name in words and output.
+    /// Name in options and output.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Mirror => "mirror",
@@ -453,7 +444,7 @@ impl ServiceKind {
         }
     }
 
-    /// Its default port: RFC 862 and RFC 863; the mirror's is arbitrary.
+    /// Default port (RFC 862, RFC 863; the mirror's is arbitrary).
     pub const fn port(self) -> u16 {
         match self {
             Self::Mirror => 1_997,
@@ -466,14 +457,14 @@ impl ServiceKind {
 /// A service at a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServicePort {
-    /// Which.
+    /// Kind.
     pub kind: ServiceKind,
     /// UDP port.
     pub port: u16,
 }
 
 impl ServicePort {
-    /// The counts of its sockets.
+    /// The sum of its sockets' counts.
     fn count(self, sockets: &[ServiceCounts]) -> ServiceCount {
         let sum = |of: fn(&ServiceCounts) -> u64| sockets.iter().map(of).sum();
         ServiceCount {
@@ -495,20 +486,21 @@ impl fmt::Display for ServicePort {
     }
 }
 
-/// The services of a host, and what they report.
+/// The services of a host.
 #[derive(Debug)]
 pub struct OfferedServices {
     ports: Vec<ServicePort>,
-    /// Two for each offer: one of each family.
+    /// Two sockets per service, one of each family.
     services: service::UdpServices,
-    notices: Vec<String>,
+    /// Messages for the user.
+    pub notices: Vec<String>,
 }
 
 impl OfferedServices {
     /// Opens a socket of each family for each service.
     ///
     /// # Errors
-    /// Two at one port.
+    /// Two services at one port.
     pub fn open(host: &mut IpHost, offers: &[ServicePort]) -> Result<Self, BindError> {
         let any = [IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED)];
         let mut services = service::UdpServices::default();
@@ -521,21 +513,16 @@ impl OfferedServices {
         Ok(Self { ports: offers.to_vec(), services, notices: Vec::new() })
     }
 
-    /// The counts of each.
+    /// The counts of each service.
     pub fn counts(&self) -> Vec<ServiceCount> {
         let served: Vec<ServiceCounts> = self.services.counts().collect();
         let offers = self.ports.iter().zip(served.chunks(2));
         offers.map(|(offer, families)| offer.count(families)).collect()
     }
 
-    /// Datagrams received by all.
+    /// Datagrams received by all services.
     pub fn received(&self) -> u64 {
         self.services.counts().map(|served| served.received).sum()
-    }
-
-    /// Notices for the user since the last call.
-    pub fn take_notices(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.notices)
     }
 }
 
@@ -545,32 +532,37 @@ impl HostApplication for OfferedServices {
         self.services.handle(now, host, pool);
         while let Some(event) = host.poll_event() {
             if let HostEvent::AddressConflict { address, mac, .. } = event {
-                self.notices
-                    .push(format!("address conflict: another station, {mac}, claims {address}"));
+                self.notices.push(address_conflict(address, mac));
             }
         }
     }
 }
 
+/// The message about another host with the stack's address.
+pub fn address_conflict(address: IpAddr, mac: MacAddr) -> String {
+    format!("address conflict: another host, {mac}, claims {address}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::problem::ExitReason;
 
     #[test]
-    fn a_second_router_of_a_family_is_refused_and_one_of_each_is_not() {
+    fn one_gateway_per_family_is_allowed() {
         let ip = |text: &str| text.parse::<IpAddr>().unwrap();
         let config = InterfaceConfig::ip(1_500)
             .with_address(ip("10.0.0.2"), 24)
             .with_address(ip("fd77::2"), 64);
-        let with = |routers: &[&str]| {
-            let routers: Vec<IpAddr> = routers.iter().map(|text| ip(text)).collect();
-            host(&config, &routers, Seed(1)).map(drop)
+        let with = |gateways: &[&str]| {
+            let gateways: Vec<IpAddr> = gateways.iter().map(|text| ip(text)).collect();
+            host(&config, &gateways, Seed(1)).map(drop)
         };
         with(&["10.0.0.1", "fd77::1"]).unwrap();
-        for routers in [["10.0.0.1", "10.0.0.9"], ["fd77::1", "fd77::9"], ["10.0.0.1", "10.0.0.1"]]
+        for gateways in [["10.0.0.1", "10.0.0.9"], ["fd77::1", "fd77::9"], ["10.0.0.1", "10.0.0.1"]]
         {
-            let problem = with(&routers).unwrap_err();
-            assert!(problem.what.contains(routers[1]), "{problem}");
+            let problem = with(&gateways).unwrap_err();
+            assert!(problem.what.contains(gateways[1]), "{problem}");
             assert_eq!(problem.exit, ExitReason::Usage);
         }
     }

@@ -1,10 +1,10 @@
-//! Echo test: one packet at a time to a peer that returns it, over plumb's stack or the kernel's.
+//! Echo test: one datagram at a time to a peer that returns it, over plumb's stack or the kernel's.
 //!
-//! [`EchoTest`] has neither socket nor clock, so that both stacks are timed by the same code. Each payload begins with its
-//! number and goes on with a pattern of it, so that nothing old, foreign or corrupt is taken for the answer.
+//! [`EchoTest`] has neither socket nor clock, so that both stacks are timed by the same code. A payload is its sequence
+//! number and a pattern derived from it, so that late, foreign and corrupt datagrams are recognized.
 
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use plumb_analysis::document::stack::StackRoundTrips;
@@ -15,13 +15,14 @@ use plumb_harness::stop_signals;
 use plumb_netdev::device::DeviceWait;
 use plumb_stack::host::{DeliveryFailureKind, HostEvent, IpHost};
 use plumb_stack::service::HostApplication;
-use plumb_stack::udp::{BindError, CopyPolicy, UdpId, UdpOptions};
+use plumb_stack::udp::{CopyPolicy, UdpId, UdpOptions};
 use plumb_wire::packet::Pool;
 
 use super::attached_host::{StackEndReason, usage_problem};
-use crate::problem::{ExitReason, Problem};
+use crate::net::address::unspecified;
+use crate::problem::Problem;
 
-/// Bytes of the number that each payload begins with: the shortest payload.
+/// Shortest payload: the bytes of its sequence number.
 pub const PAYLOAD_MIN: usize = 8;
 
 /// Frames of one size.
@@ -35,55 +36,56 @@ pub struct EchoStage {
     pub count: u64,
 }
 
-/// Why a test is over before its end.
+/// Why a test was aborted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EchoAbort {
-    /// So many in a row were not answered.
+    /// This many datagrams in a row were not answered.
     Silent(u32),
-    /// Somebody says that it is of no use.
+    /// An error was reported.
     Refused(String),
 }
 
-/// How long to wait, and when to give up.
+/// When to give up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EchoTimeouts {
-    /// For one answer.
+    /// Time to wait for one answer.
     pub timeout: Span,
-    /// This many in a row without an answer end the test.
+    /// Unanswered datagrams in a row that abort the test.
     pub silent_max: u32,
 }
 
-/// The stages, and what became of them so far.
+/// The stages of a test and their results so far.
 #[derive(Debug)]
 pub struct EchoTest {
     remote: String,
     stages: Vec<EchoStage>,
     results: Vec<(StackRoundTrips, Vec<f64>)>,
     timeouts: EchoTimeouts,
-    /// Of the packet to be sent, or under way.
+    /// Sequence number of the datagram that is next or outstanding.
     number: u64,
     /// Its stage.
     stage: usize,
-    /// Its place there; the one at 0 finds the peer and does not count.
+    /// Its number in the stage; number 0 resolves addresses and does not count.
     step: u64,
     outstanding: Option<Instant>,
-    /// Packets sent, greetings included.
+    /// Datagrams sent, including those at step 0.
     sent: u64,
-    /// Whether any was answered.
+    /// Whether any datagram was answered.
     any_answered: bool,
     unanswered_in_row: u32,
-    abort: Option<EchoAbort>,
+    /// Why the test was aborted.
+    pub abort: Option<EchoAbort>,
     payload: Vec<u8>,
 }
 
 impl EchoTest {
-    /// A course that has not begun.
-    pub fn new(remote: String, stages: Vec<EchoStage>, patience: EchoTimeouts) -> Self {
+    /// A new test.
+    pub fn new(remote: String, stages: Vec<EchoStage>, timeouts: EchoTimeouts) -> Self {
         Self {
             remote,
             stages,
             results: Vec::new(),
-            timeouts: patience,
+            timeouts,
             number: 0,
             stage: 0,
             step: 0,
@@ -96,28 +98,23 @@ impl EchoTest {
         }
     }
 
-    /// Whether nothing more is to be sent.
+    /// Whether nothing remains to be sent or received.
     pub fn is_over(&self) -> bool {
         self.abort.is_some() || (self.outstanding.is_none() && self.stage == self.stages.len())
     }
 
-    /// Why it ended before its end.
-    pub fn halt(&self) -> Option<&EchoAbort> {
-        self.abort.as_ref()
-    }
-
-    /// How many packets were sent, if not one of them was answered.
+    /// Datagrams sent, if none was answered.
     pub fn unanswered(&self) -> Option<u64> {
         (self.sent > 0 && !self.any_answered).then_some(self.sent)
     }
 
-    /// Round trips begun and wanted, in all, for a progress bar.
+    /// Round trips begun and planned.
     pub fn progress(&self) -> (u64, u64) {
         let done = self.results.iter().map(|(exchange, _)| exchange.sent).sum();
         (done, self.stages.iter().map(|stage| stage.count).sum())
     }
 
-    /// The payload to send now; none while an answer is waited for, or at the end.
+    /// The payload to send now; none while an answer is outstanding, or at the end.
     pub fn poll_payload(&mut self) -> Option<&[u8]> {
         if self.outstanding.is_some() || self.abort.is_some() {
             return None;
@@ -138,7 +135,7 @@ impl EchoTest {
         Some(&self.payload)
     }
 
-    /// The payload was handed to the stack at this moment.
+    /// Notes that the payload was sent.
     pub fn on_sent(&mut self, at: Instant) {
         self.outstanding = Some(at);
         self.sent += 1;
@@ -149,21 +146,21 @@ impl EchoTest {
         }
     }
 
-    /// How long one answer is waited for.
+    /// Time to wait for one answer.
     pub fn timeout(&self) -> Span {
         self.timeouts.timeout
     }
 
-    /// Something came back at this moment, which may be after its time.
+    /// Handles a received payload, whose deadline may have passed.
     pub fn handle_answer(&mut self, at: Instant, payload: &[u8]) {
         self.handle_deadline(at);
-        let greeting = self.is_warm_up();
+        let is_warm_up = self.is_warm_up();
         let is_current = payload == self.payload && self.outstanding.is_some();
         let number = number_of(payload);
         let Some((exchange, samples)) = self.results.last_mut() else { return };
         if !is_current {
             match number {
-                // A pattern of an earlier number: late if it was given up, else it came before.
+                // An earlier number: late after a loss, or a duplicate.
                 Some(number) if number < self.number => {
                     if is_intact(number, payload) {
                         exchange.late += 1;
@@ -177,7 +174,7 @@ impl EchoTest {
         }
         let Some(sent) = self.outstanding.take() else { return };
         let rtt = at.saturating_since(sent).as_ns_f64();
-        if greeting {
+        if is_warm_up {
             exchange.first_ns = Some(rtt);
         } else {
             exchange.answered += 1;
@@ -188,12 +185,12 @@ impl EchoTest {
         self.advance();
     }
 
-    /// When the answer that is waited for will be too late.
+    /// The deadline of the outstanding answer.
     pub fn deadline(&self) -> Option<Instant> {
         self.outstanding.map(|sent| sent + self.timeouts.timeout)
     }
 
-    /// Gives up the answer that is waited for, if it is too late.
+    /// Counts the outstanding answer as lost if its deadline has passed.
     pub fn handle_deadline(&mut self, now: Instant) {
         if self.deadline().is_none_or(|deadline| now < deadline) {
             return;
@@ -211,7 +208,7 @@ impl EchoTest {
         }
     }
 
-    /// An ICMP error about what was sent: it ends the test.
+    /// Aborts the test because of an ICMP or socket error.
     pub fn on_refused(&mut self, why: String) {
         if let Some((exchange, _)) = self.results.last_mut() {
             exchange.errors += 1;
@@ -219,14 +216,14 @@ impl EchoTest {
         self.abort = Some(EchoAbort::Refused(why));
     }
 
-    /// What came of every stage that was begun, and what a reader must know.
+    /// The results of every stage begun, and flags for their reader.
     pub fn into_results(mut self) -> (Vec<StackRoundTrips>, Vec<String>) {
         let mut flags = Vec::new();
         if self.outstanding.take().is_some()
             && !self.is_warm_up()
             && let Some((exchange, _)) = self.results.last_mut()
         {
-            // Still under way when it was stopped: neither answered nor lost.
+            // Outstanding at the end: neither answered nor lost.
             exchange.sent -= 1;
         }
         let exchanges = self.results.into_iter().map(|(mut exchange, samples)| {
@@ -240,7 +237,7 @@ impl EchoTest {
         (exchanges, flags)
     }
 
-    /// The packet under way is answered or given up.
+    /// Goes on to the next datagram.
     fn advance(&mut self) {
         self.number += 1;
         self.step += 1;
@@ -250,13 +247,13 @@ impl EchoTest {
         }
     }
 
-    /// Whether the packet under way is the first of its stage, which does not count.
+    /// Whether the current datagram is the first of its stage, which does not count.
     fn is_warm_up(&self) -> bool {
         self.step == 0
     }
 }
 
-/// Writes a number and the pattern that goes with it.
+/// Writes a sequence number and its pattern.
 fn write_pattern(number: u64, payload: &mut [u8]) {
     let Some((head, rest)) = payload.split_first_chunk_mut() else { return };
     *head = number.to_be_bytes();
@@ -271,7 +268,7 @@ fn number_of(payload: &[u8]) -> Option<u64> {
     payload.first_chunk().map(|head| u64::from_be_bytes(*head))
 }
 
-/// Whether a payload is the pattern of its number.
+/// Whether a payload has the pattern of its number.
 fn is_intact(number: u64, payload: &[u8]) -> bool {
     let mut expected = vec![0; payload.len()];
     write_pattern(number, &mut expected);
@@ -292,24 +289,18 @@ impl EchoSender {
     /// Opens a socket and connects it.
     ///
     /// # Errors
-    /// The peer cannot be reached from here.
+    /// There is no route to the peer.
     pub fn open(
         host: &mut IpHost,
         remote: SocketAddr,
         test: EchoTest,
         timeline: InstantClock,
     ) -> Result<Self, Problem> {
-        let any = match remote.ip() {
-            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-        };
-        let bound = host.udp_bind(SocketAddr::new(any, 0), UdpOptions::default());
-        let problem =
-            |error: BindError| Problem::from_message(&error.to_string(), ExitReason::Usage);
-        let socket = bound.map_err(problem)?;
+        let local = SocketAddr::new(unspecified(remote.ip()), 0);
+        let socket = host.udp_bind(local, UdpOptions::default())?;
         host.udp_connect(timeline.now(), socket, remote).map_err(|error| {
-            problem(error).fix(format!(
-                "give the stack an address of {remote}'s network with --addr, or a router with --gateway"
+            Problem::from(error).fix(format!(
+                "give the stack an address of {remote}'s network with --addr, or a gateway with --gateway"
             ))
         })?;
         Ok(Self { test, socket, remote, timeline })
@@ -357,7 +348,7 @@ impl HostApplication for EchoSender {
     }
 }
 
-/// The protocol that resolves an address.
+/// The protocol that resolves link addresses.
 pub fn neighbor_protocol(address: IpAddr) -> &'static str {
     if address.is_ipv4() { "ARP" } else { "neighbor discovery" }
 }
@@ -378,21 +369,21 @@ pub fn failure_text(kind: DeliveryFailureKind) -> String {
     }
 }
 
-/// Longest wait of one call: then deadlines and requests to stop are checked.
+/// Longest wait of one call, after which requests to stop are checked.
 const RECEIVE_TIMEOUT_MAX: Span = Span::from_ms(20);
 /// Shortest wait: `SO_RCVTIMEO` of 0 means no timeout (socket(7)).
 const RECEIVE_TIMEOUT_MIN: Span = Span::from_us(1);
 
-/// How long a spinning wait spins at a time.
+/// Duration of one spinning wait.
 const SPIN: Span = Span::from_ms(10);
 
 /// Longest datagram.
 const DATAGRAM_MAX: usize = 65_535;
 
-/// Runs a test over the kernel's stack, with a connected UDP socket; why it ended.
+/// Runs a test over the kernel's stack with a connected UDP socket, and returns why it ended.
 ///
 /// # Errors
-/// No socket, or one that fails for good.
+/// The socket cannot be opened, or fails.
 pub fn run_over_kernel(
     test: &mut EchoTest,
     remote: SocketAddr,
@@ -403,19 +394,19 @@ pub fn run_over_kernel(
     let failed = |error| {
         Problem::failure(format!("cannot open a UDP socket to {remote}"))
             .because(error)
-            .fix("see 'ip route get ADDRESS' for whether this machine has a route")
+            .fix("check the route: ip route get ADDRESS")
     };
     let mut socket = ConnectedUdpSocket::open(remote, wait).map_err(failed)?;
     let mut buffer = vec![0; DATAGRAM_MAX];
-    let mut looked = timeline.now();
+    let mut now = timeline.now();
     loop {
         if stop_signals::stop_requests() > 0 {
             return Ok(StackEndReason::Interrupted);
         }
-        if let Some(ended) = until(test, looked) {
+        if let Some(ended) = until(test, now) {
             return Ok(ended);
         }
-        let left = test.deadline().map(|deadline| deadline.saturating_since(looked));
+        let left = test.deadline().map(|deadline| deadline.saturating_since(now));
         socket.set_receive_timeout(left.unwrap_or(test.timeout())).map_err(failed)?;
         let sent_at = timeline.now();
         if let Some(payload) = test.poll_payload() {
@@ -427,12 +418,12 @@ pub fn run_over_kernel(
         }
         match socket.receive(&mut buffer, timeline) {
             Ok(len) => {
-                looked = timeline.now();
-                test.handle_answer(looked, &buffer[..len]);
+                now = timeline.now();
+                test.handle_answer(now, &buffer[..len]);
             }
             Err(error) if is_transient(&error) => {
-                looked = timeline.now();
-                test.handle_deadline(looked);
+                now = timeline.now();
+                test.handle_deadline(now);
             }
             Err(error) => test.on_refused(describe_error(&error)),
         }
@@ -449,11 +440,7 @@ struct ConnectedUdpSocket {
 
 impl ConnectedUdpSocket {
     fn open(remote: SocketAddr, wait: DeviceWait) -> io::Result<Self> {
-        let any = match remote.ip() {
-            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
-        };
-        let udp = UdpSocket::bind(SocketAddr::new(any, 0))?;
+        let udp = UdpSocket::bind((unspecified(remote.ip()), 0))?;
         udp.connect(remote)?;
         if wait != DeviceWait::Block {
             udp.set_nonblocking(true)?;
@@ -461,12 +448,12 @@ impl ConnectedUdpSocket {
         Ok(Self { udp, wait, receive_timeout: Span::ZERO })
     }
 
-    /// Sets the receive timeout to what is left; a system call only when that changes.
+    /// Sets the receive timeout to the time left; a system call only if it changed.
     fn set_receive_timeout(&mut self, left: Span) -> io::Result<()> {
-        let nap = left.min(RECEIVE_TIMEOUT_MAX).max(RECEIVE_TIMEOUT_MIN);
-        if nap != self.receive_timeout {
-            self.udp.set_read_timeout(Some(Duration::from_nanos(nap.as_ns())))?;
-            self.receive_timeout = nap;
+        let timeout = left.min(RECEIVE_TIMEOUT_MAX).max(RECEIVE_TIMEOUT_MIN);
+        if timeout != self.receive_timeout {
+            self.udp.set_read_timeout(Some(Duration::from_nanos(timeout.as_ns())))?;
+            self.receive_timeout = timeout;
         }
         Ok(())
     }
@@ -496,7 +483,7 @@ impl ConnectedUdpSocket {
     }
 }
 
-/// Whether to try again after an error.
+/// Whether an error may be retried.
 fn is_transient(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
@@ -516,27 +503,27 @@ mod tests {
         Instant::ORIGIN + Span::from_us(us)
     }
 
-    fn course(count: u64) -> EchoTest {
+    fn test(count: u64) -> EchoTest {
         let stage = |frame_bytes, payload_bytes| EchoStage { frame_bytes, payload_bytes, count };
-        let patience = EchoTimeouts { timeout: Span::from_us(100), silent_max: 3 };
-        EchoTest::new("peer".to_owned(), vec![stage(60, 18), stage(1_514, 1_472)], patience)
+        let timeouts = EchoTimeouts { timeout: Span::from_us(100), silent_max: 3 };
+        EchoTest::new("peer".to_owned(), vec![stage(60, 18), stage(1_514, 1_472)], timeouts)
     }
 
     #[test]
-    fn every_stage_is_run_after_one_greeting_each() {
-        let mut course = course(10);
+    fn every_stage_runs_after_one_warm_up() {
+        let mut test = test(10);
         let mut now = 0;
         let mut sizes = Vec::new();
-        while let Some(payload) = course.poll_payload().map(<[u8]>::to_vec) {
+        while let Some(payload) = test.poll_payload().map(<[u8]>::to_vec) {
             sizes.push(payload.len());
-            course.on_sent(at(now));
-            assert!(course.poll_payload().is_none(), "one at a time");
-            course.handle_answer(at(now + 5), &payload);
+            test.on_sent(at(now));
+            assert!(test.poll_payload().is_none(), "one at a time");
+            test.handle_answer(at(now + 5), &payload);
             now += 10;
         }
-        assert!(course.is_over() && course.halt().is_none());
+        assert!(test.is_over() && test.abort.is_none());
         assert_eq!(sizes, [vec![18; 11], vec![1_472; 11]].concat());
-        let (exchanges, _) = course.into_results();
+        let (exchanges, _) = test.into_results();
         for exchange in exchanges {
             assert_eq!((exchange.sent, exchange.answered, exchange.lost), (10, 10, 0));
             assert_eq!(exchange.rtt.median, Some(5_000.0));
@@ -545,68 +532,68 @@ mod tests {
     }
 
     #[test]
-    fn what_is_late_foreign_or_broken_is_counted_and_not_timed() {
-        let mut course = course(3);
-        let first = course.poll_payload().unwrap().to_vec();
-        course.on_sent(at(0));
-        course.handle_deadline(at(99));
-        assert!(course.deadline().is_some(), "it still has time");
-        course.handle_deadline(at(100));
-        let second = course.poll_payload().unwrap().to_vec();
-        course.on_sent(at(200));
-        course.handle_answer(at(201), &first);
+    fn late_foreign_and_corrupt_answers_are_counted_but_not_timed() {
+        let mut test = test(3);
+        let first = test.poll_payload().unwrap().to_vec();
+        test.on_sent(at(0));
+        test.handle_deadline(at(99));
+        assert!(test.deadline().is_some(), "it still has time");
+        test.handle_deadline(at(100));
+        let second = test.poll_payload().unwrap().to_vec();
+        test.on_sent(at(200));
+        test.handle_answer(at(201), &first);
         let mut broken = second.clone();
         broken[12] ^= 1;
-        course.handle_answer(at(202), &broken);
-        course.handle_answer(at(203), b"?");
-        course.handle_answer(at(204), &second);
-        course.handle_answer(at(205), &second);
-        let (exchanges, _) = course.into_results();
+        test.handle_answer(at(202), &broken);
+        test.handle_answer(at(203), b"?");
+        test.handle_answer(at(204), &second);
+        test.handle_answer(at(205), &second);
+        let (exchanges, _) = test.into_results();
         let exchange = &exchanges[0];
         assert_eq!((exchange.late, exchange.corrupt, exchange.answered), (2, 2, 1));
         assert_eq!(exchange.rtt.n, 1);
     }
 
     #[test]
-    fn an_answer_after_its_time_is_late_whoever_looks_at_it_first() {
-        let mut course = course(3);
+    fn answer_after_the_deadline_is_late() {
+        let mut test = test(3);
         for _ in 0..2 {
-            let payload = course.poll_payload().unwrap().to_vec();
-            course.on_sent(at(0));
-            course.handle_answer(at(100), &payload);
+            let payload = test.poll_payload().unwrap().to_vec();
+            test.on_sent(at(0));
+            test.handle_answer(at(100), &payload);
         }
-        let third = course.poll_payload().unwrap().to_vec();
-        course.on_sent(at(0));
-        course.handle_answer(at(99), &third);
-        let (exchanges, _) = course.into_results();
+        let third = test.poll_payload().unwrap().to_vec();
+        test.on_sent(at(0));
+        test.handle_answer(at(99), &third);
+        let (exchanges, _) = test.into_results();
         let exchange = &exchanges[0];
         assert_eq!((exchange.late, exchange.lost, exchange.answered), (2, 1, 1));
     }
 
     #[test]
-    fn a_course_that_is_stopped_knows_whether_anything_was_answered() {
-        let mut course = course(3);
-        assert_eq!(course.unanswered(), None, "nobody was asked");
-        let greeting = course.poll_payload().unwrap().to_vec();
-        course.on_sent(at(0));
-        assert_eq!(course.unanswered(), Some(1));
-        course.handle_answer(at(1), &greeting);
-        assert_eq!(course.unanswered(), None);
-        assert!(!course.is_over());
+    fn unanswered_is_none_after_any_answer() {
+        let mut test = test(3);
+        assert_eq!(test.unanswered(), None, "nothing was sent");
+        let first = test.poll_payload().unwrap().to_vec();
+        test.on_sent(at(0));
+        assert_eq!(test.unanswered(), Some(1));
+        test.handle_answer(at(1), &first);
+        assert_eq!(test.unanswered(), None);
+        assert!(!test.is_over());
     }
 
     #[test]
-    fn a_silent_peer_and_a_refusal_end_it() {
-        let mut silent = course(1_000);
+    fn silence_and_refusal_abort_the_test() {
+        let mut silent = test(1_000);
         let mut now = 0;
         while silent.poll_payload().is_some() {
             silent.on_sent(at(now));
             now += 100;
             silent.handle_deadline(at(now));
         }
-        assert_eq!(silent.halt(), Some(&EchoAbort::Silent(3)));
+        assert_eq!(silent.abort, Some(EchoAbort::Silent(3)));
         assert_eq!(silent.unanswered(), Some(3));
-        let mut refused = course(1);
+        let mut refused = test(1);
         refused.poll_payload().unwrap();
         refused.on_sent(at(0));
         refused.on_refused("nobody listens".to_owned());

@@ -1,6 +1,4 @@
-//! Echo requests at an interval, and the replies to them.
-//!
-//! Pure. Left out: the messages themselves (`plumb_stack::icmp`), and what is printed.
+//! Ping: ICMP echo requests at an interval, and their replies. Pure.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,50 +10,49 @@ use plumb_stack::host::{HostEvent, IpHost};
 use plumb_stack::icmp;
 use plumb_wire::packet::Pool;
 
-use super::attached_host::usage_problem;
+use super::attached_host::{address_conflict, usage_problem};
 use super::echo_test::{failure_text, neighbor_protocol};
 use plumb_stack::service::HostApplication;
 
-/// Requests that may be waiting for their replies: the stack remembers no more. Beyond it none is sent
-/// until one is answered or given up.
+/// Most outstanding requests, as many as the stack remembers. None is sent beyond it.
 const WAITING_MAX: usize = icmp::PENDING_MAX;
 
-/// What to ask, and how often.
+/// Parameters of a ping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PingRequest {
-    /// Whom.
+    /// Destination.
     pub remote: IpAddr,
-    /// How often; for ever where absent.
+    /// Requests to send; none means no limit.
     pub count: Option<u64>,
     /// Time between two requests.
     pub interval: Span,
-    /// How long a reply is waited for.
+    /// Time to wait for a reply.
     pub timeout: Span,
-    /// Bytes of data.
+    /// Bytes of data per request.
     pub data_bytes: usize,
-    /// Bytes of a frame with them.
+    /// Bytes of a frame with that data.
     pub frame_bytes: usize,
-    /// Of every request.
+    /// ICMP identifier of all requests.
     pub identifier: u16,
 }
 
-/// What just happened.
+/// An event of a ping.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PingEvent {
     /// A reply in time.
     Reply {
-        /// Its request, counted from 0.
+        /// Number of the request, from 0.
         number: u64,
         /// Bytes of data.
         len: usize,
-        /// Routers that it might still have passed.
+        /// Hop limit of the reply.
         hop_limit: u8,
         /// Round trip.
         rtt: Span,
     },
     /// No reply in time.
     Lost {
-        /// Its request.
+        /// Number of the request.
         number: u64,
     },
     /// An error.
@@ -67,9 +64,10 @@ pub enum PingEvent {
 pub struct PingApplication {
     request: PingRequest,
     data: Vec<u8>,
-    sent: u64,
+    /// Requests begun, including those that failed.
+    pub sent: u64,
     next: Option<Instant>,
-    /// A request had to wait for room among those that wait for their replies.
+    /// Whether a request was delayed by [`WAITING_MAX`].
     held_back: bool,
     waiting: BTreeMap<u16, (u64, Instant)>,
     exchange: StackRoundTrips,
@@ -100,31 +98,25 @@ impl PingApplication {
         }
     }
 
-    /// Whether every request was sent, and answered or given up.
+    /// Whether every request was sent, and answered or lost.
     pub fn is_over(&self) -> bool {
         self.next.is_none() && self.waiting.is_empty()
     }
 
-    /// Requests begun, whatever became of them: also of those that wait when it is stopped.
-    pub fn begun(&self) -> u64 {
-        self.sent
-    }
-
-    /// What happened since the last call.
+    /// Events since the last call.
     pub fn take_events(&mut self) -> Vec<PingEvent> {
         std::mem::take(&mut self.events)
     }
 
-    /// What came of it, and what a reader must know.
+    /// The result, and flags for its reader.
     pub fn into_result(mut self) -> (StackRoundTrips, Vec<String>) {
-        // Still under way when it was stopped: neither answered nor lost.
+        // Requests outstanding at the end are neither answered nor lost.
         self.exchange.sent -= self.waiting.len() as u64;
         let (summary, mut flags) = single_process::summary(&self.samples);
         self.exchange.rtt = summary;
         if self.held_back {
             flags.push(format!(
-                "{WAITING_MAX} requests waited for their replies at once, which is all that may: some \
-                 were not sent at their time"
+                "some requests were delayed: {WAITING_MAX} were outstanding, the most possible"
             ));
         }
         (self.exchange, flags)
@@ -170,8 +162,7 @@ impl PingApplication {
                 self.events.push(PingEvent::Failure(text));
             }
             HostEvent::AddressConflict { address, mac, .. } => {
-                let text = format!("address conflict: another station, {mac}, claims {address}");
-                self.events.push(PingEvent::Failure(text));
+                self.events.push(PingEvent::Failure(address_conflict(address, mac)));
             }
             HostEvent::DeliveryFailed(_) => {}
         }
@@ -193,7 +184,7 @@ impl PingApplication {
         }
     }
 
-    /// Whether as many requests wait for their replies as may.
+    /// Whether the most requests are outstanding.
     fn is_window_full(&self) -> bool {
         self.waiting.len() >= WAITING_MAX
     }
@@ -218,14 +209,14 @@ impl PingApplication {
         }
         self.sent += 1;
         let more = self.request.count.is_none_or(|count| self.sent < count);
-        // From now, not from when it was due: requests missed while stopped are not made up for.
+        // From now: requests missed while the process was stopped are not sent later.
         self.next = more.then(|| now + self.request.interval);
     }
 }
 
 impl HostApplication for PingApplication {
     fn handle(&mut self, now: Instant, host: &mut IpHost, pool: &mut Pool) {
-        // Before room is made: a request that is due and finds none has been held back.
+        // Before replies make room: a request that is due was delayed.
         let is_due = self.next.is_some_and(|due| now >= due);
         self.held_back |= is_due && self.is_window_full();
         while let Some(event) = host.poll_event() {
@@ -255,10 +246,8 @@ mod tests {
     use super::*;
     use crate::stack::attached_host::host;
 
-    /// However many requests wait: none is lost before its time, and none is sent that the stack would
-    /// forget.
     #[test]
-    fn a_request_is_given_up_at_its_time_and_not_before() {
+    fn requests_are_lost_at_their_timeout_and_limited_in_number() {
         let remote: IpAddr = "10.0.0.2".parse().unwrap();
         let config =
             InterfaceConfig::ip(1_500).with_address("10.0.0.1".parse::<IpAddr>().unwrap(), 24);
@@ -284,7 +273,7 @@ mod tests {
             let next = ping.deadline().unwrap();
             assert!(next > now, "time moves on");
             if ping.exchange.lost > 0 {
-                assert!(now >= begun + timeout, "given up after {:?}", now.saturating_since(begun));
+                assert!(now >= begun + timeout, "lost after {:?}", now.saturating_since(begun));
             }
             assert!(ping.waiting.len() <= WAITING_MAX);
             now = next;
@@ -292,6 +281,6 @@ mod tests {
         let most = WAITING_MAX as u64;
         assert!((2 * most..=3 * most).contains(&ping.exchange.lost), "{}", ping.exchange.lost);
         let (_, flags) = ping.into_result();
-        assert!(flags.iter().any(|flag| flag.contains("not sent at their time")), "{flags:?}");
+        assert!(flags.iter().any(|flag| flag.contains("delayed")), "{flags:?}");
     }
 }

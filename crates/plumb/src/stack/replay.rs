@@ -1,18 +1,15 @@
-//! Frames from memory through the stack, as fast as it takes them.
-//!
-//! The stack gets the addresses that most of the frames are for, and mirrors their ports, so that it
-//! has something to do with them; whoever asks for a link address is answered at the device. Left out: capture formats.
+//! Parts of a replay: the addresses for the stack, and a device that answers its address resolution.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 
 use plumb_base::time::{Instant, Span};
-use plumb_netdev::device::DeviceLayer;
-use plumb_netdev::device::{Device, DeviceError};
+use plumb_netdev::device::{Device, DeviceError, DeviceLayer};
 use plumb_wire::compose;
 use plumb_wire::ethernet::MacAddr;
 use plumb_wire::ethernet::{self, EtherType};
+use plumb_wire::ip::IpProtocol;
 use plumb_wire::machine::Medium;
 use plumb_wire::machine::{Machine, PortId};
 use plumb_wire::packet::{Packet, Pool};
@@ -20,24 +17,24 @@ use plumb_wire::{arp, icmpv6, ipv4, ipv6, ndp, udp};
 
 use super::device::pool_for;
 
-/// Ports that are mirrored, at most: those that most frames are for.
+/// Most ports to mirror, the most frequent ones.
 const PORTS_MAX: usize = 64;
 
-/// Whom the frames are for.
+/// The most frequent destination of frames.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CaptureDestination {
-    /// The link address that most are for.
+    /// Most frequent link address.
     pub mac: Option<MacAddr>,
-    /// The address of each family that most datagrams for that link address are for.
+    /// Most frequent address of each family in UDP datagrams to that link address.
     pub addresses: Vec<IpAddr>,
-    /// UDP ports of those.
+    /// UDP ports of those datagrams.
     pub ports: Vec<u16>,
 }
 
-/// Counts how often each value came.
+/// Number of occurrences of each value.
 type OccurrenceCounts<T> = BTreeMap<T, u64>;
 
-/// Whom most of the frames are for, as far as they can be read.
+/// The most frequent destination of the frames that can be parsed.
 pub fn destination<'a>(
     medium: Medium,
     frames: impl Iterator<Item = &'a [u8]> + Clone,
@@ -80,42 +77,38 @@ fn most_frequent<T: Copy>(votes: &OccurrenceCounts<T>) -> Option<T> {
     votes.iter().max_by_key(|(_, votes)| **votes).map(|(value, _)| *value)
 }
 
-/// Where a frame's UDP datagram goes, if it holds one.
+/// The destination of a frame's UDP datagram, if it has one.
 fn udp_destination(medium: Medium, frame: &[u8]) -> Option<SocketAddr> {
     let packet = match medium {
         Medium::Ip => frame,
         Medium::Ethernet => ethernet::EthernetFrame::parse(frame).ok()?.payload(),
     };
-    let (address, payload): (IpAddr, &[u8]) = match packet.first()? >> 4 {
+    let (address, protocol, payload): (IpAddr, IpProtocol, &[u8]) = match packet.first()? >> 4 {
         4 => {
             let packet = ipv4::Ipv4Packet::parse(packet).ok()?;
-            if packet.protocol() != plumb_wire::ip::IpProtocol::UDP {
-                return None;
-            }
-            (packet.destination().into(), packet.payload())
+            (packet.destination().into(), packet.protocol(), packet.payload())
         }
         6 => {
             let packet = ipv6::Ipv6Packet::parse(packet).ok()?;
-            if packet.next_header() != plumb_wire::ip::IpProtocol::UDP {
-                return None;
-            }
-            (packet.destination().into(), packet.payload())
+            (packet.destination().into(), packet.next_header(), packet.payload())
         }
         _ => return None,
     };
+    if protocol != IpProtocol::UDP {
+        return None;
+    }
     let port = payload.get(2..4).map(|port| u16::from_be_bytes([port[0], port[1]]))?;
     (payload.len() >= udp::HEADER_LEN).then(|| SocketAddr::new(address, port))
 }
 
-/// A device at which every question for a link address is answered, so that what the stack sends
-/// leaves it although nobody is there.
+/// A device that answers every request for a link address, so that the stack can send.
 #[derive(Debug)]
 pub struct NeighborResponder<D> {
     device: D,
     answers: Vec<Vec<u8>>,
 }
 
-/// The link address of whoever is asked for.
+/// The link address in all answers.
 const RESPONDER_MAC: MacAddr = MacAddr([0x02, 0, 0, 0, 0, 0x01]);
 
 impl<D: Device> NeighborResponder<D> {
@@ -125,7 +118,7 @@ impl<D: Device> NeighborResponder<D> {
     }
 }
 
-/// The answer to a question for a link address.
+/// The answer to a request for a link address.
 fn neighbor_reply(frame: &[u8]) -> Option<Vec<u8>> {
     let frame = ethernet::EthernetFrame::parse(frame).ok()?;
     match frame.ether_type() {
@@ -154,7 +147,7 @@ fn neighbor_reply(frame: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// Whether a frame may be such a question: cheap, for every frame is asked.
+/// A cheap check, since it runs for every frame.
 #[inline]
 fn may_be_neighbor_query(frame: &[u8]) -> bool {
     match frame {
@@ -220,15 +213,15 @@ impl<D: Device> DeviceLayer for NeighborResponder<D> {
     }
 
     fn fd_through(&self) -> Option<BorrowedFd<'_>> {
-        // An answer is in no descriptor.
+        // Answers are not in the descriptor.
         if self.answers.is_empty() { self.device.fd() } else { None }
     }
 }
 
-/// Every frame of a source, which is at its end then.
+/// Receives every frame of a source.
 ///
 /// # Errors
-/// The device's.
+/// As the device.
 pub fn frames_of(source: &mut impl Device) -> Result<Vec<Vec<u8>>, DeviceError> {
     const BATCH: usize = 64;
     let mut pool = pool_for(u32::MAX);
@@ -238,7 +231,7 @@ pub fn frames_of(source: &mut impl Device) -> Result<Vec<Vec<u8>>, DeviceError> 
         frames.extend(batch.iter().map(|packet| pool.bytes(packet).to_vec()));
         pool.free_all(&mut batch);
         match received {
-            // A frame that is longer than any packet can be would be offered for ever.
+            // A frame longer than any packet is never received.
             Ok(0) | Err(DeviceError::Finished) => return Ok(frames),
             Ok(_) => {}
             Err(error) => return Err(error),
@@ -246,7 +239,7 @@ pub fn frames_of(source: &mut impl Device) -> Result<Vec<Vec<u8>>, DeviceError> 
     }
 }
 
-/// A machine that drops whatever comes: what the device costs by itself.
+/// A machine that drops all packets, to measure the device alone.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PacketSink;
 
@@ -268,24 +261,26 @@ impl Machine for PacketSink {
     fn handle_deadline(&mut self, _: Instant, _: &mut Pool) {}
 }
 
-/// A frame written as hexadecimal digits, with spaces, colons and line ends between them as one likes.
+/// Parses hexadecimal digits, which white space and colons may separate.
 ///
 /// # Errors
-/// What is wrong, and where.
+/// The fault and its place.
 pub fn parse_hex(text: &str) -> Result<Vec<u8>, String> {
     let mut digits = Vec::new();
     for (place, c) in text.chars().enumerate() {
         match c.to_digit(16).and_then(|digit| u8::try_from(digit).ok()) {
             Some(digit) => digits.push(digit),
             None if c.is_whitespace() || c == ':' => {}
-            None => return Err(format!("'{c}' at place {} is no hexadecimal digit", place + 1)),
+            None => {
+                return Err(format!("'{c}' at position {} is not a hexadecimal digit", place + 1));
+            }
         }
     }
     let (pairs, rest) = digits.as_chunks::<2>();
     match rest {
         _ if digits.is_empty() => Err("there are no digits".to_owned()),
         [] => Ok(pairs.iter().map(|[high, low]| high << 4 | low).collect()),
-        _ => Err(format!("{} digits are no whole number of bytes", digits.len())),
+        _ => Err(format!("{} digits are not whole bytes", digits.len())),
     }
 }
 
@@ -298,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_destination_is_whom_most_frames_are_for() {
+    fn destination_is_the_most_frequent_one() {
         let path = PacketTemplate::new(Ipv4Addr::new(192, 0, 2, 1), Ipv4Addr::new(192, 0, 2, 2));
         let frame = |port| {
             let link = LinkTemplate::new(RESPONDER_MAC, MacAddr([2, 0, 0, 0, 0, 2]));
@@ -319,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn questions_for_link_addresses_are_answered_and_nothing_else_is() {
+    fn only_address_resolution_is_answered() {
         let mac = MacAddr([2, 0, 0, 0, 0, 5]);
         let (one, two) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
         let question = compose::arp_request(mac, one, two);
@@ -339,10 +334,9 @@ mod tests {
     }
 
     #[test]
-    fn frames_are_read_from_hexadecimal_digits_and_nothing_else() {
+    fn frames_are_parsed_from_hexadecimal_digits() {
         assert_eq!(parse_hex("02:00 ff\n0A"), Ok(vec![2, 0, 255, 10]));
-        assert!(parse_hex("0").unwrap_err().contains("1 digits"));
-        assert!(parse_hex("0g").unwrap_err().contains("'g' at place 2"));
-        assert!(parse_hex(" ").unwrap_err().contains("no digits"));
+        assert!(parse_hex("0g").unwrap_err().contains("'g' at position 2"));
+        assert!(parse_hex("0").is_err() && parse_hex(" ").is_err());
     }
 }

@@ -1,10 +1,10 @@
-//! With `--json` standard output is one document, of the shape that is published for it.
+//! With `--json` standard output is one document that matches its published schema.
 
 use serde_json::Value;
 
 use crate::home::{ProgramOutput, TestHome, assert_valid};
 
-/// The document that a command printed, of this published shape.
+/// The document that a command printed, which must match this schema.
 pub fn valid(outcome: &ProgramOutput, shape: &str) -> Value {
     let document = outcome.json();
     assert_valid(&document, shape);
@@ -12,31 +12,24 @@ pub fn valid(outcome: &ProgramOutput, shape: &str) -> Value {
 }
 
 #[test]
-fn documents_without_a_run_have_their_published_shapes() {
+fn documents_without_a_run_match_their_schemas() {
     let place = TestHome::new();
-    let list = valid(&place.assert_success(&["list", "--json"]), "plumb.list/1");
+    let list = valid(&place.assert_success("list --json"), "plumb.list/1");
     assert_eq!(list["mechanisms"].as_array().unwrap().len(), 27);
     assert!(list["experiments"].as_array().unwrap().iter().all(|e| e["claims"].is_object()));
-    valid(&place.assert_success(&["doctor", "--json"]), "plumb.doctor/1");
-    let runs = valid(&place.assert_success(&["runs", "--json"]), "plumb.runs/1");
+    valid(&place.assert_success("doctor --json"), "plumb.doctor/1");
+    let runs = valid(&place.assert_success("runs --json"), "plumb.runs/1");
     assert_eq!(runs["runs"].as_array().unwrap().len(), 0);
 }
 
 #[test]
-fn documents_of_runs_have_their_published_shapes_and_their_numbers() {
+fn documents_of_a_run_match_their_schemas_and_agree() {
     let place = TestHome::new();
-    let words = [
-        "run",
-        "latency.local",
-        "--json",
-        "--quick",
-        "--launches=3",
-        "--seed=9",
-        "--set=mechanism=pipe,shm-spin",
-        "--set=size=64",
-        "--set=placement=same-cpu",
-    ];
-    let run = valid(&place.assert_success(&words), "plumb.run/1");
+    let run = place.assert_success(
+        "run latency.local --json --quick --launches=3 --seed=9 --set=mechanism=pipe,shm-spin \
+         --set=size=64 --set=placement=same-cpu",
+    );
+    let run = valid(&run, "plumb.run/1");
     assert_eq!(run["run"]["status"], "complete");
     assert_eq!(run["run"]["seed"], 9);
     let result = &run["results"][0];
@@ -51,33 +44,27 @@ fn documents_of_runs_have_their_published_shapes_and_their_numbers() {
     assert_eq!(run["unavailable"][0]["factors"]["mechanism"], "shm-spin");
     assert!(run["unavailable"][0]["reason"].as_str().unwrap().contains("spin on one CPU"));
 
-    let shown = valid(&place.assert_success(&["show", "last", "--json"]), "plumb.run/1");
+    let shown = valid(&place.assert_success("show last --json"), "plumb.run/1");
     assert_eq!(shown["results"], run["results"], "summaries are recomputed to the same numbers");
-    valid(&place.assert_success(&["export", "last"]), "plumb.run/1");
-    valid(&place.assert_success(&["report", "last", "--json"]), "plumb.run/1");
-    let runs = valid(&place.assert_success(&["runs", "--json"]), "plumb.runs/1");
+    valid(&place.assert_success("export last"), "plumb.run/1");
+    valid(&place.assert_success("report last --json"), "plumb.run/1");
+    let runs = valid(&place.assert_success("runs --json"), "plumb.runs/1");
     assert_eq!(runs["runs"][0]["id"], run["run"]["id"]);
-    let check = valid(&place.assert_success(&["store", "check", "--json"]), "plumb.check/1");
+    let check = valid(&place.assert_success("store check --json"), "plumb.check/1");
     assert_eq!(check["sound"], true);
-    let compared = place.run(&["compare", "last", "last", "--json"]);
+    let compared = place.run("compare last last --json");
     let compare = valid(&compared, "plumb.compare/1");
     assert_eq!(compare["exit_code"].as_i64(), compared.code.map(i64::from));
     assert_ne!(compare["verdict"], "slower", "a run is not slower than itself");
 }
 
 #[test]
-fn two_runs_of_one_machine_differ_in_no_setting_and_are_judged_beside_its_canary() {
+fn runs_of_one_machine_differ_in_no_setting() {
     let place = TestHome::new();
     for _ in 0..2 {
-        place.assert_success(&[
-            "run",
-            "call.kernel",
-            "--set=call=getppid",
-            "--launches=3",
-            "--quick",
-        ]);
+        place.assert_success("run call.kernel --set=call=getppid --launches=3 --quick");
     }
-    let compared = place.run(&["compare", "last~1", "last", "--json"]);
+    let compared = place.run("compare last~1 last --json");
     let compare = valid(&compared, "plumb.compare/1");
     assert_eq!(compare["differences"].as_array().unwrap().len(), 0, "{compare}");
     assert!(compare["rows"][0]["machine"].as_f64().is_some_and(|by| by > 0.0), "{compare}");
@@ -86,8 +73,7 @@ fn two_runs_of_one_machine_differ_in_no_setting_and_are_judged_beside_its_canary
 #[test]
 fn the_ladder_has_its_rungs_in_order() {
     let place = TestHome::new();
-    let words = ["--json", "ladder", "--launches=1", "--set=mechanism=pipe,tcp4"];
-    let outcome = place.assert_success(&words);
+    let outcome = place.assert_success("--json ladder --launches=1 --set=mechanism=pipe,tcp4");
     let document = valid(&outcome, "plumb.run/1");
     let rungs = document["ladder"].as_array().unwrap();
     let at = |label: &str| rungs.iter().position(|rung| rung["label"].as_str() == Some(label));
@@ -96,21 +82,7 @@ fn the_ladder_has_its_rungs_in_order() {
 }
 
 #[test]
-fn an_imported_file_becomes_runs() {
-    let place = TestHome::new();
-    let fixture = concat!(
-        env!("CARGO_MANIFEST_DIR"),
-        "/../store/tests/fixtures/lmbench-summary-v2.0-2002-i686.txt"
-    );
-    let imported = place.assert_success(&["import", "lmbench", fixture, "--json"]);
-    let runs = valid(&imported, "plumb.runs/1");
-    let id = runs["runs"][0]["id"].as_str().unwrap();
-    let shown = valid(&place.assert_success(&["show", id, "--json"]), "plumb.run/1");
-    assert_eq!(shown["run"]["status"], "imported");
-}
-
-#[test]
-fn every_imported_format_is_shown_exported_and_marked_as_imported() {
+fn imported_runs_are_shown_exported_and_marked() {
     let place = TestHome::new();
     let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../store/tests/fixtures/");
     for (tool, file) in [
@@ -122,6 +94,7 @@ fn every_imported_format_is_shown_exported_and_marked_as_imported() {
         ("qperf", "qperf-conf-v.txt"),
         ("flent", "flent-rrul-be.flent.gz"),
         ("lmbench", "lmbench-programs.txt"),
+        ("lmbench", "lmbench-summary-v2.0-2002-i686.txt"),
     ] {
         let path = format!("{fixtures}{file}");
         let runs = valid(&place.assert_success(&["import", tool, &path, "--json"]), "plumb.runs/1");
@@ -145,9 +118,9 @@ fn every_imported_format_is_shown_exported_and_marked_as_imported() {
 fn a_run_repeated_from_the_store_measures_the_same_cells() {
     let place = TestHome::new();
     place.with_stored_run();
-    let document = |words: &[&str]| valid(&place.assert_success(words), "plumb.run/1");
-    let first = document(&["show", "last", "--json"]);
-    let second = document(&["rerun", "last", "--json"]);
+    let document = |line: &str| valid(&place.assert_success(line), "plumb.run/1");
+    let first = document("show last --json");
+    let second = document("rerun last --json");
     assert_ne!(first["run"]["id"], second["run"]["id"]);
     assert_eq!(first["run"]["plan"], second["run"]["plan"]);
     let cells = |run: &Value| -> Vec<String> {
@@ -157,21 +130,13 @@ fn a_run_repeated_from_the_store_measures_the_same_cells() {
 }
 
 #[test]
-fn variants_are_compared_as_pairs_and_the_exit_code_says_which_way() {
+fn levels_are_compared_as_pairs_with_exit_code() {
     let place = TestHome::new();
     // An effect of three orders of magnitude, which no other test beside this one can hide.
-    let outcome = place.run(&[
-        "ab",
-        "tcp.options",
-        "--json",
-        "--quick",
-        "--launches=4",
-        "--factor=nodelay=on,off",
-        "--set=pattern=write-write-read",
-        "--set=quickack=off",
-        "--set=size=64",
-        "--set=placement=same-cpu",
-    ]);
+    let outcome = place.run(
+        "ab tcp.options --json --quick --launches=4 --factor=nodelay=on,off --set=pattern=write-write-read \
+         --set=quickack=off --set=size=64 --set=placement=same-cpu",
+    );
     let compare = valid(&outcome, "plumb.compare/1");
     assert_eq!(compare["pairing"], "paired");
     assert_eq!(compare["verdict"], "slower", "Nagle's rule waits for a delayed acknowledgement");
@@ -179,18 +144,12 @@ fn variants_are_compared_as_pairs_and_the_exit_code_says_which_way() {
 }
 
 #[test]
-fn mechanisms_are_comparable_although_only_tcp_has_a_congestion_control() {
+fn mechanisms_with_different_options_are_comparable() {
     let place = TestHome::new();
-    let outcome = place.run(&[
-        "ab",
-        "latency.local",
-        "--json",
-        "--quick",
-        "--launches=3",
-        "--factor=mechanism=pipe,tcp4",
-        "--set=size=64",
-        "--set=placement=same-cpu",
-    ]);
+    let outcome = place.run(
+        "ab latency.local --json --quick --launches=3 --factor=mechanism=pipe,tcp4 \
+         --set=size=64 --set=placement=same-cpu",
+    );
     let compare = valid(&outcome, "plumb.compare/1");
     assert_eq!(compare["rows"].as_array().unwrap().len(), 1, "{compare}");
 }

@@ -1,9 +1,9 @@
-//! A home of a test's own to run the program in, how commands are expected to end, and users who are not root.
+//! A home directory for each test, expectations on commands, and users other than root.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -14,12 +14,54 @@ use crate::support::{self, PLUMB, skip, wait_for};
 /// Debian's `nobody`.
 pub const NOBODY: u32 = 65_534;
 
-/// A home with its own store and no settings of the user's.
+/// Arguments of a command: a line, split at white space outside single quotes, or a list.
+pub trait Arguments {
+    fn list(&self) -> Vec<String>;
+}
+
+impl Arguments for str {
+    fn list(&self) -> Vec<String> {
+        let mut words = Vec::new();
+        for (index, piece) in self.split('\'').enumerate() {
+            match index % 2 {
+                0 => words.extend(piece.split_whitespace().map(str::to_owned)),
+                _ => words.push(piece.to_owned()),
+            }
+        }
+        words
+    }
+}
+
+impl Arguments for String {
+    fn list(&self) -> Vec<String> {
+        self.as_str().list()
+    }
+}
+
+impl<T: AsRef<str>> Arguments for [T] {
+    fn list(&self) -> Vec<String> {
+        self.iter().map(|word| word.as_ref().to_owned()).collect()
+    }
+}
+
+impl<T: AsRef<str>, const N: usize> Arguments for [T; N] {
+    fn list(&self) -> Vec<String> {
+        self[..].list()
+    }
+}
+
+impl<T: AsRef<str>> Arguments for Vec<T> {
+    fn list(&self) -> Vec<String> {
+        self[..].list()
+    }
+}
+
+/// A home with its own store and without settings of the user.
 pub struct TestHome {
     directory: TempDir,
 }
 
-/// How a run of the program ended.
+/// Exit code and output of the program.
 pub struct ProgramOutput {
     pub code: Option<i32>,
     pub stdout: String,
@@ -50,11 +92,11 @@ impl TestHome {
         self.path("plumb.db")
     }
 
-    /// A program with these words, about to be run.
-    pub fn command_of(&self, program: &str, words: &[&str]) -> Command {
+    /// A program in this home, not yet started.
+    pub fn command_of(&self, program: &str, arguments: &(impl Arguments + ?Sized)) -> Command {
         let mut command = Command::new(program);
         command
-            .args(words)
+            .args(arguments.list())
             .current_dir(self.home())
             .env("HOME", self.home())
             .env("XDG_RUNTIME_DIR", self.home())
@@ -68,67 +110,77 @@ impl TestHome {
         command
     }
 
-    /// `plumb` with these words, about to be run.
-    pub fn command(&self, words: &[&str]) -> Command {
-        self.command_of(PLUMB, words)
+    /// `plumb` in this home, not yet started.
+    pub fn command(&self, arguments: &(impl Arguments + ?Sized)) -> Command {
+        self.command_of(PLUMB, arguments)
     }
 
-    /// The same, started, with pipes for what it writes.
-    pub fn spawn(&self, words: &[&str]) -> Child {
-        let mut command = self.command(words);
+    /// Starts `plumb` with pipes for its output.
+    pub fn spawn(&self, arguments: &(impl Arguments + ?Sized)) -> Child {
+        let mut command = self.command(arguments);
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
-    pub fn plumb(&self, words: &[&str]) -> Output {
-        self.command(words).output().unwrap()
+    pub fn plumb(&self, arguments: &(impl Arguments + ?Sized)) -> Output {
+        self.command(arguments).output().unwrap()
     }
 
-    pub fn run(&self, words: &[&str]) -> ProgramOutput {
-        ProgramOutput::of(self.plumb(words))
+    pub fn run(&self, arguments: &(impl Arguments + ?Sized)) -> ProgramOutput {
+        ProgramOutput::of(self.plumb(arguments))
     }
 
     /// Expects success.
-    pub fn assert_success(&self, words: &[&str]) -> ProgramOutput {
-        let outcome = self.run(words);
-        assert_eq!(outcome.code, Some(0), "{words:?}\n{}\n{}", outcome.stdout, outcome.stderr);
-        outcome
+    pub fn assert_success(&self, arguments: &(impl Arguments + ?Sized)) -> ProgramOutput {
+        let output = self.run(arguments);
+        let ProgramOutput { stdout, stderr, .. } = &output;
+        assert_eq!(output.code, Some(0), "{:?}\n{stdout}\n{stderr}", arguments.list());
+        output
     }
 
     /// Expects success; standard output.
-    pub fn stdout_of(&self, words: &[&str]) -> String {
-        self.assert_success(words).stdout
+    pub fn stdout_of(&self, arguments: &(impl Arguments + ?Sized)) -> String {
+        self.assert_success(arguments).stdout
     }
 
-    /// Expects this code and one error with these words.
-    pub fn assert_error(&self, words: &[&str], code: i32, told: &[&str]) {
-        assert_ended(&self.plumb(words), code, told);
+    /// Expects success; standard output as one JSON document.
+    pub fn json_of(&self, arguments: &(impl Arguments + ?Sized)) -> Value {
+        self.assert_success(arguments).json()
     }
 
-    /// Expects one error with these words, of usage or of anything else.
-    pub fn assert_refused(&self, words: &[&str], told: &[&str]) {
-        let output = self.plumb(words);
-        assert_ended(&output, if output.status.code() == Some(2) { 2 } else { 4 }, told);
+    /// Expects this exit code and one error that names all of these.
+    pub fn assert_error(&self, arguments: &(impl Arguments + ?Sized), code: i32, names: &[&str]) {
+        assert_ended(&self.plumb(arguments), code, names);
+    }
+
+    /// Expects one error, of usage or of a failure, that names all of these.
+    pub fn assert_refused(&self, arguments: &(impl Arguments + ?Sized), names: &[&str]) {
+        let output = self.plumb(arguments);
+        assert_ended(&output, if output.status.code() == Some(2) { 2 } else { 4 }, names);
+    }
+
+    /// Expects each command line to end with this exit code and one error that names this.
+    pub fn assert_errors(&self, table: &[(&str, i32, &str)]) {
+        for (line, code, name) in table {
+            let output = self.plumb(*line);
+            let stderr = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(*code), "{line}: {stderr}");
+            assert_ended(&output, *code, &[name]);
+        }
     }
 
     /// A stored run of two cells, in a fifth of a second.
     pub fn with_stored_run(&self) -> &Self {
-        self.assert_success(&[
-            "run",
-            "latency.local",
-            "--quick",
-            "--launches=3",
-            "--set=mechanism=pipe,eventfd",
-            "--set=size=8",
-            "--set=placement=same-cpu",
-        ]);
+        self.assert_success(
+            "run latency.local --quick --launches=3 --set=mechanism=pipe,eventfd --set=size=8 \
+             --set=placement=same-cpu",
+        );
         self
     }
 
-    /// Writes a plan of one cell whose blocks last that long, so that their worker and peer are there
-    /// to be found; its name.
+    /// Writes a plan of one cell with blocks of this duration, so that worker and peer can be found; its name.
     pub fn plan_of_blocks(&self, block: Duration, launches: u32) -> &'static str {
         let block_ms = block.as_millis();
-        // A round trip takes two microseconds at least; no plan may ask for more samples.
+        // A round trip takes at least two microseconds; a plan has at most ten million samples.
         let samples_max = (block.as_micros() / 2).min(10_000_000);
         let plan = format!(
             "[limits]\nblock = \"{block_ms}ms\"\nsamples_max = {samples_max}\npasses = 1\n\
@@ -140,9 +192,9 @@ impl TestHome {
         "long.toml"
     }
 
-    /// A run that would last for a while, once its first worker has its peer.
-    pub fn start_measurement(&self, words: &[&str]) -> RunningMeasurement {
-        let mut measuring = RunningMeasurement { child: Some(self.spawn(words)) };
+    /// Starts a run, and waits for the peer of its first worker.
+    pub fn start_measurement(&self, arguments: &(impl Arguments + ?Sized)) -> RunningMeasurement {
+        let mut measuring = RunningMeasurement { child: KilledOnDrop(self.spawn(arguments)) };
         wait_for("a peer process", || {
             measuring.descendant("__peer").is_some() || measuring.ended()
         });
@@ -167,15 +219,15 @@ impl ProgramOutput {
 
 /// A running plumb; killed when dropped.
 pub struct RunningMeasurement {
-    child: Option<Child>,
+    child: KilledOnDrop,
 }
 
 impl RunningMeasurement {
     pub fn pid(&self) -> u32 {
-        self.child.as_ref().unwrap().id()
+        self.child.0.id()
     }
 
-    /// The process below this one that was started with a word such as `__peer`.
+    /// The descendant with an argument such as `__peer`.
     pub fn descendant(&self, word: &str) -> Option<u32> {
         descendant_with(self.pid(), word)
     }
@@ -186,22 +238,37 @@ impl RunningMeasurement {
     }
 
     pub fn ended(&mut self) -> bool {
-        self.child.as_mut().unwrap().try_wait().unwrap().is_some()
+        self.child.0.try_wait().unwrap().is_some()
     }
 
     /// Waits for its end.
     pub fn outcome(mut self) -> ProgramOutput {
-        ProgramOutput::of(self.child.take().unwrap().wait_with_output().unwrap())
+        let child = &mut self.child.0;
+        // Both are short enough for their pipes.
+        let stdout = std::io::read_to_string(child.stdout.take().unwrap()).unwrap();
+        let stderr = std::io::read_to_string(child.stderr.take().unwrap()).unwrap();
+        ProgramOutput { code: child.wait().unwrap().code(), stdout, stderr }
     }
 }
 
-impl Drop for RunningMeasurement {
+/// A process that is killed when dropped.
+pub struct KilledOnDrop(pub Child);
+
+impl Drop for KilledOnDrop {
     fn drop(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            child.kill().ok();
-            child.wait().ok();
-        }
+        self.0.kill().ok();
+        self.0.wait().ok();
     }
+}
+
+/// Waits for the end of a process.
+pub fn wait_for_exit(child: &mut Child) -> ExitStatus {
+    let mut status = None;
+    wait_for("a process to end", || {
+        status = child.try_wait().unwrap();
+        status.is_some()
+    });
+    status.unwrap()
 }
 
 pub fn text(bytes: &[u8]) -> String {
@@ -217,7 +284,7 @@ pub fn json_of(output: &Output) -> Value {
     document(&text(&output.stdout))
 }
 
-/// Checks a document against the published schema of this name, which it bears.
+/// Checks a document against the published schema that it names.
 pub fn assert_valid(found: &Value, schema: &str) {
     assert_eq!(found["schema"], schema, "{found}");
     let file = format!("../../docs/schema/{}.json", schema.replace('/', "-"));
@@ -230,16 +297,16 @@ pub fn assert_valid(found: &Value, schema: &str) {
     assert!(faults.is_empty(), "{schema}: {faults:?}");
 }
 
-/// Expects this exit code and these words on standard error; of a failure of plumb's own, one message.
-pub fn assert_ended(output: &Output, code: i32, told: &[&str]) {
-    let said = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{said}\n{}", text(&output.stdout));
-    for part in told {
-        assert!(said.contains(part), "no '{part}' in\n{said}");
+/// Expects this exit code, and on standard error these names and at most one error.
+pub fn assert_ended(output: &Output, code: i32, names: &[&str]) {
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{stderr}\n{}", text(&output.stdout));
+    for name in names {
+        assert!(stderr.contains(name), "no '{name}' in\n{stderr}");
     }
-    assert!(!said.contains("plumb has a bug"), "{said}");
-    let errors = said.lines().filter(|line| line.starts_with("error: ")).count();
-    assert!(code == 0 || errors <= 1, "one clear message: {said}");
+    assert!(!stderr.contains("plumb has a bug"), "{stderr}");
+    let errors = stderr.lines().filter(|line| line.starts_with("error: ")).count();
+    assert!(code == 0 || errors <= 1, "one message: {stderr}");
 }
 
 pub fn installed(program: &str) -> bool {
@@ -250,19 +317,19 @@ pub fn installed(program: &str) -> bool {
     found.status.success()
 }
 
-/// The process below another, at any depth, that was started with this word.
+/// The descendant of a process with this argument.
 pub fn descendant_with(process: u32, word: &str) -> Option<u32> {
     let below = support::with_descendants(process).into_iter().skip(1);
     below.into_iter().find(|one| support::command_line(*one).iter().any(|found| found == word))
 }
 
-/// Whether a process exists and does not merely wait to be reaped.
+/// Whether a process exists and is not a zombie.
 pub fn is_alive(process: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
 }
 
-/// Whether a process has a thread of this name: what it is doing.
+/// Whether a process has a thread of this name.
 pub fn has_thread(process: u32, name: &str) -> bool {
     let tasks = fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     let names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
@@ -282,12 +349,12 @@ pub fn is_root() -> bool {
     fs::read_to_string("/proc/self/status").unwrap().contains("Uid:\t0\t")
 }
 
-/// A directory with a copy of the program that everybody may run: the way to the built one may be closed.
+/// A directory with a copy of the program that everybody may run; the built one may be in a private directory.
 pub fn public_copy() -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     let program = directory.path().join("plumb");
-    // By a process of its own: one that another test starts meanwhile would inherit the descriptor that
-    // is written to, and the kernel runs no file that may still be written.
+    // By another process: a child of another test could inherit an open descriptor, and the kernel does not execute files
+    // that are open for writing.
     let copied = Command::new("cp").args([PLUMB.as_ref(), program.as_os_str()]).status().unwrap();
     assert!(copied.success());
     fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
@@ -295,7 +362,7 @@ pub fn public_copy() -> TempDir {
     directory
 }
 
-/// A program as `nobody`, with a /dev/net/tun of this mode that it alone sees: without udev it is root's.
+/// A program as `nobody`, with its own /dev/net/tun of this mode.
 pub fn as_nobody(program: &Path, tun_mode: &str) -> Command {
     let script = format!(
         "mount -t tmpfs none /dev/net && mknod -m {tun_mode} /dev/net/tun c 10 200 && exec \"$@\""

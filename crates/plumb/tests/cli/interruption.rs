@@ -1,4 +1,4 @@
-//! Runs that are stopped by Ctrl-C and finished later; those killed outright are in `tests/launch/run_kills.rs`.
+//! Runs that are interrupted by Ctrl-C and resumed; killed ones are in `tests/launch/run_kills.rs`.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,17 +11,11 @@ use serde_json::Value;
 use crate::home::{TestHome, is_alive};
 use crate::support::{signal, wait_for};
 
-/// A plan of four cells in two groups that lasts for several seconds.
-const PLAN: [&str; 6] = [
-    "run",
-    "latency.local",
-    "--launches=24",
-    "--set=mechanism=pipe,socketpair-stream",
-    "--set=size=64,4Ki",
-    "--set=placement=same-cpu",
-];
+/// A run of four cells in two groups that takes several seconds.
+const RUN: &str = "run latency.local --set=mechanism=pipe,socketpair-stream --set=size=64,4Ki \
+                   --set=placement=same-cpu --launches";
 
-/// The longest block of a plan: a program that waits for its end is told from one that does not.
+/// The longest block of a plan, to notice a program that waits for its end.
 const BLOCK: Duration = Duration::from_mins(1);
 
 /// Every cell of a run, with or without numbers.
@@ -34,24 +28,23 @@ fn cells(document: &Value) -> BTreeSet<String> {
 }
 
 fn blocks_stored(place: &TestHome) -> u64 {
-    let runs = place.run(&["runs", "--json"]).json();
+    let runs = place.run("runs --json").json();
     runs["runs"][0]["blocks"].as_u64().unwrap_or(0)
 }
 
 #[test]
 fn ctrl_c_once_leaves_a_run_that_can_be_finished() {
     let place = TestHome::new();
-    let run = place.start_measurement(&PLAN);
+    let run = place.start_measurement(&format!("{RUN}=24"));
     wait_for("a stored block", || blocks_stored(&place) > 0);
     signal(run.pid(), "INT");
     let outcome = run.outcome();
     assert_eq!(outcome.code, Some(130), "{}", outcome.stderr);
-    assert!(outcome.stderr.contains("plumb run --resume"), "{}", outcome.stderr);
     assert!(outcome.stdout.contains("latency"), "{}", outcome.stdout);
-    let stopped = place.assert_success(&["show", "last", "--json"]).json();
+    let stopped = place.json_of("show last --json");
     assert_eq!(stopped["run"]["status"], "interrupted");
 
-    let resumed = place.assert_success(&["run", "--resume", "last", "--json"]).json();
+    let resumed = place.json_of("run --resume last --json");
     assert_eq!(resumed["run"]["id"], stopped["run"]["id"]);
     assert_eq!(resumed["run"]["status"], "complete");
     assert_eq!(cells(&resumed), cells(&stopped));
@@ -64,12 +57,11 @@ fn ctrl_c_once_leaves_a_run_that_can_be_finished() {
 fn resuming_measures_what_the_budget_did_not_reach() {
     let place = TestHome::new();
     // Some of the study's 1,800 cells, and never all.
-    let cut = place.assert_success(&["run", "ipc", "--quick", "--budget=2s"]);
-    assert!(cut.stderr.contains("the budget was spent before"), "{}", cut.stderr);
-    let first = place.assert_success(&["show", "last", "--json"]).json();
+    place.assert_success("run ipc --quick --budget=2s");
+    let first = place.json_of("show last --json");
     assert_eq!(first["run"]["status"], "interrupted");
-    place.assert_success(&["run", "--resume", "last", "--budget=6s"]);
-    let second = place.assert_success(&["show", "last", "--json"]).json();
+    place.assert_success("run --resume last --budget=6s");
+    let second = place.json_of("show last --json");
     assert_eq!(second["run"]["id"], first["run"]["id"]);
     let measured = |run: &Value| run["results"].as_array().unwrap().len();
     assert!(measured(&second) > measured(&first), "{} {}", measured(&first), measured(&second));
@@ -78,9 +70,7 @@ fn resuming_measures_what_the_budget_did_not_reach() {
 #[test]
 fn a_run_killed_before_its_cells_were_settled_is_resumed() {
     let place = TestHome::new();
-    let mut words = PLAN.to_vec();
-    words[2] = "--launches=2";
-    place.assert_success(&words);
+    place.assert_success(&format!("{RUN}=2"));
     // What SIGKILL at that moment leaves behind: every block, and no cell settled.
     let mut store = Store::open(&place.store(), StoreMode::Write).unwrap();
     let id = store.runs().unwrap()[0].run.id.clone();
@@ -91,7 +81,7 @@ fn a_run_killed_before_its_cells_were_settled_is_resumed() {
     store.update_run(&id, RunStatus::Interrupted, &data.run.notes).unwrap();
     drop(store);
 
-    let resumed = place.assert_success(&["run", "--resume", "last", "--json"]).json();
+    let resumed = place.json_of("run --resume last --json");
     assert_eq!(resumed["run"]["status"], "complete");
     let store = Store::open(&place.store(), StoreMode::Read).unwrap();
     for cell in store.load(&id).unwrap().cells {

@@ -1,17 +1,16 @@
-//! `plumb net` as its users run it: over an agent's standard streams, between namespaces, over ssh; an agent among
-//! untrusted clients; and experiments against another host.
+//! `plumb net`: with agents on standard streams, in namespaces and over ssh; agents and untrusted clients; experiments
+//! against another host.
 
 use serde_json::Value;
 
-use crate::home::{TestHome, assert_valid, document};
+use crate::home::{TestHome, assert_valid};
 use crate::support::PLUMB;
 
 mod agent_process;
 mod connection_loss;
 mod errors;
 mod host_pair;
-mod http_documents;
-mod http_peers;
+mod http;
 mod impaired_link;
 mod iperf3;
 mod malformed_messages;
@@ -23,18 +22,21 @@ mod untrusted_clients;
 mod uptime;
 mod watch;
 
-/// The command that gives an agent's standard streams.
+/// The command of an agent on standard streams.
 fn agent() -> String {
     format!("{PLUMB} agent --stdio")
+}
+
+/// The command line of a measurement with such an agent.
+fn net() -> String {
+    format!("net --via '{}' 127.0.0.1", agent())
 }
 
 #[test]
 fn a_measurement_is_one_valid_document_and_a_run_like_any_other() {
     let bench = TestHome::new();
-    let via = agent();
-    let words = ["net", "--via", &via, "127.0.0.1", "--json", "--idle=300ms", "-t", "400ms"];
-    let text = bench.stdout_of(&[&words[..], &["--warm-up=100ms", "-P", "2"]].concat());
-    let found = document(&text);
+    let net = net();
+    let found = bench.json_of(&format!("{net} --json --idle=300ms -t 400ms --warm-up=100ms -P 2"));
     assert_valid(&found, "plumb.net/1");
     assert_eq!((&found["ended"], &found["same_machine"]), (&"complete".into(), &true.into()));
     let phases = found["phases"].as_array().unwrap();
@@ -49,24 +51,23 @@ fn a_measurement_is_one_valid_document_and_a_run_like_any_other() {
         assert!(!phase["evidence"].as_array().unwrap().is_empty());
     }
     let run = found["run"].as_str().unwrap();
-    let shown = document(&bench.stdout_of(&["show", "last", "--json"]));
+    let shown = bench.json_of("show last --json");
     assert_eq!(shown["run"]["id"], run);
     assert!(shown["results"].as_array().unwrap().len() >= 8, "{shown}");
-    let again = document(&bench.stdout_of(&["net", "--show", "last", "--json"]));
+    let again = bench.json_of("net --show last --json");
     assert_eq!(again["phases"], found["phases"]);
-    assert!(bench.stdout_of(&["runs"]).contains(run));
-    bench.stdout_of(&["export", "last", "--format", "csv"]);
-    bench.assert_refused(&["rerun", "last"], &["measured between two hosts", "plumb"]);
+    assert!(bench.stdout_of("runs").contains(run));
+    bench.stdout_of("export last --format csv");
+    bench.assert_errors(&[("rerun last", 2, "plumb net")]);
 }
 
 #[test]
 fn a_window_beyond_the_kernels_limit_is_flagged() {
     let bench = TestHome::new();
-    let via = agent();
-    let words = ["net", "--via", &via, "127.0.0.1", "--json", "--only", "up", "-t", "300ms"];
+    let net = net();
     let measure = |window: &str| {
-        let more = ["--warm-up=100ms", "--probes", "0", "--no-store", "--window", window];
-        document(&bench.stdout_of(&[&words[..], &more].concat()))
+        let options = "--json --only up -t 300ms --warm-up=100ms --probes 0 --no-store --window";
+        bench.json_of(&format!("{net} {options} {window}"))
     };
     let found = measure("64Ki");
     let flow = &found["phases"][0]["flows"][0];
@@ -88,10 +89,8 @@ fn a_window_beyond_the_kernels_limit_is_flagged() {
 #[test]
 fn paced_datagrams_are_a_phase_of_document_run_and_page() {
     let bench = TestHome::new();
-    let via = agent();
-    let words =
-        ["net", "--via", &via, "127.0.0.1", "--idle=200ms", "-t", "300ms", "--udp", "8mbit"];
-    let found = document(&bench.stdout_of(&[&words[..], &["--udp-size=1000", "--json"]].concat()));
+    let options = "--idle=200ms -t 300ms --udp 8mbit --udp-size=1000 --json";
+    let found = bench.json_of(&format!("{} {options}", net()));
     let phases = found["phases"].as_array().unwrap();
     let names: Vec<_> = phases.iter().map(|phase| phase["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["idle", "udp-down", "udp-up"]);
@@ -109,66 +108,43 @@ fn paced_datagrams_are_a_phase_of_document_run_and_page() {
     }
     assert!(found["mtu"]["path_bytes"].as_u64().unwrap() > 1_000, "{}", found["mtu"]);
     assert_eq!((&found["clocks"]["same"], &found["clocks"]["steps"]), (&true.into(), &0.into()));
-    let shown = bench.stdout_of(&["show", "last", "--json"]);
+    let shown = bench.stdout_of("show last --json");
     assert!(shown.contains("net.udp"), "{shown}");
-    let page = bench.stdout_of(&["net", "--show", "last"]);
-    let page = page.split_whitespace().collect::<Vec<_>>().join(" ");
-    for part in ["of 300", "8.00 Mb/s asked for", "one clock on both sides", "packet up:"] {
-        assert!(page.contains(part), "no '{part}' in\n{page}");
-    }
-    bench.assert_refused(
-        &["net", "host", "--udp", "8mbit", "--window", "1Mi"],
-        &["cannot be used with"],
-    );
-    bench.assert_refused(&["net", "host", "--udp", "10"], &["1kbit to 400gbit"]);
-    bench.assert_refused(&["net", "host", "--udp-size", "100"], &["--udp <RATE>"]);
+    assert!(bench.stdout_of("net --show last").contains("8.00 Mb/s"));
 }
 
 #[test]
-fn what_is_not_there_is_named_with_its_fix() {
+fn invalid_and_unreachable_targets_are_named() {
     let bench = TestHome::new();
-    bench.assert_refused(&["net", "no-such-host.invalid"], &["is not known", "fix:"]);
-    bench.assert_refused(
-        &["net", "--via", "exit 127", "127.0.0.1"],
-        &["there is no plumb", "--install"],
-    );
-    bench.assert_refused(&["net", "--via", "echo hello", "127.0.0.1"], &["is not plumb", "hello"]);
-    let refused = "echo 'ssh: connect to host x port 22: Connection refused' >&2; exit 255";
-    bench.assert_refused(&["net", "--via", refused, "127.0.0.1"], &["refuses connections", "fix:"]);
-    let ended = ["net", "--via", "echo no such box >&2; exit 3", "127.0.0.1"];
-    bench.assert_refused(&ended, &["ended with 3", "no agent answered", "no such box", "fix:"]);
-    bench.assert_refused(&["net", "fe80::1"], &["on which link", "fe80::1%eth0"]);
-    let both =
-        ["net", "--via", "false", "127.0.0.1", "--request-response", "tcp", "--udp", "1mbit"];
-    bench.assert_refused(&both, &["--udp needs a direction", "--only down,up"]);
-    bench.assert_refused(&["net", "--stamp", "127.0.0.1", "-6"], &["no address of that family"]);
-    bench.assert_refused(&["net", "--http", "127.0.0.1", "-6"], &["no address of that family"]);
-    bench.assert_refused(&["net", "--stamp", "127.0.0.1", "-P", "2"], &["cannot be used with"]);
-    bench.assert_refused(&["net", "--iperf3", "127.0.0.1:7"], &["127.0.0.1 --port 7"]);
-    bench.assert_refused(&["net", "-oProxyCommand=x"], &["unexpected argument"]);
-    bench.assert_refused(
-        &["net", "--via", &agent(), "127.0.0.1", "--watch"],
-        &["no terminal", "fix:"],
-    );
-    let words = ["net", "--via", &agent(), "127.0.0.1", "--only", "up", "-C", "nosuchcc"];
-    bench.assert_refused(&words, &["no congestion control 'nosuchcc'"]);
+    let net = net();
+    bench.assert_errors(&[
+        ("net --via 'exit 127' 127.0.0.1", 4, "--install"),
+        ("net --via 'echo hello' 127.0.0.1", 4, "hello"),
+        ("net --via 'echo no such box >&2; exit 3' 127.0.0.1", 4, "no such box"),
+        ("net fe80::1", 2, "fe80::1%eth0"),
+        ("net --via false 127.0.0.1 --request-response tcp --udp 1mbit", 2, "--only down,up"),
+        ("net --stamp 127.0.0.1 -6", 2, "127.0.0.1"),
+        ("net --http 127.0.0.1 -6", 2, "127.0.0.1"),
+        ("net --stamp 127.0.0.1 -P 2", 2, "--streams"),
+        ("net --iperf3 127.0.0.1:7", 2, "127.0.0.1 --port 7"),
+        ("net -oProxyCommand=x", 2, "-o"),
+        ("net 127.0.0.1 --http 127.0.0.1:9", 2, "--http"),
+        ("net --count=3 127.0.0.1", 2, "--stamp"),
+        ("net host --udp 8mbit --window 1Mi", 2, "--window"),
+        ("net host --udp 10", 2, "1kbit to 400gbit"),
+        ("net host --udp-size 100", 2, "--udp <RATE>"),
+        (&format!("{net} --watch"), 2, "--watch"),
+        (&format!("{net} --request-response udp --connect-per-request"), 2, "UDP"),
+        (&format!("{net} --request-response udp --response 65"), 2, "--response"),
+    ]);
 }
 
 #[test]
 fn requests_and_responses_are_measured_and_stored() {
     let bench = TestHome::new();
-    let via = agent();
-    let mut words = vec!["net", "--via", &via, "127.0.0.1", "-t", "300ms", "--warm-up", "50ms"];
-    words.extend([
-        "--json",
-        "--request-response",
-        "tcp,udp,tls,quic",
-        "--request",
-        "100",
-        "--response",
-        "60",
-    ]);
-    let found = document(&bench.stdout_of(&words));
+    let options =
+        "-t 300ms --warm-up 50ms --request-response tcp,udp,tls,quic --request 100 --response 60";
+    let found = bench.json_of(&format!("{} --json {options}", net()));
     assert_eq!(found["ended"], "complete", "{found}");
     let phases = found["phases"].as_array().unwrap();
     let names: Vec<_> = phases.iter().map(|phase| phase["name"].as_str().unwrap()).collect();
@@ -185,7 +161,7 @@ fn requests_and_responses_are_measured_and_stored() {
             assert!(cost > 0.0, "{exchange}");
         }
     }
-    let shown = document(&bench.stdout_of(&["show", "last", "--json"]));
+    let shown = bench.json_of("show last --json");
     let results = shown["results"].as_array().unwrap();
     let of = |transport: &str, response: &str| {
         let is_it = |it: &&Value| {
@@ -198,11 +174,5 @@ fn requests_and_responses_are_measured_and_stored() {
             assert_eq!(of(transport, response), 1, "{transport} {response}: {shown}");
         }
     }
-    assert!(bench.stdout_of(&["net", "--show", "last"]).contains("over QUIC, one after another"));
-    let refused =
-        ["net", "--via", &via, "127.0.0.1", "--request-response", "udp", "--connect-per-request"];
-    bench.assert_refused(&refused, &["UDP has no connections"]);
-    let refused =
-        ["net", "--via", &via, "127.0.0.1", "--request-response", "udp", "--response", "65"];
-    bench.assert_refused(&refused, &["no longer than requests"]);
+    assert!(bench.stdout_of("net --show last").contains("QUIC"));
 }

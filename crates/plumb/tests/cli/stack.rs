@@ -1,10 +1,9 @@
-//! `plumb stack`: Linux's own `ping` and sockets as its peers, over TAP and virtual Ethernet, both families; captures; and
-//! what is said when something is in the way.
+//! `plumb stack` with Linux as its peer, over TAP and virtual Ethernet, both families; captures; errors.
 
 mod errors;
 mod lab;
 mod memory;
 mod peers;
 mod replay;
-mod test_bed;
+pub mod test_bed;
 mod unprivileged;

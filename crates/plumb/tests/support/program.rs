@@ -1,4 +1,4 @@
-//! What the tests of the built program share: the program, skipping, waiting, and processes by their number.
+//! Shared by the tests of the built program: the program, skipping, waiting, and processes.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,34 +7,34 @@ use plumb_clock::{monotonic_ns, sleep_until};
 
 pub const PLUMB: &str = env!("CARGO_BIN_EXE_plumb");
 
-/// Longest time that any state is waited for.
+/// Deadline of any state.
 const WAIT_MAX_NS: u64 = 60_000_000_000;
-/// Time between two looks.
-const LOOK_NS: u64 = 2_000_000;
+/// Time between two checks.
+const CHECK_INTERVAL_NS: u64 = 2_000_000;
 
-/// Says that a test cannot run here; fails it under CI=true, where everything is to be there.
+/// Reports that a test cannot run here; fails under CI=true, where all requirements are met.
 #[expect(clippy::print_stdout, reason = "a test that cannot run says so")]
 pub fn skip(reason: &str) {
     println!("skipped: {reason}");
     assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "skipped under CI: {reason}");
 }
 
-/// Waits for a state; fails when it does not come.
+/// Waits for a state; fails at a deadline.
 pub fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline_ns = monotonic_ns() + WAIT_MAX_NS;
     while !is_so() {
-        assert!(monotonic_ns() < deadline_ns, "waited in vain for {what}");
-        sleep_until(monotonic_ns() + LOOK_NS);
+        assert!(monotonic_ns() < deadline_ns, "timed out waiting for {what}");
+        sleep_until(monotonic_ns() + CHECK_INTERVAL_NS);
     }
 }
 
-/// Sends a signal by name, `KILL` for instance; whether the process was there.
+/// Sends a signal by name, such as `KILL`; whether the process existed.
 pub fn signal(process: u32, name: &str) -> bool {
     let words = [format!("-{name}"), process.to_string()];
     Command::new("kill").args(words).output().unwrap().status.success()
 }
 
-/// A process and all below it, of all their threads, each before its children.
+/// A process and all of its descendants, each before its children.
 pub fn with_descendants(process: u32) -> Vec<u32> {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     let lists = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
@@ -45,14 +45,14 @@ pub fn with_descendants(process: u32) -> Vec<u32> {
     std::iter::once(process).chain(children.into_iter().flat_map(with_descendants)).collect()
 }
 
-/// The words that a process was started with.
+/// The arguments of a process.
 pub fn command_line(process: u32) -> Vec<String> {
     let line = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
     let words = line.split(|byte| *byte == 0);
     words.map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }
 
-/// Every process of the built program whose first word is one of these: `__peer` for instance.
+/// Every process of the built program whose first argument is one of these, such as `__peer`.
 pub fn plumb_processes(words: &[&str]) -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());

@@ -1,4 +1,4 @@
-//! `plumb net --iperf3`: a test with an iperf3 server, or with one of plumb's.
+//! `plumb net --iperf3`: a test with an iperf3 server or with plumb's.
 
 use std::io;
 use std::net::IpAddr;
@@ -8,7 +8,6 @@ use plumb_base::time::Span;
 use plumb_base::units::parse_bytes;
 use plumb_base::units::quantity::{parse_rate, parse_span};
 use plumb_base::units::rate::Rate;
-use plumb_harness::stop_signals;
 use plumb_interop::iperf3::client::{self, Iperf3ClientError, Iperf3ClientOptions};
 use plumb_interop::iperf3::control::Iperf3ControlError;
 use plumb_interop::iperf3::parameters::{
@@ -19,10 +18,11 @@ use plumb_interop::iperf3::report::Iperf3Report;
 use plumb_interop::iperf3::sockets::{Iperf3AddressFamily, Iperf3SocketError};
 
 use super::page;
-use crate::cli::output::{CliOutput, CommandError};
+use crate::cli::output::{CliOutput, CommandError, CommandResult};
+use crate::cli::{handle_stop_signals, is_stopped};
 use crate::problem::{ExitReason, Problem};
 
-/// Test with an iperf3 server: its protocol, its options, its JSON
+/// Test with an iperf3 server: iperf3's protocol, options and JSON
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a switch of its own on the command line"
@@ -31,15 +31,15 @@ use crate::problem::{ExitReason, Problem};
 #[command(
     bin_name = "plumb net --iperf3",
     after_help = "\
-The other side is 'iperf3 -s' of any version from 3.0 on, or 'plumb agent --iperf3'. The receiver's
-count is the result, and it has drained first: what was sent before the end counts as received.
+The other side is 'iperf3 -s' of version 3.0 or later, or 'plumb agent --iperf3'. The result is the
+receiver's count after draining: data sent before the end counts as received.
 
---json prints iperf3's document: all members of 'iperf3 --json' with their meaning (start, intervals,
-end, error), and beside them 'schema' (plumb.iperf3/1) and 'plumb', which has each stream's datagrams
-lost, out of order and duplicated, apart; what of it was drained; the processor time; and the same
-from the other side where that is plumb. 'plumb import iperf3' reads it.
+--json prints iperf3's document with all members of 'iperf3 --json' (start, intervals, end, error), and
+two more: 'schema' (plumb.iperf3/1) and 'plumb', with each stream's datagrams lost, reordered and
+duplicated, the bytes drained, the CPU time, and the same of the other side if it is plumb.
+'plumb import iperf3' reads it.
 
-Sizes: k = 1000, Ki = 1024. Rates in bits a second: 10M, 2.5gbit.
+Sizes: k = 1000, Ki = 1024. Rates are in bits per second: 10M, 2.5gbit.
 
 Examples:
   plumb net --iperf3 HOST                        10 s up
@@ -49,7 +49,7 @@ Examples:
   plumb net --iperf3 fe80::1%eth0 -n 1Gi --json"
 )]
 pub struct Iperf3ClientCommand {
-    /// The server: a name or an address, with its zone where it needs one
+    /// The server: a name or an address, link-local ones with their zone
     host: String,
     /// Its port
     #[arg(short, long, value_name = "PORT", default_value_t = plumb_interop::iperf3::PORT)]
@@ -57,11 +57,11 @@ pub struct Iperf3ClientCommand {
     /// Seconds to measure
     #[arg(short, long, value_name = "SECONDS", default_value_t = 10)]
     time: u32,
-    /// Bytes to transfer instead, over all streams
+    /// Bytes to transfer over all streams, instead of --time
     #[arg(short = 'n', long, value_name = "SIZE", value_parser = parse_bytes)]
     #[arg(conflicts_with = "time")]
     bytes: Option<u64>,
-    /// Blocks to transfer instead, over all streams
+    /// Blocks to transfer over all streams, instead of --time
     #[arg(short = 'k', long, value_name = "N", conflicts_with_all = ["time", "bytes"])]
     blockcount: Option<u64>,
     /// Seconds to omit at the start
@@ -70,10 +70,10 @@ pub struct Iperf3ClientCommand {
     /// Time between two reports
     #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = parse_interval)]
     interval: Span,
-    /// Reverse: the server sends
+    /// Reverse direction: the server sends
     #[arg(short = 'R', long, help_heading = "Streams")]
     reverse: bool,
-    /// Both directions at once, over streams of their own
+    /// Both directions at once, over separate streams
     #[arg(long, conflicts_with = "reverse", help_heading = "Streams")]
     bidir: bool,
     /// Streams in each direction
@@ -140,7 +140,7 @@ pub struct Iperf3ClientCommand {
     #[arg(short = '6', long, conflicts_with = "version4", help_heading = "Sockets")]
     version6: bool,
     /// Connection timeout
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_span)]
     #[arg(help_heading = "Sockets")]
     connect_timeout: Span,
     /// Fetch the server's report too
@@ -154,7 +154,7 @@ pub struct Iperf3ClientCommand {
     extra_data: Option<String>,
 }
 
-/// A rate, or none; and blocks in a row.
+/// A rate, none for no limit, and the blocks per burst.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct BitrateAndBurst {
     rate: Option<Rate>,
@@ -167,7 +167,7 @@ const DATAGRAM_RATE: u64 = 1 << 20;
 fn parse_paced(text: &str) -> Result<BitrateAndBurst, String> {
     let (rate, burst) = text.split_once('/').unwrap_or((text, "0"));
     let burst = burst.parse::<u32>().ok().filter(|burst| *burst <= 1_000);
-    let burst = burst.ok_or("blocks in a row are a number up to 1000, as in 10M/100")?;
+    let burst = burst.ok_or("a burst has up to 1000 blocks, as in 10M/100")?;
     let rate = if rate.trim() == "0" {
         None
     } else {
@@ -176,18 +176,14 @@ fn parse_paced(text: &str) -> Result<BitrateAndBurst, String> {
     Ok(BitrateAndBurst { rate, burst })
 }
 
-pub(super) fn parse_time(text: &str) -> Result<Span, String> {
-    parse_span(text).map_err(|error| error.to_string())
-}
-
 fn parse_interval(text: &str) -> Result<Span, String> {
-    // iperf3's own spelling is a number of seconds.
-    let plain = text.parse::<f64>().ok().map(Span::from_secs_f64);
-    let span = plain.map_or_else(|| parse_time(text), Ok)?;
+    // iperf3 writes a number of seconds.
+    let seconds = text.parse::<f64>().ok().map(Span::from_secs_f64);
+    let span = seconds.map_or_else(|| parse_span(text), Ok).map_err(|error| error.to_string())?;
     if (Span::from_ms(10)..=Span::from_secs(3_600)).contains(&span) {
         Ok(span)
     } else {
-        Err("it has to be between 10ms and 1h".to_owned())
+        Err("the interval must be between 10ms and 1h".to_owned())
     }
 }
 
@@ -200,7 +196,7 @@ fn parse_octet(text: &str) -> Result<u8, String> {
     parsed.map_err(|_| "write a number from 0 to 255, as 16, 0x10 or 020".to_owned())
 }
 
-/// The six bits by number or by name (RFC 2474, RFC 2597, RFC 3246), as an octet.
+/// The octet of a DSCP given by number or by name (RFC 2474, RFC 2597, RFC 3246).
 fn parse_dscp(text: &str) -> Result<u8, String> {
     let fault = || "write a number from 0 to 63, ef, va, be, cs0 to cs7 or af11 to af43".to_owned();
     let name = text.to_ascii_lowercase();
@@ -222,11 +218,10 @@ fn parse_dscp(text: &str) -> Result<u8, String> {
     Ok(bits << 2)
 }
 
-/// A size within 32 bits, as the protocol has it.
+/// A size as the protocol's 32 bits.
 fn to_u32(size: Option<u64>, option: &str) -> Result<Option<u32>, Problem> {
-    let Some(size) = size else { return Ok(None) };
-    let narrow = u32::try_from(size).map_err(|_| Problem::usage(format!("{option} is too large")));
-    narrow.map(Some)
+    let narrow = |size| u32::try_from(size);
+    size.map(narrow).transpose().map_err(|_| Problem::usage(format!("{option} is too large")))
 }
 
 impl Iperf3ClientCommand {
@@ -287,31 +282,29 @@ impl Iperf3ClientCommand {
         })
     }
 
-    /// Does the test and prints it.
+    /// Runs the test and prints its result.
     ///
     /// # Errors
-    /// Whatever ended it early: what was measured until then is printed first.
-    pub fn perform(self, output: &CliOutput) -> Result<ExitReason, CommandError> {
+    /// The test ended early; its partial result is printed first.
+    pub fn perform(self, output: &CliOutput) -> CommandResult {
         let options = self.options()?;
-        stop_signals::count_stop_requests()
-            .map_err(|error| Problem::failure("cannot listen for Ctrl-C").because(error))?;
+        handle_stop_signals()?;
         let mut show = |progress| {
             if !output.json {
                 output.note(&page::progress(&progress));
             }
         };
-        let result = client::run(&options, &|| stop_signals::stop_requests() > 0, &mut show);
-        match result {
-            Ok(test) => {
-                print(&test, output)?;
-                Ok(ExitReason::Success)
-            }
-            Err(failure) => {
-                if let Some(test) = &failure.partial {
-                    print(test, output)?;
-                }
-                Err(problem(&options, &failure.error).into())
-            }
+        let result = client::run(&options, &is_stopped, &mut show);
+        let (test, error) = match result {
+            Ok(test) => (Some(test), None),
+            Err(failure) => (failure.partial.map(|test| *test), Some(failure.error)),
+        };
+        if let Some(test) = &test {
+            print(test, output)?;
+        }
+        match error {
+            Some(error) => Err(problem(&options, &error).into()),
+            None => Ok(ExitReason::Success),
         }
     }
 }
@@ -321,7 +314,7 @@ fn print(test: &Iperf3Test, output: &CliOutput) -> Result<(), CommandError> {
     if output.json {
         return output.document(&report);
     }
-    // A test that never began has nothing to show.
+    // A test that did not begin has no page.
     if test.record.is_some() {
         output.page(&page::test(test, &report, output.style))
     } else {
@@ -329,7 +322,7 @@ fn print(test: &Iperf3Test, output: &CliOutput) -> Result<(), CommandError> {
     }
 }
 
-/// An error with what can be done about it.
+/// An error with its fix.
 fn problem(options: &Iperf3ClientOptions, error: &Iperf3ClientError) -> Problem {
     let (host, port) = (&options.host, options.port);
     let problem = Problem::failure(format!("the iperf3 test with {host} failed")).because(error);
@@ -340,13 +333,13 @@ fn problem(options: &Iperf3ClientOptions, error: &Iperf3ClientError) -> Problem 
             let named = host.rsplit_once(':').filter(|(name, _)| !name.contains(':'));
             let named = named.and_then(|(name, port)| Some((name, port.parse::<u16>().ok()?)));
             Problem { exit: ExitReason::Usage, ..problem }.fix(match named {
-                Some((name, port)) => format!("give the port by itself: {name} --port {port}"),
-                None => "write the name as 'getent hosts' knows it".to_owned(),
+                Some((name, port)) => format!("give the port as an option: {name} --port {port}"),
+                None => "check the name with 'getent hosts'".to_owned(),
             })
         }
         Iperf3ClientError::Socket { error: Iperf3SocketError::Source { .. }, .. } => {
             Problem { exit: ExitReason::Usage, ..problem }
-                .fix("name an address of this host after --bind, as 'ip address' shows them")
+                .fix("give an address of this host with --bind; 'ip address' lists them")
         }
         Iperf3ClientError::Socket { error: Iperf3SocketError::Connect { why, .. }, .. } => {
             match why.kind() {
@@ -358,13 +351,14 @@ fn problem(options: &Iperf3ClientOptions, error: &Iperf3ClientError) -> Problem 
                 _ => problem.fix("check the address and the route to it: ip route get ADDRESS"),
             }
         }
-        Iperf3ClientError::Control { error: Iperf3ControlError::Busy, .. } => problem
-            .fix("wait for its test to end; 'plumb agent --iperf3 --max-tests 4' runs several"),
+        Iperf3ClientError::Control { error: Iperf3ControlError::Busy, .. } => problem.fix(
+            "wait for its test to end; 'plumb agent --iperf3 --max-tests 4' runs several at a time",
+        ),
         Iperf3ClientError::Control { error: Iperf3ControlError::UnknownByte(_), .. } => {
-            problem.fix(format!("see what listens on port {port} there: ss -ltnp"))
+            problem.fix(format!("check what listens on port {port} there: ss -ltnp"))
         }
         Iperf3ClientError::UdpHandshake { .. } => {
-            problem.fix(format!("let UDP port {port} pass, or test TCP, without --udp"))
+            problem.fix(format!("open UDP port {port} in the firewall, or test TCP, without --udp"))
         }
         _ => problem,
     }
@@ -375,7 +369,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_with_bursts_and_without_limits_are_read() {
+    fn bitrates_with_bursts_are_parsed() {
         let rate = Rate::from_bits_per_second;
         assert_eq!(parse_paced("10M"), Ok(BitrateAndBurst { rate: rate(10_000_000), burst: 0 }));
         assert_eq!(
@@ -387,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn classes_of_service_have_their_standard_numbers() {
+    fn dscp_names_have_their_standard_numbers() {
         for (name, octet) in
             [("ef", 0xB8), ("CS1", 0x20), ("af21", 0x48), ("af43", 0x98), ("10", 0x28), ("be", 0)]
         {
@@ -399,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_is_seconds_or_a_time() {
+    fn interval_is_seconds_or_a_time() {
         assert_eq!(parse_interval("0.5"), Ok(Span::from_ms(500)));
         assert_eq!(parse_interval("250ms"), Ok(Span::from_ms(250)));
         assert!(parse_interval("0").is_err());

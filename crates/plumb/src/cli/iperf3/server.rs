@@ -1,49 +1,49 @@
-//! `plumb agent --iperf3`: a server that iperf3's clients, and plumb's, can test with.
+//! `plumb agent --iperf3`: a server for clients of iperf3 and plumb.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use clap::Args;
 use plumb_base::time::Span;
-use plumb_base::units::quantity::parse_rate;
+use plumb_base::units::quantity::{parse_rate, parse_span};
 use plumb_base::units::rate::Rate;
-use plumb_harness::stop_signals;
 use plumb_interop::iperf3::PORT;
 use plumb_interop::iperf3::report::Iperf3Report;
 use plumb_interop::iperf3::server::{
     Iperf3Server, Iperf3ServerError, Iperf3ServerEvent, Iperf3ServerOptions,
 };
 use plumb_interop::iperf3::session::Iperf3Limits;
+use plumb_interop::iperf3::sockets::{Iperf3AddressFamily, resolve};
 
-use super::client::parse_time;
 use super::page;
-use crate::cli::output::{CliOutput, CommandError};
+use crate::cli::output::{CliOutput, CommandError, CommandResult};
+use crate::cli::{handle_stop_signals, is_stopped};
 use crate::problem::{ExitReason, Problem};
 
-/// Serve iperf3's clients: its protocol, one test after another or several at a time
+/// Serve iperf3 clients, one test after another or several at a time
 #[derive(Clone, Debug, Args)]
 #[command(
     bin_name = "plumb agent --iperf3",
     after_help = "\
-Without an address it listens on this machine's loopback only, port 5201. The protocol knows neither
-encryption nor whom it is talking to: anyone who reaches the port can use this machine's network, up
-to --max-time and --max-bitrate. Datagrams go only to hosts whose control connection stands.
+Without an address it listens on loopback only, port 5201. The protocol has neither encryption nor
+authentication: anyone who reaches the port can use this machine's network, up to --max-time and
+--max-bitrate. Datagrams are sent only to hosts with an open control connection.
 
-A second client is refused while a test runs, as iperf3 does it; with --max-tests N there may be N at
-a time, and each result says how long others ran beside it ('plumb.overlap').
+A second client is refused while a test runs, as by iperf3; with --max-tests N there may be N tests at
+a time, and each result says how long others overlapped it ('plumb.overlap').
 
-With --json each test is one document on a line of its own, as of 'plumb net --iperf3 --json'.
+With --json each test is one line with the document of 'plumb net --iperf3 --json'.
 
 Examples:
-  plumb agent --iperf3                        for clients of this machine
+  plumb agent --iperf3                        for clients on this machine
   plumb agent --iperf3 :5201                  for everyone, IPv4 and IPv6
-  plumb agent --iperf3 10.0.0.1 --one-off     one test, then the end
+  plumb agent --iperf3 10.0.0.1 --one-off     exit after one test
   plumb agent --iperf3 '[fe80::1%eth0]:5201' --max-tests 4 --max-bitrate 1gbit"
 )]
 pub struct Iperf3ServerCommand {
-    /// Where to listen: ADDRESS, ADDRESS:PORT, or :PORT for every address
+    /// Address to listen on: ADDRESS, ADDRESS:PORT, or :PORT for every address
     #[arg(value_name = "ADDRESS:PORT", value_parser = parse_place)]
     place: Option<Iperf3ListenAddresses>,
-    /// End after one test
+    /// Exit after one test
     #[arg(short = '1', long)]
     one_off: bool,
     /// Most tests at a time
@@ -51,7 +51,7 @@ pub struct Iperf3ServerCommand {
     #[arg(value_parser = clap::value_parser!(u16).range(1..=64))]
     max_tests: u16,
     /// Longest test
-    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = parse_span)]
     max_time: Span,
     /// Highest bitrate of a test, over all streams
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
@@ -72,7 +72,7 @@ fn both(v4: Ipv4Addr, v6: Ipv6Addr, port: u16) -> Iperf3ListenAddresses {
 
 fn parse_place(text: &str) -> Result<Iperf3ListenAddresses, String> {
     let fault =
-        || format!("'{text}' is no address to listen on: write 10.0.0.1, [::1]:5201 or :5201");
+        || format!("'{text}' is not an address to listen on: write 10.0.0.1, [::1]:5201 or :5201");
     let bare = text.strip_prefix(':').or_else(|| text.strip_prefix("*:")).unwrap_or(text);
     if let Ok(port) = bare.parse() {
         return Ok(both(Ipv4Addr::UNSPECIFIED, Ipv6Addr::UNSPECIFIED, port));
@@ -80,15 +80,14 @@ fn parse_place(text: &str) -> Result<Iperf3ListenAddresses, String> {
     if let Ok(address) = text.parse::<IpAddr>() {
         return Ok(Iperf3ListenAddresses(vec![SocketAddr::new(address, PORT)]));
     }
-    // A zone has a name, which only the resolver knows.
+    // Only the resolver knows zone names.
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
             (host, port.parse().map_err(|_| fault())?)
         }
         _ => (text, PORT),
     };
-    let family = plumb_interop::iperf3::sockets::Iperf3AddressFamily::Any;
-    let found = plumb_interop::iperf3::sockets::resolve(host, port, family).map_err(|_| fault())?;
+    let found = resolve(host, port, Iperf3AddressFamily::Any).map_err(|_| fault())?;
     found.into_iter().next().map(|address| Iperf3ListenAddresses(vec![address])).ok_or_else(fault)
 }
 
@@ -96,8 +95,8 @@ impl Iperf3ServerCommand {
     /// Serves until Ctrl-C.
     ///
     /// # Errors
-    /// The port is taken, or the kernel has no means left.
-    pub fn perform(self, output: &CliOutput) -> Result<ExitReason, CommandError> {
+    /// The port is in use, or the kernel is out of resources.
+    pub fn perform(self, output: &CliOutput) -> CommandResult {
         let Self { place, one_off, max_tests, max_time, max_bitrate, max_streams } = self;
         let place = place.unwrap_or_else(|| both(Ipv4Addr::LOCALHOST, Ipv6Addr::LOCALHOST, PORT));
         let options = Iperf3ServerOptions {
@@ -107,26 +106,23 @@ impl Iperf3ServerCommand {
             limits: Iperf3Limits { duration: max_time, bitrate: max_bitrate, streams: max_streams },
             interval: Span::from_secs(1),
         };
-        stop_signals::count_stop_requests()
-            .map_err(|error| Problem::failure("cannot listen for Ctrl-C").because(error))?;
+        handle_stop_signals()?;
         let server = bind(options)?;
         let addresses = server.addresses().unwrap_or_default();
         let names: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
-        output.note(&format!("serving iperf3's clients on {}", names.join(" and ")));
-        let mut broken = None;
-        let mut tell = |notice| {
-            if let Err(failure) = print_event(notice, output) {
-                broken.get_or_insert(failure);
+        output.note(&format!("serving iperf3 clients on {}", names.join(" and ")));
+        let mut failure = None;
+        let mut report = |event| {
+            if let Err(error) = print_event(event, output) {
+                failure.get_or_insert(error);
             }
         };
-        server
-            .serve(&mut || stop_signals::stop_requests() > 0, &mut tell)
-            .map_err(|error| problem(&error))?;
-        broken.map_or(Ok(ExitReason::Success), Err)
+        server.serve(&mut is_stopped, &mut report).map_err(|error| problem(&error))?;
+        failure.map_or(Ok(ExitReason::Success), Err)
     }
 }
 
-/// Where IPv6 is not there, IPv4 is served alone.
+/// Binds the addresses; without IPv6 on this host, IPv4 alone.
 fn bind(options: Iperf3ServerOptions) -> Result<Iperf3Server, Problem> {
     let wildcard = options.addresses.len() == 2;
     match Iperf3Server::bind(options.clone()) {
@@ -148,7 +144,7 @@ fn problem(error: &Iperf3ServerError) -> Problem {
             if why.kind() == std::io::ErrorKind::AddrInUse =>
         {
             problem.fix(format!(
-                "choose another port, or end what has it: ss -ltnp sport = {}",
+                "choose another port, or stop the program that uses it: ss -ltnp sport = {}",
                 address.port()
             ))
         }
@@ -156,9 +152,9 @@ fn problem(error: &Iperf3ServerError) -> Problem {
     }
 }
 
-fn print_event(notice: Iperf3ServerEvent, output: &CliOutput) -> Result<(), CommandError> {
-    match notice {
-        Iperf3ServerEvent::Began { client } => output.note(&format!("{client}: a test begins")),
+fn print_event(event: Iperf3ServerEvent, output: &CliOutput) -> Result<(), CommandError> {
+    match event {
+        Iperf3ServerEvent::Began { client } => output.note(&format!("{client}: test started")),
         Iperf3ServerEvent::Failed { client, why } => {
             output.note(&format!("{client}: no test: {why}"));
         }
@@ -193,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_an_address_a_port_or_both() {
+    fn listen_address_is_an_address_a_port_or_both() {
         assert_eq!(places("10.0.0.1"), ["10.0.0.1:5201"]);
         assert_eq!(places("10.0.0.1:80"), ["10.0.0.1:80"]);
         assert_eq!(places("::1"), ["[::1]:5201"]);

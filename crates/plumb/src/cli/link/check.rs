@@ -1,4 +1,4 @@
-//! `plumb link check`: does a link do what it is asked to, measured from outside.
+//! `plumb link check`: measures with plain sockets whether a link does what is requested.
 
 use clap::Args;
 use plumb_analysis::document::link_check::{LinkCheckDocument, LinkProperty, SCHEMA};
@@ -11,21 +11,21 @@ use plumb_netdev::lab;
 use plumb_report::terminal;
 
 use super::options::{LinkShapeOptions, PrecisionOption};
-use super::run::{spec_problem, tap_problem};
-use crate::cli::output::{CliOutput, CommandError};
+use super::run::tap_problem;
+use crate::cli::output::{CliOutput, CommandResult};
 use crate::link::document;
 use crate::problem::{ExitReason, Problem};
 
-/// The least that shows anything: a few frames of the slowest presets.
+/// Time for a few frames of the slowest presets.
 const TIME_MIN: Span = Span::from_ms(500);
-/// More shows no more: numbers of datagrams are bounded.
+/// The number of datagrams is bounded, so that more time shows no more.
 const TIME_MAX: Span = Span::from_secs(60);
 
 /// Measure a link with plain sockets: delay, rate, jitter, loss and order against what was requested
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-A sender on one side notes when it sends, the kernel on the other when each datagram comes. The exit
-code is 1 when a property is off. Where the machine is busy, the link is late and says so.
+A sender on one side records send times, the kernel on the other side arrival times. Exit code 1 if a
+property is off. On a busy machine the link is late, and the result says so.
 
 Examples:
   plumb link check --rate 10mbit --delay 25ms
@@ -43,53 +43,46 @@ pub struct LinkCheckCommand {
 }
 
 impl LinkCheckCommand {
-    /// Measures the link, and prints what was found.
+    /// Measures the link and prints the result.
     ///
     /// # Errors
-    /// No such link, no namespaces, no TUN.
-    pub fn perform(self, output: &CliOutput) -> Result<ExitReason, CommandError> {
+    /// An invalid link, no namespaces, no TUN.
+    pub fn perform(self, output: &CliOutput) -> CommandResult {
         let spec = self.shape.spec()?;
         if !(TIME_MIN..=TIME_MAX).contains(&self.time) {
-            let what = format!("a check cannot take {}", self.time);
-            return Err(Problem::usage(what)
+            return Err(Problem::usage(format!("a check cannot take {}", self.time))
                 .fix(format!("give --time between {TIME_MIN} and {TIME_MAX}"))
                 .into());
         }
-        lab::become_root().map_err(Problem::from)?;
+        lab::become_root()?;
         let options =
             EmulatorOptions { precision: self.precision.precision(), ..EmulatorOptions::default() };
-        let outcome = check(&spec, options, self.time).map_err(problem)?;
-        let document = document(&spec, &outcome);
-        if output.json {
-            output.document(&document)?;
-        } else {
-            output.page(&terminal::link_check::render(&document, output.style))?;
-        }
+        let report = check(&spec, options, self.time).map_err(problem)?;
+        let document = document(&spec, &report);
+        output.show(&document, |style| terminal::link_check::render(&document, style))?;
         Ok(if document.ok { ExitReason::Success } else { ExitReason::CheckFailed })
     }
 }
 
-fn problem(fault: LinkCheckError) -> Problem {
-    match fault {
-        LinkCheckError::Spec(error) => spec_problem(&error),
-        error @ LinkCheckError::TooLong { .. } => {
-            Problem::from_message(&error.to_string(), ExitReason::Usage)
-        }
+fn problem(error: LinkCheckError) -> Problem {
+    match error {
+        LinkCheckError::Spec(error) => error.into(),
+        error @ LinkCheckError::TooLong { .. } => Problem::rejected(error),
         LinkCheckError::Taps(error) => tap_problem(error),
         LinkCheckError::Lab(error) => error.into(),
         error => Problem::failure("the check could not be finished").because(error),
     }
 }
 
-fn document(spec: &LinkSpec, outcome: &LinkCheckReport) -> LinkCheckDocument {
+fn document(spec: &LinkSpec, report: &LinkCheckReport) -> LinkCheckDocument {
     LinkCheckDocument {
         schema: SCHEMA.to_owned(),
         link: spec.to_string(),
-        seconds: outcome.took.as_secs_f64(),
-        ok: outcome.properties.iter().all(|line| line.verdict != Verdict::Fail),
-        faithful: outcome.driver.is_faithful(),
-        properties: outcome.properties.iter().map(property).collect(),
-        driver: document::driver(&outcome.driver),
+        seconds: report.took.as_secs_f64(),
+        ok: report.properties.iter().all(|line| line.verdict != Verdict::Fail),
+        faithful: report.driver.is_faithful(),
+        properties: report.properties.iter().map(property).collect(),
+        driver: document::driver(&report.driver),
     }
 }
 

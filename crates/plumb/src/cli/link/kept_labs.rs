@@ -1,51 +1,48 @@
 //! `plumb link up|exec`: a lab that stays until it is taken down, and commands on its hosts.
 //!
-//! The lab is held by a process without a terminal, whose root is process 1 of everything on its
-//! hosts.
+//! A keeper without a terminal holds the lab; its inner process is init of the PID namespace of all hosts.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
 use std::os::fd::RawFd;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use clap::Args;
+use plumb_base::time::Instant;
 use plumb_clock::{InstantClock, Stopwatch};
 use plumb_harness::launch_network::OUTER_LINK_ENV;
 use plumb_link::link::Link;
 use plumb_link::report::Network;
-use plumb_link::spec::LinkSpec;
+use plumb_link::spec::{LinkSpec, SpecError};
 use plumb_link::switch::LearningSwitch;
 use plumb_netdev::device::DeviceWait;
 use plumb_netdev::device::tap::{TapDevice, TapOffload, TapOptions};
 use plumb_netdev::emulator::InterfaceDropCounter;
 use plumb_netdev::lab::{
-    self, LabHost, LinkRegistry, NamespaceFds, PidNamespaceInit, RegisteredName, SignalPolicy,
-    TestBedOptions, mount_text_over,
+    self, LabError, LabHost, LinkRegistry, NamespaceFds, PidNamespaceInit, RegistryError,
+    SignalPolicy, TestBedOptions, mount_text_over,
 };
 use plumb_wire::machine::Medium;
 
-use super::inner_arguments;
-use super::options::{LinkDriverOptions, LinkShapeOptions};
-use super::run::{InnerProcessOptions, LinkRunPlan, exit, spec_problem};
-use crate::cli::output::{CliOutput, CommandError};
+use super::options::{LinkDriverOptions, LinkEnd, LinkRunPlan, LinkShapeOptions};
+use super::run::{InnerProcessOptions, command_not_started};
+use crate::cli::output::{CliOutput, CommandResult, stderr_line};
+use crate::cli::subprocess::{command_or_shell, exit_reason, inner_arguments};
 use crate::link::control::{LinkControlReply, LinkControlRequest, LinkControlServer, ask};
-use crate::link::document::{self, LinkDescription};
-use crate::link::running_link;
-use crate::link::running_link::LinkProblems;
-use crate::link::running_link::{LinkControl, LinkSetup, RunningLink};
+use crate::link::document::LinkDescription;
+use crate::link::running_link::{self, LinkProblems, LinkSetup, RunningLink};
 use crate::problem::{ExitReason, Problem};
 
-/// What a lab says when it is there.
+/// Printed by the keeper when the lab is up.
 const READY: &str = "ready\n";
 
-/// Make a lab of hosts joined by a link, or from three on by a switch, that stays until it is taken
-/// down
+/// Create a lab of hosts joined by a link, or from three on by a switch, that stays until it is taken down
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Each host has a network of its own with device plumb0: 10.77.0.1 and fd77::1 on the first, and so on.
-Hosts find each other by name. With a switch, every host has a link of that kind to the switch.
+Hosts know each other by name. With a switch, each host has a link of this kind to the switch.
 
 Examples:
   plumb link up lab --hosts a,b --rate 10mbit --delay 25ms
@@ -54,135 +51,129 @@ Examples:
   plumb link set lab --loss 1%
   plumb link down lab")]
 pub struct LinkUpCommand {
-    /// What it is called
+    /// Name of the lab
     name: String,
-    /// The hosts, at least two: a,b,c
+    /// Names of the hosts, at least two: a,b,c
     #[arg(long, value_name = "NAMES", value_delimiter = ',', required = true)]
     hosts: Vec<String>,
     #[command(flatten)]
     shape: LinkShapeOptions,
     #[command(flatten)]
-    ways: LinkDriverOptions,
+    driver: LinkDriverOptions,
     #[command(flatten)]
     inside: InnerProcessOptions,
 }
 
 impl LinkUpCommand {
-    /// Makes it, and returns when it is there.
+    /// Creates the lab, and returns when it is up.
     ///
     /// # Errors
-    /// The name is taken, the hosts are not good ones, or there can be no lab.
-    pub fn perform(self, output: &CliOutput) -> Result<ExitReason, CommandError> {
+    /// The name is in use, host names are invalid, or a lab cannot be created.
+    pub fn perform(self, output: &CliOutput) -> CommandResult {
         self.check_hosts()?;
         let spec = self.shape.spec()?;
-        let lines = self.hosts.len() as u64;
-        let plan = LinkRunPlan::new(&spec, &self.ways, if lines == 2 { 1 } else { lines })?;
+        let lines = if self.hosts.len() == 2 { 1 } else { self.hosts.len() as u64 };
+        let plan = self.driver.plan(&spec, lines)?;
         match (self.inside.inside, self.inside.keeper) {
             (Some(lifeline), _) => self.run_inside(spec, plan, lifeline, output),
-            (None, Some(_)) => Ok(exit(Self::run_outer()?)),
+            (None, Some(_)) => Ok(exit_reason(Self::run_outer()?)),
             (None, None) => self.start(&spec, output),
         }
     }
 
     fn check_hosts(&self) -> Result<(), Problem> {
-        let count = self.hosts.len();
-        if !(2..=LabHost::COUNT_MAX).contains(&count) {
-            return Err(Problem::usage(format!(
-                "a lab has 2 to {} hosts, not {count}",
-                LabHost::COUNT_MAX
-            ))
-            .fix("name them: --hosts a,b"));
+        let (count, most) = (self.hosts.len(), LabHost::COUNT_MAX);
+        if !(2..=most).contains(&count) {
+            return Err(Problem::usage(format!("a lab has 2 to {most} hosts, not {count}"))
+                .fix("name them: --hosts a,b"));
         }
-        let fit = |name: &str| {
-            let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
+        let is_valid = |name: &str| {
             name.starts_with(|c: char| c.is_ascii_alphanumeric())
                 && name.len() <= 63
-                && name.chars().all(plain)
+                && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.'))
                 && name != "localhost"
         };
-        if let Some(name) = self.hosts.iter().find(|name| !fit(name)) {
-            return Err(Problem::usage(format!("'{name}' is no name for a host"))
-                .fix("use letters, digits and '-', as in --hosts client,server"));
+        for (index, name) in self.hosts.iter().enumerate() {
+            if !is_valid(name) {
+                return Err(Problem::usage(format!("'{name}' is not a valid host name"))
+                    .fix("use letters, digits and '-', as in --hosts client,server"));
+            }
+            if self.hosts[..index].contains(name) {
+                return Err(Problem::usage(format!("two hosts are called '{name}'"))
+                    .fix("give each host its own name"));
+            }
         }
-        let mut sorted: Vec<&String> = self.hosts.iter().collect();
-        sorted.sort_unstable();
-        match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-            Some(pair) => Err(Problem::usage(format!("two hosts are called '{}'", pair[0]))
-                .fix("give each a name of its own")),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
-    /// Starts the keeper, and waits until the lab is there.
-    fn start(&self, spec: &LinkSpec, output: &CliOutput) -> Result<ExitReason, CommandError> {
-        let registry = LinkRegistry::of_user().map_err(Problem::from)?;
+    /// Starts the keeper, and waits until the lab is up.
+    fn start(&self, spec: &LinkSpec, output: &CliOutput) -> CommandResult {
+        let registry = LinkRegistry::of_user()?;
         registry.remove_stale();
         if registry.names().contains(&self.name) {
-            return Err(Problem::from(lab::RegistryError::Taken(self.name.clone())).into());
+            return Err(RegistryError::Taken(self.name.clone()).into());
         }
-        LinkRegistry::check(&self.name).map_err(Problem::from)?;
+        LinkRegistry::check(&self.name)?;
         let cannot = |error| Problem::failure("cannot start the lab").because(error);
-        let (mut said, say) = io::pipe().map_err(cannot)?;
+        let (mut reader, writer) = io::pipe().map_err(cannot)?;
         let mut keeper = Command::new(std::env::current_exe().map_err(cannot)?)
-            .args(inner_arguments(vec![
+            .args(inner_arguments([
                 format!("--keeper={}", std::process::id()).into(),
                 "--registry".into(),
                 registry.path().into(),
             ]))
             .stdin(Stdio::null())
-            .stdout(say.try_clone().map_err(cannot)?)
-            .stderr(say)
+            .stdout(writer.try_clone().map_err(cannot)?)
+            .stderr(writer)
             .spawn()
             .map_err(cannot)?;
         let mut text = String::new();
         let mut buffer = [0; 4_096];
         while !text.ends_with(READY) {
-            match said.read(&mut buffer).map_err(cannot)? {
+            match reader.read(&mut buffer).map_err(cannot)? {
                 0 => break,
                 len => text += &String::from_utf8_lossy(&buffer[..len]),
             }
         }
-        let is_ready = text.ends_with(READY);
-        let words = text.strip_suffix(READY).unwrap_or(&text).trim_end();
-        if is_ready {
-            if !words.is_empty() {
-                output.note(words);
-            }
-            let hosts = self.hosts.join(", ");
-            output.note(&format!(
-                "{} is up: {hosts}, joined by {spec}\n  try    plumb link exec {} {} -- ping -c 3 {}\n  \
-                 end    plumb link down {}",
-                self.name, self.name, self.hosts[0], self.hosts[1], self.name
-            ));
-            return Ok(ExitReason::Success);
+        let Some(messages) = text.strip_suffix(READY) else {
+            let status = keeper.wait().map_err(cannot)?;
+            stderr_line(text.trim_end());
+            return Ok(exit_reason(status));
+        };
+        if !messages.is_empty() {
+            output.note(messages.trim_end());
         }
-        let status = keeper.wait().map_err(cannot)?;
-        crate::cli::output::stderr_line(words);
-        Ok(exit(status))
+        let (name, hosts) = (&self.name, &self.hosts);
+        output.note(&format!(
+            "{name} is up: {}, joined by {spec}\n  try    plumb link exec {name} {} -- ping -c 3 {}\n  \
+             end    plumb link down {name}",
+            hosts.join(", "),
+            hosts[0],
+            hosts[1]
+        ));
+        Ok(ExitReason::Success)
     }
 
-    /// The keeper: leaves the terminal, and waits.
+    /// The keeper: leaves the terminal and waits.
     fn run_outer() -> Result<ExitStatus, Problem> {
         lab::leave_session()
             .map_err(|error| Problem::failure("cannot leave the terminal").because(error))?;
-        let words = |lifeline: RawFd| vec![OsString::from(format!("--inside={lifeline}"))];
-        lab::run_in_pid_namespace(SignalPolicy::Die, |lifeline| inner_arguments(words(lifeline)))
-            .map_err(Problem::from)
+        let arguments =
+            |lifeline: RawFd| inner_arguments([OsString::from(format!("--inside={lifeline}"))]);
+        Ok(lab::run_in_pid_namespace(SignalPolicy::Die, arguments)?)
     }
 
-    /// The lab, as the root of everything that will run in it.
+    /// The inner process.
     fn run_inside(
         &self,
         spec: LinkSpec,
         plan: LinkRunPlan,
         lifeline: RawFd,
         output: &CliOutput,
-    ) -> Result<ExitReason, CommandError> {
-        let contained =
-            PidNamespaceInit::become_init(lifeline, SignalPolicy::Die).map_err(Problem::from)?;
-        let medium = Medium::Ethernet;
+    ) -> CommandResult {
+        let contained = PidNamespaceInit::become_init(lifeline, SignalPolicy::Die)?;
         if self.hosts.len() == 2 {
-            let make = |spec: &LinkSpec, start| Link::new(spec, medium, start);
+            let make = |spec: &LinkSpec, start| Link::new(spec, Medium::Ethernet, start);
             return self.run_network(spec, plan, &contained, make, output);
         }
         let lines = self.hosts.len();
@@ -195,86 +186,86 @@ impl LinkUpCommand {
         spec: LinkSpec,
         plan: LinkRunPlan,
         contained: &PidNamespaceInit,
-        make: impl FnOnce(
-            &LinkSpec,
-            plumb_base::time::Instant,
-        ) -> Result<N, plumb_link::spec::SpecError>,
+        make: impl FnOnce(&LinkSpec, Instant) -> Result<N, SpecError>,
         output: &CliOutput,
-    ) -> Result<ExitReason, CommandError> {
-        let options = TestBedOptions { mtu: plan.mtu, offloads: true, neighbors: true };
-        let mut flags = self.ways.warnings();
-        flags.extend(plan.remarks.iter().cloned());
+    ) -> CommandResult {
+        let mut flags = plan.flags;
         let timeline = InstantClock::begin(Stopwatch::new(None));
-        let (hosts, taps) = self.make_hosts(options)?;
+        let (hosts, taps) = self.create_hosts(plan.mtu)?;
         if let Err(error) = mount_text_over(Path::new("/etc/hosts"), &hosts_text(&hosts)) {
-            flags.push(format!("hosts are not found by name: {error}"));
+            flags.push(format!("hosts do not know each other by name: {error}"));
         }
-        // Whoever asks how it does is told: nobody else is there.
-        let troubles = LinkProblems::reporting_to(|_| ());
-        let mut devices = Vec::new();
-        let mut interfaces = Vec::new();
+        // Problems are printed by 'link show' only: the keeper has no terminal.
+        let problems = LinkProblems::reporting_to(|_| ());
+        let (mut devices, mut interfaces) = (Vec::new(), Vec::new());
         let last = taps.len() - 1;
         for (index, (tap, host)) in taps.into_iter().zip(&hosts).enumerate() {
-            interfaces.push(
-                InterfaceDropCounter::watch(&host.namespace, LabHost::DEVICE)
-                    .map_err(Problem::from)?,
-            );
+            interfaces.push(InterfaceDropCounter::watch(&host.namespace, LabHost::DEVICE)?);
+            let record = |tap, end| self.driver.record(tap, end, &plan.files, timeline, &problems);
             devices.push(match index {
-                0 => self.ways.near(tap, &plan.files, timeline, &troubles)?,
-                index if index == last => self.ways.far(tap, &plan.files, timeline, &troubles)?,
+                0 => record(tap, LinkEnd::Near)?,
+                index if index == last => record(tap, LinkEnd::Far)?,
                 _ => Box::new(tap),
             });
         }
-        let mut course = RunningLink::start(
-            |spec, start| make(spec, start).map_err(|error| spec_problem(&error)),
-            LinkSetup { spec, schedule: plan.schedule, memory: plan.room },
+        let mut running = RunningLink::start(
+            make,
+            LinkSetup { spec, schedule: plan.schedule, memory: plan.memory },
             devices,
             interfaces,
             timeline,
-            self.ways.options(),
-            self.ways.dedicated_cpu(),
+            self.driver.options(),
+            self.driver.dedicated_cpu(),
         )?;
-        let about = Arc::new(LinkDescription {
-            name: self.name.clone(),
-            command: Vec::new(),
-            hosts: self.hosts.clone(),
-            began_ns: course.began_ns(),
-            gateway: None,
-            flags,
-            problems: troubles,
-        });
-        let (down, taken_down) = std::sync::mpsc::channel();
+        let (down, taken_down) = mpsc::channel();
         let ended = down.clone();
-        // A lab whose hosts hear nothing of each other any more is none.
-        course.on_early_end(move |_| {
+        // A lab ends with its link.
+        running.on_early_end(move |_| {
             ended.send(()).ok();
         })?;
-        let published = self.publish(course.handle(), &about, &hosts, down)?;
+        let fds = |host: &LabHost| {
+            Ok((host.name.clone(), NamespaceFds::of_this_process(&host.namespace)?))
+        };
+        let server = LinkControlServer {
+            link: Box::new(running.handle()),
+            description: Arc::new(LinkDescription {
+                name: self.name.clone(),
+                command: Vec::new(),
+                hosts: self.hosts.clone(),
+                began_ns: running.began_ns,
+                gateway: None,
+                flags,
+                problems,
+            }),
+            namespaces: hosts.iter().map(fds).collect::<Result<_, LabError>>()?,
+            stop: Box::new(move || {
+                down.send(()).ok();
+            }),
+        };
+        let registry = self.inside.registry.clone().unwrap_or_default();
+        let keeper = self.inside.keeper.unwrap_or_else(std::process::id);
+        let published = server.publish(&registry, keeper)?;
         output.bytes(READY.as_bytes())?;
         contained.reap_until(&taken_down);
         drop(published);
-        course.finish()?;
+        running.finish()?;
         Ok(ExitReason::Success)
     }
 
-    fn make_hosts(
-        &self,
-        options: TestBedOptions,
-    ) -> Result<(Vec<LabHost>, Vec<TapDevice>), Problem> {
+    fn create_hosts(&self, mtu: u32) -> Result<(Vec<LabHost>, Vec<TapDevice>), Problem> {
+        let options = TestBedOptions { mtu, offloads: true, neighbors: true };
         let settings = TapOptions {
             wait: DeviceWait::Spin,
             offload: TapOffload::Segments,
-            mtu: Some(options.mtu),
+            mtu: Some(mtu),
             ..TapOptions::default()
         };
-        let mut hosts = Vec::new();
-        let mut taps = Vec::new();
-        for (number, name) in self.hosts.iter().enumerate() {
-            let number = u8::try_from(number).map_err(|_| Problem::usage("too many hosts"))?;
+        let (mut hosts, mut taps) = (Vec::new(), Vec::new());
+        for (number, name) in (0..).zip(&self.hosts) {
             let host = LabHost::new(name, number, options)?;
             let tap = host.namespace.enter(|| TapDevice::open(LabHost::DEVICE, settings))?;
             taps.push(
-                tap.map_err(|error| Problem::failure("there can be no link here").because(error))?,
+                tap.map_err(|error| Problem::failure("cannot create a link here").because(error))?,
             );
             hosts.push(host);
         }
@@ -282,36 +273,6 @@ impl LinkUpCommand {
             host.bring_up(&hosts, options)?;
         }
         Ok((hosts, taps))
-    }
-
-    fn publish<T: LinkControl + Clone + 'static>(
-        &self,
-        handle: T,
-        about: &Arc<LinkDescription>,
-        hosts: &[LabHost],
-        down: std::sync::mpsc::Sender<()>,
-    ) -> Result<RegisteredName, Problem> {
-        let path = self.inside.registry.clone().unwrap_or_default();
-        let keeper = self.inside.keeper.unwrap_or_else(std::process::id);
-        let published = LinkRegistry::at(path).register(&self.name, keeper)?;
-        let doors: Result<Vec<_>, lab::LabError> = hosts
-            .iter()
-            .map(|host| Ok((host.name.clone(), NamespaceFds::of_this_process(&host.namespace)?)))
-            .collect();
-        let (shown, about_shown) = (handle.clone(), Arc::clone(about));
-        let desk = LinkControlServer {
-            link: Box::new(handle),
-            namespaces: doors?,
-            document: Box::new(move || {
-                Some(document::document(&about_shown, &shown.state()?, None))
-            }),
-            stop: Box::new(move || {
-                down.send(()).ok();
-            }),
-        };
-        desk.spawn(&published.listener)
-            .map_err(|error| Problem::failure("cannot listen to other processes").because(error))?;
-        Ok(published)
     }
 }
 
@@ -324,47 +285,43 @@ fn hosts_text(hosts: &[LabHost]) -> String {
 /// Run a command on a host of a lab, or at an end of a running link ('near' and 'far')
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-The command ends when the lab is taken down, at the latest, and so does what it leaves running in the
-background. Where 'plumb link exec' itself is killed, its command is too.
+The command, and what it leaves running in the background, ends when the lab is taken down, at the
+latest. If 'plumb link exec' is killed, so is its command.
 
 Examples:
   plumb link exec lab a -- ping -c 3 b
   plumb link exec lab b                     a shell on b")]
 pub struct LinkExecCommand {
-    /// Which lab
+    /// Name of the lab or link
     name: String,
-    /// Which host
+    /// Name of the host
     host: String,
-    /// What to run [default: $SHELL]
+    /// Command to run [default: $SHELL]
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
 impl LinkExecCommand {
-    /// Runs it, and ends as it does.
+    /// Runs the command; its exit code is the command's.
     ///
     /// # Errors
-    /// There is no such lab, host, or command.
-    pub fn perform(self) -> Result<ExitReason, CommandError> {
-        let registry = LinkRegistry::of_user().map_err(Problem::from)?;
-        let connect = || registry.connect(&self.name).map_err(Problem::from);
-        let present = ask(&connect()?, &LinkControlRequest::Present)?;
-        let stream = connect()?;
+    /// No such lab, host, or command.
+    pub fn perform(self) -> CommandResult {
+        let registry = LinkRegistry::of_user()?;
+        let revision = ask(&registry.connect(&self.name)?, &LinkControlRequest::Present)?;
+        let stream = registry.connect(&self.name)?;
         ask(&stream, &LinkControlRequest::Enter(self.host.clone()))?;
-        let doors = NamespaceFds::receive(&stream).map_err(|error| {
-            Problem::failure(format!("{} does not let anybody in", self.name)).because(error)
+        let namespaces = NamespaceFds::receive(&stream).map_err(|error| {
+            Problem::failure(format!("cannot enter {}", self.name)).because(error)
         })?;
         drop(stream);
-        let shell = || std::env::var_os("SHELL").unwrap_or_else(|| "/bin/sh".into());
-        let mut words = self.command.into_iter();
-        let program = words.next().unwrap_or_else(shell);
-        let mut command = Command::new(&program);
-        command.args(words).env("PLUMB_LINK_HOST", &self.host);
-        if let LinkControlReply::Present(present) = present {
-            command.env(OUTER_LINK_ENV, present.link);
+        let mut command = command_or_shell(&self.command);
+        command.env("PLUMB_LINK_HOST", &self.host);
+        if let LinkControlReply::Present(revision) = revision {
+            command.env(OUTER_LINK_ENV, revision.link);
         }
-        let status = doors.run_inside(&mut command).map_err(Problem::from)?;
-        let status = status.map_err(|error| super::run::not_started(&program, &error))?;
-        Ok(exit(status))
+        let status = namespaces.run_inside(&mut command)?;
+        let status = status.map_err(|error| command_not_started(command.get_program(), &error))?;
+        Ok(exit_reason(status))
     }
 }

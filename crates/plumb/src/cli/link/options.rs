@@ -1,4 +1,4 @@
-//! Options of links: the link itself, how it is driven and recorded, and where its report goes.
+//! Options of links: the link itself, how it is driven and recorded, and its report.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -18,13 +18,14 @@ use plumb_netdev::lab::DriverPlacement;
 use plumb_report::terminal;
 
 use crate::cli::output::{CliOutput, CommandError};
-use crate::link::running_link;
-use crate::link::running_link::BoxedDevice;
-use crate::link::running_link::LinkProblems;
+use crate::link::running_link::{self, BoxedDevice, FrameMemory, LinkProblems};
 use crate::problem::{ExitReason, Problem};
 use crate::recording::recorded;
 
-/// What a link that runs may be asked for too.
+/// Smallest MTU of the devices, in bytes.
+const MTU_MIN: u32 = 1_500;
+
+/// Properties of a link, which can be changed while it runs.
 #[derive(Clone, Debug, Default, Args)]
 pub struct LinkChangeOptions {
     /// Start from a preset: 4g, dsl, geo-satellite, …; other options change it
@@ -59,7 +60,7 @@ pub struct LinkChangeOptions {
     down: Vec<String>,
 }
 
-/// The link that is asked for.
+/// The requested link.
 #[derive(Clone, Debug, Default, Args)]
 pub struct LinkShapeOptions {
     #[command(flatten)]
@@ -67,16 +68,16 @@ pub struct LinkShapeOptions {
     /// One more hop behind a router: rate=100mbit,delay=5ms, or UP|DOWN
     #[arg(long = "hop", value_name = "TEXT", help_heading = "The link")]
     hops: Vec<String>,
-    /// Seed of every random choice: the same seed gives the same link
+    /// Seed of every random choice
     #[arg(long, value_name = "NUMBER", help_heading = "The link", allow_hyphen_values = true)]
     seed: Option<u64>,
 }
 
 impl LinkChangeOptions {
-    /// Changes to a link that runs, in their order: `plumb_link::spec::LinkSpec::changed` says what each means.
+    /// Changes to a running link, in the language of `plumb_link::spec::LinkSpec::changed`.
     ///
     /// # Errors
-    /// There is no such preset.
+    /// Unknown preset.
     pub fn changes(&self) -> Result<Vec<String>, Problem> {
         let mut changes = Vec::new();
         if let Some(name) = &self.preset {
@@ -88,7 +89,7 @@ impl LinkChangeOptions {
         Ok(changes)
     }
 
-    /// What the options for both directions say, as text.
+    /// The options for both directions, as text.
     fn both(&self) -> String {
         let options = [
             ("rate", &self.rate),
@@ -108,16 +109,16 @@ impl LinkShapeOptions {
     /// The link.
     ///
     /// # Errors
-    /// A part that cannot be read, or a link that cannot be.
+    /// A part cannot be parsed, or the link is invalid.
     pub fn spec(&self) -> Result<LinkSpec, Problem> {
         let LinkChangeOptions { preset: kind, up, down, .. } = &self.sides;
         let mut base = match kind {
-            Some(name) => parse(preset(name)?.text)?,
+            Some(name) => LinkSpec::parse(preset(name)?.text, &LocalFiles)?,
             None => LinkSpec { hops: Vec::new(), seed: Seed(0) },
         };
         let both = self.sides.both();
         let plain = both.is_empty() && up.is_empty() && down.is_empty();
-        // Hops alone are the whole link; anything else is of a first hop before them.
+        // Only --hop: these hops are the link. Other options describe a first hop before them.
         if base.hops.is_empty() && (!plain || self.hops.is_empty()) {
             let wire = DirectionSpec::default();
             base.hops.push(HopSpec { up: wire.clone(), down: wire });
@@ -133,24 +134,14 @@ impl LinkShapeOptions {
             }
         }
         for text in &self.hops {
-            let hop = HopSpec::parse(text, &LocalFiles).map_err(|error| text_problem(&error))?;
-            base.hops.push(hop);
+            base.hops.push(HopSpec::parse(text, &LocalFiles)?);
         }
         if let Some(seed) = self.seed {
             base.seed = Seed(seed);
         }
-        base.check()
-            .map_err(|error| Problem::from_message(&error.to_string(), ExitReason::Usage))?;
+        base.check()?;
         Ok(base)
     }
-}
-
-/// The link of a text, with the files that it names.
-///
-/// # Errors
-/// As [`LinkShapeOptions::spec`].
-pub fn parse(text: &str) -> Result<LinkSpec, Problem> {
-    LinkSpec::parse(text, &LocalFiles).map_err(|error| text_problem(&error))
 }
 
 fn preset(name: &str) -> Result<&'static LinkPreset, Problem> {
@@ -162,17 +153,12 @@ fn preset(name: &str) -> Result<&'static LinkPreset, Problem> {
 
 fn apply(direction: &mut DirectionSpec, text: &str, name: Option<&str>) -> Result<(), Problem> {
     direction.apply(text, &LocalFiles).map_err(|error| {
-        let mut problem = text_problem(&error);
+        let mut problem = Problem::from(error);
         if let Some(name) = name {
             problem.what = format!("--{name}: {}", problem.what);
         }
         problem
     })
-}
-
-/// A text that is no link, or no change of one.
-pub fn text_problem(error: &plumb_link::text::TextError) -> Problem {
-    Problem::from_message(&error.to_string(), ExitReason::Usage)
 }
 
 /// Files that the user may read.
@@ -185,7 +171,7 @@ impl LinkTextFiles for LocalFiles {
     }
 }
 
-/// How moments are waited for.
+/// How to wait for a deadline.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum PrecisionOption {
     /// Sleep: needs no CPU while idle
@@ -198,7 +184,7 @@ pub enum PrecisionOption {
 }
 
 impl PrecisionOption {
-    /// For the driver.
+    /// The driver's precision.
     pub const fn precision(self) -> TimerPrecision {
         match self {
             Self::Timer => TimerPrecision::Timer,
@@ -208,7 +194,7 @@ impl PrecisionOption {
     }
 }
 
-/// How it is driven.
+/// How a link is driven and recorded.
 #[derive(Clone, Debug, Default, Args)]
 pub struct LinkDriverOptions {
     /// How to wait for a deadline
@@ -225,22 +211,73 @@ pub struct LinkDriverOptions {
     schedule: Option<PathBuf>,
 }
 
+/// The ends of a link, or of a lab its first and last host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkEnd {
+    /// Recorded by `--pcap`.
+    Near,
+    /// Recorded by `--pcap-far`.
+    Far,
+}
+
+/// What follows from the description of a link, before anything is created.
+#[derive(Debug)]
+pub struct LinkRunPlan {
+    /// MTU of the devices, in bytes.
+    pub mtu: u32,
+    /// Memory for frames.
+    pub memory: FrameMemory,
+    /// Warnings about the link and this machine.
+    pub flags: Vec<String>,
+    /// Later changes of the link.
+    pub schedule: Option<LinkSchedule>,
+    /// Files that the description was read from.
+    pub files: Vec<PathBuf>,
+}
+
 impl LinkDriverOptions {
-    /// For the driver.
+    /// The plan of a network of so many lines.
+    ///
+    /// # Errors
+    /// Not enough memory, or an invalid schedule.
+    pub fn plan(&self, spec: &LinkSpec, lines: u64) -> Result<LinkRunPlan, Problem> {
+        let path = self.schedule.as_deref();
+        let schedule = path.map(|path| running_link::read_schedule(path, spec, &LocalFiles));
+        let schedule = schedule.transpose()?;
+        let later = schedule.iter().flat_map(|schedule| &schedule.links);
+        let specs: Vec<&LinkSpec> = std::iter::once(spec).chain(later).collect();
+        let hops = specs.iter().flat_map(|spec| &spec.hops);
+        let mtus = hops.flat_map(|hop| [&hop.up, &hop.down]).filter_map(|direction| direction.mtu);
+        let mtu = mtus.map(|mtu| mtu.bytes).fold(MTU_MIN, u32::max);
+        let mut flags: Vec<String> = self.cpu_warning().into_iter().collect();
+        for warning in specs.iter().flat_map(|spec| spec.warnings()) {
+            if !flags.contains(&warning) {
+                flags.push(warning);
+            }
+        }
+        let memory = FrameMemory::new(&specs, mtu, lines)?;
+        let named = specs.iter().flat_map(|spec| spec.files()).map(PathBuf::from);
+        let files = self.schedule.iter().cloned().chain(named).collect();
+        Ok(LinkRunPlan { mtu, memory, flags, schedule, files })
+    }
+
+    fn cpu_warning(&self) -> Option<String> {
+        let warning = match self.precision {
+            PrecisionOption::Busy => {
+                "the link spins on the only CPU of this machine, and takes it from the command"
+            }
+            _ => "there is one CPU for the link and the command: deadlines may be missed",
+        };
+        let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        (cpus == 1).then(|| warning.to_owned())
+    }
+
+    /// Options of the driver.
     pub fn options(&self) -> EmulatorOptions {
         EmulatorOptions { precision: self.precision.precision(), ..EmulatorOptions::default() }
     }
 
-    /// The schedule, where one was given, of a link that begins as `base`.
-    ///
-    /// # Errors
-    /// It cannot be read.
-    pub fn schedule(&self, base: &LinkSpec) -> Result<Option<LinkSchedule>, Problem> {
-        let path = self.schedule.as_deref();
-        path.map(|path| running_link::read_schedule(path, base, &LocalFiles)).transpose()
-    }
-
-    /// For a driver that spins, a CPU of its own: this thread, and what it starts later, leave it alone.
+    /// A CPU for a spinning driver; this thread, and those that it starts later, no longer run there.
     pub fn dedicated_cpu(&self) -> Option<DriverPlacement> {
         if self.precision != PrecisionOption::Busy {
             return None;
@@ -250,123 +287,69 @@ impl LinkDriverOptions {
         Some(placement)
     }
 
-    /// What a reader must know about this machine's fitness.
-    pub fn warnings(&self) -> Vec<String> {
-        let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let mut warnings = Vec::new();
-        if cpus == 1 {
-            warnings.push(match self.precision {
-                PrecisionOption::Busy => {
-                    "the link spins on the only CPU of this machine, and takes it from the command"
-                        .to_owned()
-                }
-                _ => "there is one CPU for the link and the command: deadlines may be missed"
-                    .to_owned(),
-            });
-        }
-        warnings
-    }
-
-    /// The files that are read for a link that is one of `specs` after the other.
-    pub fn files_read(&self, specs: &[&LinkSpec]) -> Vec<PathBuf> {
-        let named = specs.iter().flat_map(|spec| spec.files()).map(PathBuf::from);
-        self.schedule.iter().cloned().chain(named).collect()
-    }
-
-    /// The device of the near end, recorded where that was asked for; `taken` are files that the
-    /// command uses otherwise.
+    /// Records the device of an end if requested; `files` are other files of the command. A recording that
+    /// fails later, as on a full disk, does not end the link.
     ///
     /// # Errors
-    /// The file cannot be made, or is one that the command uses already.
-    pub fn near<D: Device + Send + 'static>(
+    /// The file cannot be created, or the command uses it already.
+    pub fn record<D: Device + Send + 'static>(
         &self,
         device: D,
-        taken: &[PathBuf],
+        end: LinkEnd,
+        files: &[PathBuf],
         timeline: InstantClock,
-        troubles: &LinkProblems,
+        problems: &LinkProblems,
     ) -> Result<BoxedDevice, Problem> {
-        let taken = taken.iter().map(PathBuf::as_path);
-        end(device, self.pcap.as_deref(), taken, timeline, troubles)
-    }
-
-    /// That of the far end.
-    ///
-    /// # Errors
-    /// As [`LinkDriverOptions::near`].
-    pub fn far<D: Device + Send + 'static>(
-        &self,
-        device: D,
-        taken: &[PathBuf],
-        timeline: InstantClock,
-        troubles: &LinkProblems,
-    ) -> Result<BoxedDevice, Problem> {
-        let taken = taken.iter().chain(&self.pcap).map(PathBuf::as_path);
-        end(device, self.pcap_far.as_deref(), taken, timeline, troubles)
+        let (path, other) = match end {
+            LinkEnd::Near => (&self.pcap, &None),
+            LinkEnd::Far => (&self.pcap_far, &self.pcap),
+        };
+        let Some(path) = path else { return Ok(Box::new(device)) };
+        let files = files.iter().chain(other).map(PathBuf::as_path);
+        let problems = problems.clone();
+        let recording = recorded(device, path, files, timeline)?;
+        Ok(Box::new(recording.continue_on_failure(move |error| {
+            problems.add(format!("a recording has ended before the link: {error}"));
+        })))
     }
 }
 
-/// A device, recorded at `path` where there is one. The link outlives a recording that a full disk ends.
-fn end<'a, D: Device + Send + 'static>(
-    device: D,
-    path: Option<&Path>,
-    taken: impl IntoIterator<Item = &'a Path>,
-    timeline: InstantClock,
-    troubles: &LinkProblems,
-) -> Result<BoxedDevice, Problem> {
-    let Some(path) = path else { return Ok(Box::new(device)) };
-    let troubles = troubles.clone();
-    let recorder = recorded(device, path, taken, timeline)?;
-    Ok(Box::new(recorder.continue_on_failure(move |error| {
-        troubles.add(format!("a recording has ended before the link: {error}"));
-    })))
-}
-
-/// What was asked for.
-#[derive(Clone, Copy, Debug)]
-pub struct LinkOutputOptions<'a> {
-    /// The page, whatever it says.
-    pub stats: bool,
-    /// A file for the document.
-    pub report: Option<&'a Path>,
-}
-
-/// Whether a document can be written there, found out before there is one.
+/// Checks that a report can be written to a file, and creates it.
 ///
 /// # Errors
 /// It cannot.
 pub fn check_writable(path: &Path) -> Result<(), Problem> {
     let opened = OpenOptions::new().append(true).create(true).open(path);
-    opened
-        .map(drop)
-        .map_err(|error| Problem { exit: ExitReason::Usage, ..not_written(path, error) })
+    opened.map(drop).map_err(|error| not_written(path, error, ExitReason::Usage))
 }
 
-fn not_written(path: &Path, error: io::Error) -> Problem {
-    Problem::failure(format!("cannot write {}", path.display()))
+fn not_written(path: &Path, error: io::Error, exit: ExitReason) -> Problem {
+    let problem = Problem::failure(format!("cannot write {}", path.display()))
         .because(error)
-        .fix("name a file in a directory that exists and may be written to")
+        .fix("name a file in a directory that exists and may be written to");
+    Problem { exit, ..problem }
 }
 
-/// Prints it; the page also where the link was not what it said, which nobody should have to ask
-/// for.
+/// Prints the document of a link and writes it to the file `report`. Without `stats` the page is printed only if
+/// the link was not faithful or has flags.
 ///
 /// # Errors
 /// The file or standard output cannot be written.
 pub fn finish(
     document: &LinkDocument,
-    wishes: &LinkOutputOptions<'_>,
+    stats: bool,
+    report: Option<&Path>,
     output: &CliOutput,
 ) -> Result<(), CommandError> {
-    if let Some(path) = wishes.report {
+    if let Some(path) = report {
         let text = serde_json::to_string_pretty(document).map_err(io::Error::from);
         text.and_then(|text| std::fs::write(path, text + "\n"))
-            .map_err(|error| not_written(path, error))?;
+            .map_err(|error| not_written(path, error, ExitReason::Failure))?;
     }
     if output.json {
         output.document(document)?;
-    } else if wishes.stats || !document.faithful || !document.flags.is_empty() || document.left > 0
-    {
-        output.note(terminal::link::render(document, wishes.stats, output.style_stderr).trim_end());
+    } else if stats || !document.faithful || !document.flags.is_empty() || document.left > 0 {
+        output.note(terminal::link::render(document, stats, output.style_stderr).trim_end());
     }
     Ok(())
 }

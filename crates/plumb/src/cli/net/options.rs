@@ -12,11 +12,11 @@ use plumb_net::measure::thread::ThreadPlacementPolicy;
 
 use crate::net::test_run::{DatagramLoad, NetTestPlan};
 
-/// How long the path MTU search may take by default.
+/// Default time limit of the path MTU search.
 pub(super) const MTU_TIME_DEFAULT: Span = Span::from_secs(1);
-/// Duration of a direction by default.
+/// Default duration of a direction.
 const TIME_DEFAULT: Span = Span::from_secs(4);
-/// Time between two samples by default.
+/// Default time between two samples.
 const INTERVAL_DEFAULT: Span = Span::from_ms(200);
 
 /// How the CPUs of the data threads are chosen.
@@ -35,7 +35,7 @@ impl From<PlacementOption> for ThreadPlacementPolicy {
     }
 }
 
-/// What is measured.
+/// Phases, streams, datagrams and probes.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Measuring")]
 pub struct MeasureOptions {
@@ -43,10 +43,10 @@ pub struct MeasureOptions {
     #[arg(long, short = 't', value_name = "TIME", value_parser = parse_span)]
     pub(super) time: Option<Span>,
     /// Duration of the idle latency phase; 0s skips it
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = span_or_none)]
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_span)]
     idle: Span,
-    /// Warm-up that is not counted [default: 1s, longer on long round trips; 0.5s of requests, none of --udp]
-    #[arg(long, value_name = "TIME", value_parser = span_or_none)]
+    /// Warm-up, not counted [default: 1s, longer with long round trips; 0.5s for requests, none for --udp]
+    #[arg(long, value_name = "TIME", value_parser = parse_span)]
     warm_up: Option<Span>,
     /// Measure only these phases: idle first, then the directions in this order; 'both' is both at once
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
@@ -64,14 +64,14 @@ pub struct MeasureOptions {
     /// Bytes per write and read
     #[arg(long, short, value_name = "BYTES", default_value = "128Ki", value_parser = parse_bytes)]
     length: u64,
-    /// CPUs of the data threads: 'rx-queue' beside the CPU that serves the flow's receive queue, if the device has
-    /// queues; 'scheduler' as the kernel chooses. A thread with several connections is always placed by the scheduler
+    /// CPUs of the data threads: 'rx-queue' near the CPU of the flow's receive queue, if the device has queues;
+    /// 'scheduler' as the kernel chooses. A thread with several connections is always placed by the scheduler
     #[arg(long, value_name = "BY", value_enum, default_value_t = PlacementOption::RxQueue)]
     cpu_placement: PlacementOption,
     /// Limit the sending rate: 100mbit [default: unlimited]
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     rate: Option<Rate>,
-    /// Send UDP datagrams at RATE instead of bulk TCP; count loss and where, late datagrams and duplicates
+    /// Send UDP datagrams at RATE instead of bulk TCP; count losses by place, late datagrams and duplicates
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]
     #[arg(conflicts_with_all = ["streams", "congestion", "window", "rate"])]
     udp: Option<Rate>,
@@ -80,7 +80,7 @@ pub struct MeasureOptions {
     #[arg(value_parser = clap::value_parser!(u16).range(40..=65_507))]
     udp_size: u16,
     /// Time limit of the path MTU search: 30s without a value, 0s skips it [default: 1s; without probes 0s]
-    #[arg(long, value_name = "TIME", value_parser = span_or_none)]
+    #[arg(long, value_name = "TIME", value_parser = parse_span)]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "30s")]
     mtu: Option<Span>,
     /// Latency probes per second; 0 for none
@@ -104,7 +104,7 @@ pub struct MeasureOptions {
     /// Do not store the result
     #[arg(long)]
     pub(super) no_store: bool,
-    /// Draw live: rates, latency, and what limits either side; q ends it
+    /// Draw rates, latency and what limits either side, live; q ends it
     #[arg(long)]
     pub(super) watch: bool,
 }
@@ -133,15 +133,8 @@ impl PhaseOption {
     }
 }
 
-fn span_or_none(text: &str) -> Result<Span, String> {
-    if matches!(text, "0" | "0s") {
-        return Ok(Span::ZERO);
-    }
-    parse_span(text).map_err(|error| error.to_string())
-}
-
 impl MeasureOptions {
-    /// The plan that the options ask for.
+    /// The test plan of these options.
     pub fn test_plan(&self, exchanges: Vec<RequestResponsePart>) -> NetTestPlan {
         let all = self.only.is_empty() && exchanges.is_empty();
         let idle_too = all || self.only.contains(&PhaseOption::Idle);
@@ -184,7 +177,7 @@ impl MeasureOptions {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Requests and responses")]
 pub struct ExchangeOptions {
-    /// Measure requests and responses over these, one phase each; other phases only where --only names them
+    /// Measure requests and responses over these, one phase each; other phases only if given with --only
     #[arg(long, alias = "rr", value_name = "TRANSPORTS", value_delimiter = ',')]
     request_response: Vec<TransportOption>,
     /// Bytes per request
@@ -194,16 +187,16 @@ pub struct ExchangeOptions {
     /// Bytes per response [default: as a request]
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, requires = "request_response")]
     response: Option<u64>,
-    /// Requests per second, evenly spaced, each timed from when it was due [default: one after another]
+    /// Requests per second, evenly spaced, each timed from its due time [default: one after another]
     #[arg(long, value_name = "N", requires = "request_response")]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(PER_SECOND_MAX)))]
     request_rate: Option<u32>,
-    /// One connection per request: connect, ask, close
+    /// One connection per request: connect, send, close
     #[arg(long, requires = "request_response", conflicts_with = "request_rate")]
     connect_per_request: bool,
 }
 
-/// Over what.
+/// Transport of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum TransportOption {
     /// TCP
@@ -228,7 +221,7 @@ impl TransportOption {
 }
 
 impl ExchangeOptions {
-    /// What they ask for, one phase each.
+    /// The requested parts, one phase each.
     pub fn parts(&self) -> Vec<RequestResponsePart> {
         let narrow = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
         let pacing = match self.request_rate {

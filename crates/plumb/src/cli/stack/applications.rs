@@ -8,8 +8,8 @@ use plumb_base::time::Span;
 use plumb_base::units::quantity::parse_span;
 use plumb_report::terminal;
 
-use crate::cli::output::{CliOutput, CommandError};
-use crate::cli::stack::options::{StackHostOptions, StatusReports};
+use crate::cli::output::{CliOutput, CommandError, CommandResult};
+use crate::cli::stack::{StackHostOptions, StatusReports};
 use crate::problem::{ExitReason, Problem, nearest};
 use crate::stack::attached_host::{
     self, AttachedHost, OfferedServices, ServiceKind, ServicePort, StackEndReason, StackRunResult,
@@ -17,30 +17,23 @@ use crate::stack::attached_host::{
 use crate::stack::echo_test::{
     self, EchoAbort, EchoSender, EchoStage, EchoTest, EchoTimeouts, PAYLOAD_MIN,
 };
-use crate::stack::ping::{PingApplication as Application, PingEvent, PingRequest};
+use crate::stack::ping::{PingApplication, PingEvent, PingRequest};
 
-/// Prints what came of it, then the trouble that ended it, if any did.
+/// Prints a result, and then returns the problem that ended the command, if any.
 ///
 /// # Errors
-/// That trouble; standard output cannot be written.
+/// That problem; standard output cannot be written.
 pub fn finish(
     document: &StackDocument,
-    trouble: Option<Problem>,
+    problem: Option<Problem>,
     counters: bool,
     output: &CliOutput,
-) -> Result<ExitReason, CommandError> {
-    if output.json {
-        output.document(document)?;
-    } else {
-        output.page(&terminal::stack::render(document, counters, output.style))?;
-    }
-    match trouble {
-        Some(problem) => Err(problem.into()),
-        None => Ok(ExitReason::Success),
-    }
+) -> CommandResult {
+    output.show(document, |style| terminal::stack::render(document, counters, style))?;
+    problem.map_or(Ok(ExitReason::Success), |problem| Err(problem.into()))
 }
 
-/// The trouble in the end of a run: only a device makes any.
+/// The problem in the end of a run: a device error.
 pub fn device_problem(ended: StackEndReason) -> Option<Problem> {
     match ended {
         StackEndReason::Device(error) => Some(error.into()),
@@ -51,8 +44,8 @@ pub fn device_problem(ended: StackEndReason) -> Option<Problem> {
 /// Send ICMP echo requests from plumb's own stack, and time the replies
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-The first reply, which may include asking for the link address, is not among the statistics.
-Exit code 4 when nothing is answered.
+The first reply, whose time may include address resolution, is not part of the statistics.
+Exit code 4 if there is no reply.
 
 Examples:
   plumb stack ping 10.77.0.1 --device tap:plumb0 --addr 10.77.0.2/24
@@ -83,76 +76,75 @@ pub struct StackPingCommand {
     #[arg(long)]
     summary: bool,
     #[command(flatten)]
-    station: StackHostOptions,
+    host: StackHostOptions,
 }
 
-/// Ethernet, ICMP, and the IP header of either family.
-const fn overhead(address: IpAddr) -> usize {
+/// Bytes of the Ethernet, IP, and ICMP or UDP headers.
+const fn header_bytes(address: IpAddr) -> usize {
     14 + 8 + if address.is_ipv4() { 20 } else { 40 }
 }
 
 impl StackPingCommand {
-    /// Asks, and prints what came back.
+    /// Sends requests, and prints the replies and the result.
     ///
     /// # Errors
-    /// The device cannot be opened, or fails; nothing was answered.
-    pub fn perform(self, output: &CliOutput) -> Result<ExitReason, CommandError> {
-        let settings = self.station.settings(Some((self.address, Vec::new())))?;
-        let station = AttachedHost::open(&settings, |text| output.note(text))?;
-        output.note(&format!("pinging {} from {}", self.address, station.describe()));
+    /// The device cannot be opened, or fails; there was no reply.
+    pub fn perform(self, output: &CliOutput) -> CommandResult {
+        let settings = self.host.settings(Some((self.address, Vec::new())))?;
+        let host = AttachedHost::open(&settings, |text| output.note(text))?;
+        output.note(&format!("pinging {} from {}", self.address, host.describe()));
         let data_bytes = usize::from(self.size);
-        let application = Application::new(PingRequest {
+        let application = PingApplication::new(PingRequest {
             remote: self.address,
             count: (!self.forever).then_some(self.count),
             interval: self.interval,
             timeout: self.timeout,
             data_bytes,
-            frame_bytes: data_bytes + overhead(self.address),
+            frame_bytes: data_bytes + header_bytes(self.address),
             identifier: u16::try_from(settings.seed.derive("ping").0 >> 48).expect("16 bits"),
         });
         let lines = !output.json && !self.summary;
-        let mut reports = StatusReports::new(&self.station, output);
-        let mut unread = None;
+        let mut reports = StatusReports::new(&self.host, output);
+        let mut failure = None;
         let StackRunResult { application, ended, mut document } =
-            station.run(application, |node, now| {
-                for notice in node.application.take_events() {
-                    let told = print_notice(&notice, lines, output);
-                    unread = unread.take().or(told.err());
+            host.run(application, |node, now| {
+                for event in node.application.take_events() {
+                    failure = failure.take().or(print_event(&event, lines, output).err());
                 }
                 reports.print_if_due(now, &node.host, || format!("pinging {}", self.address));
-                let is_over = node.application.is_over() || unread.is_some();
+                let is_over = node.application.is_over() || failure.is_some();
                 is_over.then_some(StackEndReason::Complete)
             });
-        if let Some(failure) = unread {
+        if let Some(failure) = failure {
             return Err(failure);
         }
         let ended = ended.of_echo_test(application.is_over());
         ended.name().clone_into(&mut document.ended);
-        let begun = application.begun();
+        let sent = application.sent;
         let (exchange, flags) = application.into_result();
         "ping".clone_into(&mut document.command);
-        let silent = exchange.answered == 0 && begun > 0;
-        let trouble = device_problem(ended).or_else(|| silent.then(|| self.silence(begun)));
+        let silent = exchange.answered == 0 && sent > 0;
+        let problem = device_problem(ended).or_else(|| silent.then(|| self.no_reply(sent)));
         document.exchanges = vec![exchange];
         document.flags = flags;
         if silent && document.ended == "complete" {
             "silent".clone_into(&mut document.ended);
         }
-        finish(&document, trouble, self.station.stats.is_some(), output)
+        finish(&document, problem, self.host.stats.is_some(), output)
     }
 
-    fn silence(&self, begun: u64) -> Problem {
+    fn no_reply(&self, sent: u64) -> Problem {
         Problem::failure(format!("{} did not answer", self.address))
-            .because(format!("{begun} request(s) were made, and no reply came in time"))
+            .because(format!("{sent} request(s) sent, none answered in time"))
             .fix(
-                "check that it is up and on the network of this device; --pcap OUT.pcapng shows what \
-                 was sent, and --stats what was dropped",
+                "check that it is up and on the network of this device; --pcap OUT.pcapng records \
+                 packets, and --stats shows drops",
             )
     }
 }
 
-fn print_notice(notice: &PingEvent, lines: bool, output: &CliOutput) -> Result<(), CommandError> {
-    let text = match notice {
+fn print_event(event: &PingEvent, lines: bool, output: &CliOutput) -> Result<(), CommandError> {
+    let text = match event {
         PingEvent::Failure(text) => {
             output.note(text);
             return Ok(());
@@ -169,28 +161,28 @@ fn print_notice(notice: &PingEvent, lines: bool, output: &CliOutput) -> Result<(
 /// Send UDP datagrams one at a time to a mirror, and time the round trips
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-Without --device the kernel's stack sends, with it plumb's own; the same code times both. By default
-10,000 frames of 60 bytes and 1,000 of 1514, as on Ethernet (over IPv6 the short ones have 80 bytes,
-for the same payload). One more before each size finds the peer and is not among the statistics.
+Without --device the kernel's stack sends, with it plumb's; the same code times both. By default it
+sends 10,000 frames of 60 bytes and 1,000 of 1514 (over IPv6 80 instead of 60, for the same payload).
+A first frame of each size resolves addresses and is not part of the statistics.
 
-Exit code 4 when nothing is answered, or the peer falls silent or refuses.
+Exit code 4 if there is no answer, the peer stops answering, or it refuses.
 
-All samples are from one process: to compare stacks, run 'plumb run mirror.rtt', which repeats in
-fresh processes and interleaves.
+All samples are from one process. To compare stacks use 'plumb run mirror.rtt', which interleaves
+repetitions in fresh processes.
 
 Examples:
   plumb stack send 10.77.0.2:1997
   plumb stack send 10.77.0.1:7 --device tap:plumb0 --addr 10.77.0.2/24 --size 60 --count 100000
-  plumb stack send 10.0.0.2:1997 --device memory       to another plumb in this process")]
+  plumb stack send 10.0.0.2:1997 --device memory       another plumb in this process")]
 pub struct StackSendCommand {
-    /// A mirror, or any service that returns datagrams
+    /// Address of a mirror, or of any service that returns datagrams
     #[arg(value_name = "ADDRESS:PORT", value_parser = parse_remote)]
     remote: SocketAddr,
-    /// Bytes of a frame, as on Ethernet without its check sequence; several after commas
+    /// Bytes per Ethernet frame without check sequence; several separated by commas
     #[arg(long, value_name = "BYTES,…", value_delimiter = ',')]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=65_549))]
     size: Vec<u32>,
-    /// Round trips at each size [default: 10000, and 1000 of frames over 512 bytes]
+    /// Round trips per size [default: 10000, and 1000 of frames over 512 bytes]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     count: Option<u64>,
     /// Start no new round trip after this time
@@ -204,52 +196,52 @@ pub struct StackSendCommand {
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]
     max_consecutive_losses: u32,
     #[command(flatten)]
-    station: StackHostOptions,
+    host: StackHostOptions,
 }
 
-/// Short and long frames of the default, and how many.
+/// Default frame sizes, with the number of round trips.
 const DEFAULT: [(u32, u64); 2] = [(60, 10_000), (1_514, 1_000)];
-/// The shortest frame with an IPv6 datagram of the payload of a 60-byte frame.
+/// The IPv6 frame with the payload of a 60-byte IPv4 frame.
 const SHORT_V6: u32 = 80;
-/// Longer frames are fewer by default.
+/// Frames longer than this have fewer round trips by default.
 const LONG_FROM: u32 = 512;
 
 impl StackSendCommand {
-    /// Sends, and prints how long it took.
+    /// Sends datagrams, and prints their round trips.
     ///
     /// # Errors
     /// The device cannot be opened, or fails; the peer refuses or is silent.
-    pub fn perform(self, output: &CliOutput) -> Result<ExitReason, CommandError> {
-        let patience =
+    pub fn perform(self, output: &CliOutput) -> CommandResult {
+        let timeouts =
             EchoTimeouts { timeout: self.timeout, silent_max: self.max_consecutive_losses };
-        let course = EchoTest::new(self.remote.to_string(), self.stages()?, patience);
-        let (course, ended, mut document) = if self.station.device.is_some() {
-            self.over_plumb(course, output)?
+        let test = EchoTest::new(self.remote.to_string(), self.stages()?, timeouts);
+        let (mut test, ended, mut document) = if self.host.device.is_some() {
+            self.over_plumb(test, output)?
         } else {
-            self.over_kernel(course, output)?
+            self.over_kernel(test, output)?
         };
-        let ended = ended.of_echo_test(course.is_over());
+        let ended = ended.of_echo_test(test.is_over());
         ended.name().clone_into(&mut document.ended);
-        let (halt, unanswered) = (course.halt().cloned(), course.unanswered());
-        let (exchanges, flags) = course.into_results();
+        let (abort, unanswered) = (test.abort.take(), test.unanswered());
+        let (exchanges, flags) = test.into_results();
         "send".clone_into(&mut document.command);
-        let mut trouble = device_problem(ended);
-        if let Some(halt) = halt {
-            let word = if matches!(halt, EchoAbort::Silent(_)) { "silent" } else { "refused" };
-            word.clone_into(&mut document.ended);
-            trouble = Some(self.explain(&halt, &exchanges));
-        } else if let Some(begun) = unanswered {
-            let why = format!("{begun} datagram(s) sent, none answered in time");
-            trouble = trouble.or_else(|| Some(self.no_reply(why)));
+        let mut problem = device_problem(ended);
+        if let Some(abort) = abort {
+            let ended = if matches!(abort, EchoAbort::Silent(_)) { "silent" } else { "refused" };
+            ended.clone_into(&mut document.ended);
+            problem = Some(self.abort_problem(abort, &exchanges));
+        } else if let Some(sent) = unanswered {
+            let why = format!("{sent} datagram(s) sent, none answered in time");
+            problem = problem.or_else(|| Some(self.no_reply(why)));
         }
         document.exchanges = exchanges;
         document.flags = flags;
-        finish(&document, trouble, self.station.stats.is_some(), output)
+        finish(&document, problem, self.host.stats.is_some(), output)
     }
 
     fn stages(&self) -> Result<Vec<EchoStage>, Problem> {
         let is_v6 = self.remote.is_ipv6();
-        let headers = 14 + 8 + if is_v6 { 40 } else { 20 };
+        let headers = header_bytes(self.remote.ip());
         let sizes: Vec<u32> = if self.size.is_empty() {
             let short = if is_v6 { SHORT_V6 } else { DEFAULT[0].0 };
             vec![short, DEFAULT[1].0]
@@ -265,7 +257,7 @@ impl StackSendCommand {
                 }
                 _ => Err(Problem::usage(format!("a frame of {frame} bytes is too short"))
                     .because(format!(
-                        "headers take {headers} bytes and the number of each datagram {PAYLOAD_MIN}"
+                        "headers have {headers} bytes and the sequence number {PAYLOAD_MIN}"
                     ))
                     .fix(format!("choose --size {} or more", headers + PAYLOAD_MIN))),
             }
@@ -275,42 +267,42 @@ impl StackSendCommand {
 
     fn over_plumb(
         &self,
-        course: EchoTest,
+        test: EchoTest,
         output: &CliOutput,
     ) -> Result<(EchoTest, StackEndReason, StackDocument), CommandError> {
         let mirror = ServicePort { kind: ServiceKind::Mirror, port: self.remote.port() };
-        let settings = self.station.settings(Some((self.remote.ip(), vec![mirror])))?;
-        let mut station = AttachedHost::open(&settings, |text| output.note(text))?;
-        output.note(&format!("to {} from {}", self.remote, station.describe()));
-        let timeline = station.timeline;
-        let sender = EchoSender::open(&mut station.host, self.remote, course, timeline)?;
-        let mut reports = StatusReports::new(&self.station, output);
+        let settings = self.host.settings(Some((self.remote.ip(), vec![mirror])))?;
+        let mut host = AttachedHost::open(&settings, |text| output.note(text))?;
+        output.note(&format!("to {} from {}", self.remote, host.describe()));
+        let timeline = host.timeline;
+        let sender = EchoSender::open(&mut host.host, self.remote, test, timeline)?;
+        let mut reports = StatusReports::new(&self.host, output);
         let begun = timeline.now();
-        let finished = station.run(sender, |node, now| {
-            let course = &node.application.test;
+        let finished = host.run(sender, |node, now| {
+            let test = &node.application.test;
             reports.print_if_due(now, &node.host, || {
-                let (done, planned) = course.progress();
+                let (done, planned) = test.progress();
                 format!("{done} of {planned} round trips")
             });
-            end_reason(course, self.duration, now.saturating_since(begun))
+            end_reason(test, self.duration, now.saturating_since(begun))
         });
         Ok((finished.application.test, finished.ended, finished.document))
     }
 
     fn over_kernel(
         &self,
-        mut course: EchoTest,
+        mut test: EchoTest,
         output: &CliOutput,
     ) -> Result<(EchoTest, StackEndReason, StackDocument), CommandError> {
-        self.station.refuse_without_device()?;
+        self.host.refuse_without_device()?;
         attached_host::install_signal_handlers()?;
         output.note(&format!("to {} over the kernel's stack", self.remote));
         let timeline = attached_host::timeline();
         let begun = timeline.now();
-        let wait = self.station.wait.into();
+        let wait = self.host.wait.into();
         let ended =
-            echo_test::run_over_kernel(&mut course, self.remote, wait, timeline, |course, now| {
-                end_reason(course, self.duration, now.saturating_since(begun))
+            echo_test::run_over_kernel(&mut test, self.remote, wait, timeline, |test, now| {
+                end_reason(test, self.duration, now.saturating_since(begun))
             })?;
         let document = StackDocument {
             schema: SCHEMA.to_owned(),
@@ -319,17 +311,16 @@ impl StackSendCommand {
             ended: ended.name().to_owned(),
             ..StackDocument::default()
         };
-        Ok((course, ended, document))
+        Ok((test, ended, document))
     }
 
-    fn explain(&self, halt: &EchoAbort, exchanges: &[StackRoundTrips]) -> Problem {
-        match halt {
+    fn abort_problem(&self, abort: EchoAbort, exchanges: &[StackRoundTrips]) -> Problem {
+        match abort {
             EchoAbort::Silent(silent) => {
                 let answered: u64 = exchanges.iter().map(|exchange| exchange.answered).sum();
                 let sent: u64 = exchanges.iter().map(|exchange| exchange.sent).sum();
                 self.no_reply(format!(
-                    "the last {silent} datagrams were not answered in time, {answered} of {sent} in all \
-                     were"
+                    "the last {silent} datagrams were not answered in time; of all, {answered} of {sent} were"
                 ))
             }
             EchoAbort::Refused(why) => {
@@ -345,15 +336,15 @@ impl StackSendCommand {
 
     fn no_reply(&self, why: String) -> Problem {
         Problem::failure(format!("{} does not answer", self.remote)).because(why).fix(format!(
-            "check that something mirrors there: plumb stack mirror --port {}, or a longer --timeout",
+            "check that a mirror runs there: plumb stack mirror --port {}, or give a longer --timeout",
             self.remote.port()
         ))
     }
 }
 
-/// Why it is enough, if it is: nothing is drawn meanwhile, which would be in what is timed.
-fn end_reason(course: &EchoTest, duration: Option<Span>, elapsed: Span) -> Option<StackEndReason> {
-    if course.is_over() {
+/// Why a test ends, if it does.
+fn end_reason(test: &EchoTest, duration: Option<Span>, elapsed: Span) -> Option<StackEndReason> {
+    if test.is_over() {
         return Some(StackEndReason::Complete);
     }
     duration.is_some_and(|duration| elapsed >= duration).then_some(StackEndReason::Duration)
@@ -361,19 +352,19 @@ fn end_reason(course: &EchoTest, duration: Option<Span>, elapsed: Span) -> Optio
 
 fn parse_remote(text: &str) -> Result<SocketAddr, String> {
     let remote: SocketAddr = text.parse().map_err(|_| {
-        format!("'{text}' is no address and port: write 10.77.0.2:1997 or [fd77::2]:1997")
+        format!("'{text}' is not an address with a port: write 10.77.0.2:1997 or [fd77::2]:1997")
     })?;
-    if remote.port() == 0 { Err("port 0 cannot be sent to".to_owned()) } else { Ok(remote) }
+    if remote.port() == 0 { Err("port 0 cannot be used".to_owned()) } else { Ok(remote) }
 }
 
 /// Return every UDP datagram to its sender, from plumb's own stack
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-A datagram is returned where it lies, without a copy: one answer for one datagram. The stack answers
-ARP, neighbor discovery and ping as well. Ctrl-C ends it, with its counts.
+Each datagram is returned in place, without a copy. The stack also answers ARP, neighbor discovery and
+ping. Ctrl-C ends it and prints the counts.
 
-Over IPv6 no switch is told of its multicast groups (no MLD): one that snoops may keep questions for
-its address away. Neighbours then need it by hand: ip neigh replace ADDRESS lladdr MAC dev INTERFACE
+The stack does not send MLD reports: a switch with MLD snooping may drop neighbor solicitations for its
+IPv6 address. Then set it on neighbors: ip neigh replace ADDRESS lladdr MAC dev INTERFACE
 
 Examples:
   plumb stack mirror --device tap:plumb0 --addr 10.77.0.2/24
@@ -387,32 +378,32 @@ pub struct StackMirrorCommand {
     #[command(flatten)]
     limits: ServeLimits,
     #[command(flatten)]
-    station: StackHostOptions,
+    host: StackHostOptions,
 }
 
 /// Offer echo, discard and a mirror over UDP, from plumb's own stack
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-echo copies each datagram out and a copy of it back (RFC 862), discard drops it (RFC 863), mirror
-returns it where it lies. None ever sends more than it was sent. Ctrl-C ends it, with its counts.
-Over IPv6 no switch is told of its multicast groups (no MLD): see 'plumb stack mirror --help'.
+echo returns a copy of each datagram (RFC 862), discard drops it (RFC 863), mirror returns it in place.
+None sends more than it receives. Ctrl-C ends it and prints the counts. For IPv6 behind a switch with
+MLD snooping see 'plumb stack mirror --help'.
 
 Examples:
   plumb stack serve --device tap:plumb0 --addr 10.77.0.2/24 --addr fd77::2/64
   plumb stack serve --device xdp:eth1 --addr 192.0.2.7/24 --service echo,discard
   plumb stack serve --device packet:eth1 --addr 192.0.2.7/24 --service mirror:7 --stats=1s")]
 pub struct StackServeCommand {
-    /// What to offer, each perhaps at another port
+    /// Services, each with an optional port
     #[arg(long, value_name = "SERVICE[:PORT],…", value_delimiter = ',', value_parser = parse_offer)]
     #[arg(default_value = "echo,discard,mirror")]
     service: Vec<ServicePort>,
     #[command(flatten)]
     limits: ServeLimits,
     #[command(flatten)]
-    station: StackHostOptions,
+    host: StackHostOptions,
 }
 
-/// When it is enough.
+/// When to exit.
 #[derive(Clone, Debug, Args)]
 pub struct ServeLimits {
     /// Exit after this many datagrams
@@ -424,23 +415,23 @@ pub struct ServeLimits {
 }
 
 impl StackMirrorCommand {
-    /// Mirrors until it is told to stop.
+    /// Runs a mirror until it is stopped.
     ///
     /// # Errors
     /// The device cannot be opened, or fails.
-    pub fn perform(self, output: &CliOutput) -> Result<ExitReason, CommandError> {
+    pub fn perform(self, output: &CliOutput) -> CommandResult {
         let offers = [ServicePort { kind: ServiceKind::Mirror, port: self.port }];
-        serve("mirror", &offers, &self.limits, &self.station, output)
+        serve("mirror", &offers, &self.limits, &self.host, output)
     }
 }
 
 impl StackServeCommand {
-    /// Serves until it is told to stop.
+    /// Runs the services until it is stopped.
     ///
     /// # Errors
     /// The device cannot be opened, or fails.
-    pub fn perform(self, output: &CliOutput) -> Result<ExitReason, CommandError> {
-        serve("serve", &self.service, &self.limits, &self.station, output)
+    pub fn perform(self, output: &CliOutput) -> CommandResult {
+        serve("serve", &self.service, &self.limits, &self.host, output)
     }
 }
 
@@ -450,20 +441,17 @@ fn serve(
     limits: &ServeLimits,
     options: &StackHostOptions,
     output: &CliOutput,
-) -> Result<ExitReason, CommandError> {
+) -> CommandResult {
     let settings = options.settings(None)?;
-    let mut station = AttachedHost::open(&settings, |text| output.note(text))?;
-    let services = OfferedServices::open(&mut station.host, offers)
-        .map_err(|error| Problem::from_message(&error.to_string(), ExitReason::Usage))?;
-    let words: Vec<String> = offers.iter().map(ServicePort::to_string).collect();
-    output.note(&format!("{}: {}; Ctrl-C ends it", station.describe(), words.join(", ")));
+    let mut host = AttachedHost::open(&settings, |text| output.note(text))?;
+    let services = OfferedServices::open(&mut host.host, offers)?;
+    let names: Vec<String> = offers.iter().map(ServicePort::to_string).collect();
+    output.note(&format!("{}: {}; Ctrl-C ends it", host.describe(), names.join(", ")));
     let mut reports = StatusReports::new(options, output);
-    let begun = station.driver.now();
-    let finished = station.run(services, |node, now| {
-        for notice in node.application.take_notices() {
-            output.note(&notice);
-        }
-        let services = &node.application;
+    let begun = host.driver.now();
+    let finished = host.run(services, |node, now| {
+        let services = &mut node.application;
+        services.notices.drain(..).for_each(|notice| output.note(&notice));
         reports.print_if_due(now, &node.host, || format!("{} datagrams", services.received()));
         if limits.count.is_some_and(|count| services.received() >= count) {
             return Some(StackEndReason::Complete);
@@ -491,7 +479,7 @@ fn parse_offer(text: &str) -> Result<ServicePort, String> {
     let port = if port.is_empty() { Ok(kind.port()) } else { port.parse() };
     match port {
         Ok(port) if port > 0 => Ok(ServicePort { kind, port }),
-        _ => Err(format!("'{text}' names no port: write {name}:{}", kind.port())),
+        _ => Err(format!("'{text}' has no valid port: write {name}:{}", kind.port())),
     }
 }
 
@@ -500,17 +488,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn services_are_read_with_and_without_ports() {
+    fn services_have_optional_ports() {
         assert_eq!(parse_offer("echo"), Ok(ServicePort { kind: ServiceKind::Echo, port: 7 }));
         assert_eq!(parse_offer("mirror:7"), Ok(ServicePort { kind: ServiceKind::Mirror, port: 7 }));
-        for (text, told) in [
-            ("miror", "did you mean 'mirror'?"),
-            ("zebra", "choose from: mirror, echo, discard"),
-            ("echo:0", "names no port"),
-            ("echo:x", "names no port"),
-        ] {
-            let said = parse_offer(text).unwrap_err();
-            assert!(said.contains(told), "{said}");
+        assert!(parse_offer("miror").unwrap_err().contains("'mirror'?"));
+        for text in ["zebra", "echo:0", "echo:x"] {
+            assert!(parse_offer(text).is_err(), "{text}");
         }
     }
 }

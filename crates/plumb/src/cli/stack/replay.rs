@@ -1,4 +1,4 @@
-//! `plumb stack replay`: frames of a capture, or one frame, through plumb's own stack from memory.
+//! `plumb stack replay`: passes frames from memory through plumb's own stack.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -9,7 +9,6 @@ use plumb_base::seed::Seed;
 use plumb_base::time::Span;
 use plumb_base::units::quantity::parse_span;
 use plumb_clock::InstantClock;
-use plumb_harness::stop_signals;
 use plumb_netdev::device::driver::{Driver, DriverExit, DriverOptions};
 use plumb_netdev::device::replay::{ReplayCount, ReplaySource};
 use plumb_netdev::device::{Device, DeviceWait};
@@ -19,11 +18,12 @@ use plumb_wire::machine::{DeviceCapabilities, Medium};
 use plumb_wire::machine::{Machine, PortId};
 
 use super::applications::finish;
-use super::options::parse_address;
-use crate::cli::output::{CliOutput, CommandError};
-use crate::problem::{ExitReason, Problem};
+use super::parse_address;
+use crate::cli::output::{CliOutput, CommandResult};
+use crate::cli::{is_stopped, seed_or_random};
+use crate::problem::Problem;
 use crate::stack::attached_host::{
-    OfferedServices, ServiceKind, ServicePort, device_counters, drops, host,
+    OfferedServices, ServiceKind, ServicePort, address_texts, device_counters, drops, host,
     install_signal_handlers, nonzero, random_mac, timeline,
 };
 use crate::stack::device::{AttachedDevice, DeviceInstrumentation, capture, pool_for};
@@ -32,12 +32,12 @@ use crate::stack::replay::{
 };
 use plumb_stack::service::HostNode;
 
-/// Pass the frames of a capture through plumb's own stack, as fast as it takes them
+/// Pass the frames of a capture through plumb's own stack as fast as possible
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-The stack gets the addresses that most of the frames are for, and mirrors their UDP ports. Frames come
-from memory: no kernel and no network is in what is measured. What the memory device takes by itself
-is measured apart, with the same frames and no stack.
+The stack gets the addresses of most frames, and mirrors their UDP ports. Frames come from memory, so
+neither kernel nor network is measured. The cost of the memory device alone, with the same frames and
+no stack, is measured separately.
 
 Examples:
   plumb stack replay trace.pcapng
@@ -47,30 +47,30 @@ pub struct StackReplayCommand {
     /// A pcap or pcapng file
     #[arg(value_name = "FILE", required_unless_present = "frame")]
     file: Option<PathBuf>,
-    /// One frame as hexadecimal digits, instead of a file
+    /// One frame in hexadecimal digits, instead of a file
     #[arg(long, value_name = "HEX", conflicts_with = "file", value_parser = parse_frame)]
     frame: Option<HexFrame>,
-    /// How often all frames are given [default: a file's once, one frame for a second]
+    /// Number of passes over all frames [default: a file once, one frame for a second]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     times: Option<u64>,
-    /// Again and again for this long
+    /// Repeat for this time
     #[arg(long, value_name = "TIME", conflicts_with = "times", value_parser = parse_span)]
     duration: Option<Span>,
-    /// An address of the stack, with the bits of its network, instead of what most frames are for
+    /// Address of the stack with its prefix length, instead of that of most frames; may be repeated
     #[arg(long, value_name = "ADDRESS/BITS", value_parser = parse_address)]
     addr: Vec<(IpAddr, u8)>,
     /// UDP ports to mirror, instead of those of the frames
     #[arg(long, value_name = "PORT,…", value_delimiter = ',')]
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     port: Vec<u16>,
-    /// Most packets taken at a time
+    /// Most packets per batch
     #[arg(long, value_name = "N", default_value_t = 32)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     batch: u16,
-    /// Record every packet, both ways, in this pcapng file
+    /// Record every packet, in both directions, to this pcapng file
     #[arg(long, value_name = "OUT.pcapng")]
     pcap: Option<PathBuf>,
-    /// Print the counters of the device too
+    /// Also print the counters of the device
     #[arg(long)]
     stats: bool,
     /// Seed of every random choice
@@ -78,7 +78,7 @@ pub struct StackReplayCommand {
     seed: Option<u64>,
 }
 
-/// A frame, as clap must have it: a list would be several options.
+/// A frame; clap would take a bare `Vec` as several values.
 #[derive(Clone, Debug)]
 struct HexFrame(Vec<u8>);
 
@@ -86,20 +86,21 @@ fn parse_frame(text: &str) -> Result<HexFrame, String> {
     parse_hex(text).map(HexFrame)
 }
 
-/// One frame, without a word about how long.
+/// Default duration of one frame.
 const DURATION: Span = Span::from_secs(1);
 
-/// What a reader must know of a rate at which nothing was answered.
-const NOTHING_OUT: &str = "nothing came out: the rate is that of dropping what came in, for the \
-     reasons below";
+/// Flag of a replay without any output.
+const NOTHING_OUT: &str =
+    "nothing came out: the rate is that of dropping packets, for the reasons below";
 
-/// How long the device is measured by itself.
+/// Duration of the measurement of the device alone.
 const DEVICE_ALONE: Span = Span::from_ms(200);
 
-/// Of the link in memory: whatever a capture may hold fits.
+/// MTU of the memory device, enough for any capture.
 const MTU: u32 = 65_535;
 
-/// What is replayed, how often.
+/// Frames to replay, and how often.
+#[derive(Clone)]
 struct ReplayLoad {
     name: String,
     medium: Medium,
@@ -115,40 +116,32 @@ impl ReplayLoad {
     }
 }
 
-/// How a replay went.
+/// Duration and end of a replay.
 struct ReplayOutcome {
     seconds: f64,
     ended: &'static str,
 }
 
 impl StackReplayCommand {
-    /// Replays and prints how fast.
+    /// Replays the frames and prints the rate.
     ///
     /// # Errors
-    /// A file that is no capture, or a host that cannot be made of what was asked for.
-    pub fn perform(self, output: &CliOutput) -> Result<ExitReason, CommandError> {
+    /// The file is not a capture, or the addresses are invalid.
+    pub fn perform(self, output: &CliOutput) -> CommandResult {
         install_signal_handlers()?;
         let load = self.load()?;
         let frames = load.frames.iter().map(Vec::as_slice);
         let found = destination(load.medium, frames);
-        let seed = match self.seed {
-            Some(seed) => Seed(seed),
-            None => Seed(plumb_clock::entropy().map_err(|error| {
-                Problem::failure("cannot read random bits from /dev/urandom").because(error)
-            })?),
-        };
+        let seed = seed_or_random(self.seed)?;
         let timeline = timeline();
         let mut node = self.node(&load, &found, seed)?;
-        let addresses = node.host.interfaces().iter().flat_map(|interface| &interface.addresses);
-        let addresses: Vec<String> =
-            addresses.map(|address| format!("{}/{}", address.ip, address.prefix.len())).collect();
-        let decoration = DeviceInstrumentation {
+        let instrumentation = DeviceInstrumentation {
             record: self.pcap.clone(),
             source: self.file.clone(),
             faults: None,
         };
         let source = Box::new(NeighborResponder::new(load.source()));
-        let attached = AttachedDevice::new(source, &decoration, timeline, seed)?;
+        let attached = AttachedDevice::new(source, &instrumentation, timeline, seed)?;
         let (pass, device) = self.drive(&mut node, attached, &load, timeline)?;
         let alone = self.device_alone(&load, timeline)?;
 
@@ -165,7 +158,7 @@ impl StackReplayCommand {
                 wait: "spin".to_owned(),
                 batch: self.batch.into(),
             }),
-            addresses,
+            addresses: address_texts(&node.host),
             seconds: pass.seconds,
             ended: pass.ended.to_owned(),
             services: node.application.counts(),
@@ -186,8 +179,8 @@ impl StackReplayCommand {
         };
         if found.addresses.is_empty() && self.addr.is_empty() {
             output.note(
-                "no frame holds a UDP datagram, so the stack has only an address of its own by chance; \
-                 --addr gives it another",
+                "no frame has a UDP datagram, so the stack only has a random link address; --addr gives \
+                 it an address",
             );
         }
         if counters.tx_packets == 0 {
@@ -217,7 +210,7 @@ impl StackReplayCommand {
         Ok(ReplayLoad { name, medium, frames, repeat, duration })
     }
 
-    /// A host with the addresses that the frames are for, all the world on its link, and mirrors.
+    /// A host with the addresses of the frames, on-link default routes, and mirrors.
     fn node(
         &self,
         load: &ReplayLoad,
@@ -244,8 +237,7 @@ impl StackReplayCommand {
         let ports = if self.port.is_empty() { &found.ports } else { &self.port };
         let offers: Vec<ServicePort> =
             ports.iter().map(|&port| ServicePort { kind: ServiceKind::Mirror, port }).collect();
-        let application = OfferedServices::open(&mut host, &offers)
-            .map_err(|error| Problem::from_message(&error.to_string(), ExitReason::Usage))?;
+        let application = OfferedServices::open(&mut host, &offers)?;
         Ok(HostNode { host, application })
     }
 
@@ -262,7 +254,7 @@ impl StackReplayCommand {
         let begun = driver.read_clock();
         let mut ended = "complete";
         let end = driver.run(machine, |_, now, _| {
-            if stop_signals::stop_requests() > 0 {
+            if is_stopped() {
                 ended = "interrupted";
                 return true;
             }
@@ -277,19 +269,14 @@ impl StackReplayCommand {
         }
         let seconds = driver.read_clock().saturating_since(begun).as_secs_f64();
         let (mut devices, _, ()) = driver.into_parts();
-        let device = devices.pop().expect("the one that was put in");
+        let device = devices.pop().expect("one device");
         Ok((ReplayOutcome { seconds, ended }, device))
     }
 
-    /// Nanoseconds that the device takes for each packet when nobody does anything with them.
+    /// Nanoseconds per packet of the device alone.
     fn device_alone(&self, load: &ReplayLoad, timeline: InstantClock) -> Result<f64, Problem> {
-        let alone = ReplayLoad {
-            name: String::new(),
-            medium: load.medium,
-            frames: load.frames.clone(),
-            repeat: ReplayCount::Forever,
-            duration: Some(DEVICE_ALONE),
-        };
+        let duration = Some(DEVICE_ALONE);
+        let alone = ReplayLoad { repeat: ReplayCount::Forever, duration, ..load.clone() };
         let device: Box<dyn Device> = Box::new(NeighborResponder::new(alone.source()));
         let (pass, device) = self.drive(&mut PacketSink, device, &alone, timeline)?;
         Ok(pass.seconds * 1e9 / device.counters().rx_packets.max(1) as f64)

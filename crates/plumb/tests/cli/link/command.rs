@@ -1,23 +1,22 @@
 //! One command behind a link.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use serde_json::Value;
 
 use super::test_home::LinkTestHome;
 use crate::home::{assert_valid, document, installed, json_of, text};
-use crate::support::wait_for;
+use crate::support::{self, wait_for};
 
 #[test]
-fn delay_is_at_least_as_asked_and_exit_code_the_commands() {
+fn delay_is_at_least_as_requested_and_exit_code_the_commands() {
     let Some(bench) = LinkTestHome::new() else { return };
     if !installed("ping") {
         return;
     }
     for address in ["10.77.0.2", "fd77::2"] {
-        let words = ["--delay", "20ms", "--", "ping", "-c", "3", "-i", "0.01", "-W", "5", address];
-        let said = bench.stdout_of(&words);
+        let said = bench.stdout_of(&format!("--delay 20ms -- ping -c 3 -i 0.01 -W 5 {address}"));
         let line = said.lines().find(|line| line.contains("min/avg/max")).unwrap();
         let least: f64 = line.split(['=', '/']).nth(4).unwrap().trim().parse().unwrap();
         assert!(least >= 40.0, "{said}");
@@ -32,8 +31,7 @@ fn delay_is_at_least_as_asked_and_exit_code_the_commands() {
 #[test]
 fn json_keeps_standard_output_for_the_document() {
     let Some(bench) = LinkTestHome::new() else { return };
-    let words = ["--json", "--rate", "10mbit", "--isolated", "--", "echo", "spoken"];
-    let output = bench.link(&words).output().unwrap();
+    let output = bench.link("--json --rate 10mbit --isolated -- echo spoken").output().unwrap();
     assert!(text(&output.stderr).contains("spoken"));
     let document = json_of(&output);
     assert_eq!(document["exit"], 0);
@@ -45,18 +43,16 @@ fn json_keeps_standard_output_for_the_document() {
 #[test]
 fn processes_that_a_command_leaves_behind_are_ended_and_counted() {
     let Some(bench) = LinkTestHome::new() else { return };
-    let report = bench.path("report.json");
     let script = "setsid sleep 1000 & (sleep 1000 &) ; exit 0";
-    let words = ["--isolated", "--report", report.to_str().unwrap(), "--", "sh", "-c", script];
-    let (code, said) = bench.exit_and_stderr(&words);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("2 processes that the command left running were ended"), "{said}");
-    let document: Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
+    let words = ["--isolated", "--report", "report.json", "--", "sh", "-c", script];
+    let (code, stderr) = bench.exit_and_stderr(&words);
+    assert!(code == Some(0) && stderr.contains("2 processes"), "{stderr}");
+    let document = document(&std::fs::read_to_string(bench.path("report.json")).unwrap());
     assert_eq!(document["left"], 2);
 }
 
 #[test]
-fn a_command_that_becomes_a_daemon_ends_at_once_and_its_daemon_with_it() {
+fn a_daemon_ends_with_its_command() {
     let Some(bench) = LinkTestHome::new() else { return };
     if !installed("python3") {
         return;
@@ -73,15 +69,14 @@ if os.fork(): os._exit(0)
 time.sleep(1000)",
         file.display()
     );
-    let (code, said) = bench.exit_and_stderr(&["--isolated", "--", "python3", "-c", &script]);
-    assert_eq!(code, Some(0), "{said}");
-    assert!(said.contains("1 process that the command left running was ended"), "{said}");
+    let (code, stderr) = bench.exit_and_stderr(&["--isolated", "--", "python3", "-c", &script]);
+    assert!(code == Some(0) && stderr.contains("1 process "), "{stderr}");
     // The daemon held it for as long as it lived.
     std::fs::File::open(file).unwrap().try_lock().unwrap();
 }
 
 #[test]
-fn a_signal_to_plumb_is_the_commands() {
+fn signals_are_forwarded_to_the_command() {
     let Some(bench) = LinkTestHome::new() else { return };
     for (signal, answer) in [("TERM", "term"), ("HUP", "hup"), ("INT", "int"), ("USR1", "usr1")] {
         let script =
@@ -93,10 +88,7 @@ fn a_signal_to_plumb_is_the_commands() {
             .unwrap();
         let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
         assert_eq!(lines.next().unwrap().unwrap(), "up");
-        let pid = child.id().to_string();
-        assert!(
-            Command::new("kill").args([&format!("-{signal}"), &pid]).status().unwrap().success()
-        );
+        assert!(support::signal(child.id(), signal));
         assert_eq!(lines.next().unwrap().unwrap(), answer);
         assert_eq!(child.wait().unwrap().code(), Some(9));
     }
@@ -105,24 +97,19 @@ fn a_signal_to_plumb_is_the_commands() {
 #[test]
 fn a_running_link_is_changed_shown_and_taken_down_by_name() {
     let Some(bench) = LinkTestHome::new() else { return };
-    let words = ["--name", "mine", "--delay", "1ms", "--isolated", "--", "sleep", "1000"];
-    let mut child = bench.link(&words).spawn().unwrap();
-    wait_for("the name", || bench.names() == ["mine"]);
-    let (code, said) =
-        bench.exit_and_stderr(&["set", "mine", "--delay", "30ms", "--rate", "1mbit"]);
-    assert_eq!(code, Some(0), "{said}");
+    let mut child = bench.start("mine", "--delay 1ms -- sleep 1000");
+    bench.stdout_of("set mine --delay 30ms --rate 1mbit");
     let shown = bench.show("mine");
     assert_eq!(shown["changes"], 1);
     assert!(shown["link"].as_str().unwrap().contains("delay=30ms"), "{shown}");
-    assert!(bench.stdout_of(&["list"]).starts_with("mine  "));
-    let list = document(&bench.stdout_of(&["list", "--json"]));
+    assert!(bench.stdout_of("list").starts_with("mine  "));
+    let list = document(&bench.stdout_of("list --json"));
     assert_eq!(list["links"][0]["name"], "mine", "{list}");
     assert_valid(&list, "plumb.links/1");
-    let inside = bench.stdout_of(&["exec", "mine", "near", "--", "cat", "/proc/net/dev"]);
+    let inside = bench.stdout_of("exec mine near -- cat /proc/net/dev");
     assert!(inside.contains("plumb0"), "{inside}");
-    bench.assert_refused(&["set", "mine", "--rate", "0"], &["zero"]);
-    let (code, said) = bench.exit_and_stderr(&["down", "mine"]);
-    assert_eq!(code, Some(0), "{said}");
+    bench.assert_rejected(&[("set mine --rate 0", "zero")]);
+    bench.stdout_of("down mine");
     assert_eq!(child.wait().unwrap().code(), Some(143));
     assert_eq!(bench.names(), Vec::<String>::new());
 }
@@ -130,74 +117,69 @@ fn a_running_link_is_changed_shown_and_taken_down_by_name() {
 #[test]
 fn traces_and_hops_of_a_running_link_are_changed() {
     let Some(bench) = LinkTestHome::new() else { return };
-    let file = |name: &str, text: &str| bench.file(name, text);
-    let (first, second) = (file("first", "1\n2\n"), file("second", "0.001 1514\n"));
-    let delays = file("delays", "5ms\n");
-    let schedule = file("schedule", "1ms hop 2 delay=7ms\n1h hop 1 loss=3%\n");
-    let up = format!("rate=trace:{first}");
-    let words = ["--name", "traced", "--up", &up, "--hop", "delay=1ms", "--schedule", &schedule];
-    let command = ["--isolated", "--", "sleep", "1000"];
-    let mut child = bench.link(&[words.as_slice(), &command].concat()).spawn().unwrap();
-    wait_for("the name", || bench.names() == ["traced"]);
+    for (name, text) in [
+        ("first", "1\n2\n"),
+        ("second", "0.001 1514\n"),
+        ("delays", "5ms\n"),
+        ("schedule", "1ms hop 2 delay=7ms\n1h hop 1 loss=3%\n"),
+    ] {
+        bench.file(name, text);
+    }
+    let link = "--up rate=trace:first --hop delay=1ms --schedule schedule -- sleep 1000";
+    let mut child = bench.start("traced", link);
     let state = || bench.show("traced");
     wait_for("the first line", || state()["changes"] == 1);
-    // Its own trace stays, another and delays come with the change, and its files may be gone then.
-    bench.stdout_of(&["set", "traced", "--loss", "1%"]);
-    let traced = format!("hop 1 up rate=trace:{second}");
-    bench.stdout_of(&["set", "traced", &traced, "--down", &format!("hop 2 delay=replay:{delays}")]);
-    for gone in [&first, &second, &delays] {
-        std::fs::remove_file(gone).unwrap();
+    // The contents of files are sent with a change, so the files may be removed later.
+    bench.stdout_of("set traced --loss 1%");
+    bench.stdout_of("set traced 'hop 1 up rate=trace:second' --down 'hop 2 delay=replay:delays'");
+    for name in ["first", "second", "delays"] {
+        std::fs::remove_file(bench.path(name)).unwrap();
     }
-    bench.stdout_of(&["set", "traced", "--up", "hop 2 rate=3mbit"]);
-    bench.assert_refused(&["set", "traced", "hop 3 rate=3mbit"], &["from 1"]);
-    bench.assert_refused(&["set", "traced", "--up", &up], &["cannot be read"]);
+    bench.stdout_of("set traced --up 'hop 2 rate=3mbit'");
+    bench.assert_rejected(&[
+        ("set traced 'hop 3 rate=3mbit'", "from 1"),
+        ("set traced --up rate=trace:first", "first"),
+    ]);
     let document = state();
     let link = document["link"].as_str().unwrap().to_owned();
     let [one, two] = link.split(';').collect::<Vec<_>>()[..] else { panic!("{link}") };
-    assert!(
-        one.starts_with(&format!("rate=trace:{second}")) && one.contains("loss=0.01"),
-        "{link}"
-    );
+    assert!(one.starts_with("rate=trace:second") && one.contains("loss=0.01"), "{link}");
     let (up, down) = two.split_once('|').unwrap();
     assert!(up.contains("rate=3mbit") && up.contains("delay=7ms"), "{link}");
     assert!(down.contains("loss=0.01") && down.contains("delay=replay:"), "{link}");
     assert_eq!(document["changes"], 4);
     assert_valid(&document, "plumb.link/1");
-    bench.stdout_of(&["down", "traced"]);
+    bench.stdout_of("down traced");
     assert_eq!(child.wait().unwrap().code(), Some(143));
 }
 
 #[test]
-fn what_crosses_is_recorded_at_either_end() {
+fn packets_are_recorded_at_either_end() {
     let Some(bench) = LinkTestHome::new() else { return };
     if !installed("ping") || !installed("tshark") {
         return;
     }
-    let file = |name: &str| bench.path(name).to_str().unwrap().to_owned();
-    let (near, far) = (file("near.pcapng"), file("far.pcapng"));
-    let words = ["--delay", "10ms", "--pcap", &near, "--pcap-far", &far, "--isolated", "--"];
-    let ping = ["ping", "-c", "2", "-i", "0.01", "10.77.0.2"];
-    bench.stdout_of(&[words.as_slice(), ping.as_slice()].concat());
-    for file in [near, far] {
-        let words = ["-r", &file, "-T", "fields", "-e", "icmp.type", "icmp"];
-        let output = Command::new("tshark").args(words).output().unwrap();
+    bench.stdout_of(
+        "--delay 10ms --pcap near --pcap-far far --isolated -- ping -c 2 -i 0.01 10.77.0.2",
+    );
+    for file in ["near", "far"] {
+        let line = format!("-r {file} -T fields -e icmp.type icmp");
+        let output = bench.command_of("tshark", &line).output().unwrap();
         assert_eq!(text(&output.stdout).lines().count(), 4, "{file}");
     }
 }
 
 #[test]
-fn a_schedule_changes_the_link_when_its_time_has_come() {
+fn a_schedule_changes_the_link_in_time() {
     let Some(bench) = LinkTestHome::new() else { return };
-    let file = bench.file("schedule", "# later worse\n0 delay=20ms\n1ms rate=1mbit\n");
-    let words = ["--name", "timed", "--schedule", &file, "--isolated", "--"];
-    let mut child = bench.link(&[words.as_slice(), &["sleep", "1000"]].concat()).spawn().unwrap();
-    wait_for("the name", || bench.names() == ["timed"]);
+    bench.file("schedule", "# later worse\n0 delay=20ms\n1ms rate=1mbit\n");
+    let mut child = bench.start("timed", "--schedule schedule -- sleep 1000");
     wait_for("the last line", || {
         let document = bench.show("timed");
         let link = document["link"].as_str().unwrap();
         document["changes"] == 2 && link.contains("rate=1mbit") && link.contains("delay=20ms")
     });
-    bench.stdout_of(&["down", "timed"]);
+    bench.stdout_of("down timed");
     assert_eq!(child.wait().unwrap().code(), Some(143));
 }
 

@@ -162,11 +162,11 @@ fn kill_loop_in_user_namespace() {
             seen.is_empty()
         });
         if number % 10 == 9 {
-            bench.stdout_of(&["clean"]);
+            bench.stdout_of("clean");
             assert_eq!(bench.names(), Vec::<String>::new());
         }
     }
-    bench.stdout_of(&["clean"]);
+    bench.stdout_of("clean");
     assert_eq!(bench.names(), Vec::<String>::new());
     assert_eq!(leftovers(&mark), before);
     expect_no_namespaces();

@@ -1,4 +1,4 @@
-//! What a link says of its own punctuality: a freeze, and precedence.
+//! The driver's lateness and priority.
 
 use std::process::{Command, Stdio};
 
@@ -11,10 +11,10 @@ use crate::support::{signal, wait_for, with_descendants};
 
 /// How long the link is frozen.
 const FROZEN_NS: u64 = 100_000_000;
-/// What may hide in it: the longest sleep of a driver.
+/// Longest sleep of a driver, part of which the freeze may hide.
 const SLEEP_MAX_US: f64 = 10_000.0;
 
-/// The process below the keeper that drives the link: the one with a thread of that name.
+/// The descendant of the keeper with the driver's thread.
 fn driver_of(keeper: u32) -> u32 {
     let mut found = None;
     wait_for("the driver's process", || {
@@ -25,13 +25,13 @@ fn driver_of(keeper: u32) -> u32 {
 }
 
 #[test]
-fn a_frozen_link_says_so_in_every_report() {
+fn a_stopped_driver_is_reported_as_not_faithful() {
     let Some(bench) = LinkTestHome::new() else { return };
     if !installed("ping") {
         return;
     }
     let report = bench.path("report.json");
-    // Frames cross all the time, and go on to come while nobody takes them.
+    // Frames arrive all the time, also while the driver is stopped.
     let script = "ping -q -i 0.002 10.77.0.2 & until [ -e over ]; do sleep 0.01; done; kill $!";
     let words = ["--name", "frozen", "--delay", "5ms", "--isolated", "--report"];
     let words = [&words[..], &[report.to_str().unwrap(), "--", "sh", "-c", script]].concat();
@@ -52,44 +52,21 @@ fn a_frozen_link_says_so_in_every_report() {
     wait_for("the link to say so", || says_so(&bench.show("frozen")));
     bench.file("over", "");
     let output = link.wait_with_output().unwrap();
-    let said = text(&output.stderr);
+    assert!(output.status.success(), "{}", text(&output.stderr));
     let document = document(&std::fs::read_to_string(report).unwrap());
     assert!(says_so(&document), "{document}");
     let driver = &document["driver"];
     assert!(driver["entered_late"].as_u64().unwrap() > 0, "{driver}");
     assert!(driver["missed"].as_u64().unwrap() > 0, "{driver}");
-    for told in ["Deadlines missed:", "stopped or put aside", "may have entered late"] {
-        assert!(said.contains(told), "no '{told}' in {said}");
-    }
 }
 
 #[test]
-fn a_page_calls_a_link_late_when_its_document_does_and_only_then() {
-    let Some(bench) = LinkTestHome::new() else { return };
-    let report = bench.path("report.json");
-    let words = ["--stats", "--isolated", "--report", report.to_str().unwrap(), "--", "true"];
-    let (code, said) = bench.exit_and_stderr(&words);
-    assert_eq!(code, Some(0), "{said}");
-    let document = document(&std::fs::read_to_string(report).unwrap());
-    let driver = &document["driver"];
-    for (number, told) in [
-        ("missed", "Deadlines missed:"),
-        ("absences", "stopped or put aside"),
-        ("entered_late", "may have entered late"),
-    ] {
-        assert_eq!(driver[number] != 0, said.contains(told), "{number}: {driver} {said}");
-    }
-    let precision = format!("Moments waited for: {}", driver["precision"].as_str().unwrap());
-    assert!(said.contains(&precision), "{said}");
-}
-
-#[test]
-fn a_driver_goes_before_others_where_it_may_and_its_command_does_not() {
+fn a_driver_has_priority_but_its_command_has_not() {
     let Some(bench) = LinkTestHome::new() else { return };
     if !installed("nice") {
         return;
     }
-    let output = bench.link(&["--json", "--isolated", "--", "nice"]).output().unwrap();
+    let output = bench.link("--json --isolated -- nice").output().unwrap();
     let document = json_of(&output);
     let own = Command::new("nice").output().unwrap();
     assert!(text(&output.stderr).lines().any(|line| line == text(&own.stdout).trim()));

@@ -1,12 +1,12 @@
-//! Links that no other test sees: a home whose runtime directory has their names.
+//! Links that no other test sees: a home whose runtime directory has their registry.
 
 use std::ops::Deref;
-use std::process::Command;
+use std::process::{Child, Command, Output};
 
 use serde_json::Value;
 
-use crate::home::{TestHome, document, text};
-use crate::support::skip;
+use crate::home::{Arguments, TestHome, document, text};
+use crate::support::{skip, wait_for};
 
 pub struct LinkTestHome(TestHome);
 
@@ -19,48 +19,71 @@ impl Deref for LinkTestHome {
 }
 
 impl LinkTestHome {
-    /// `None`, said so, where there can be no links.
+    /// `None`, with a message, where links are not allowed.
     pub fn new() -> Option<Self> {
         let bench = Self(TestHome::new());
-        let (code, said) = bench.exit_and_stderr(&["--isolated", "--", "true"]);
+        let (code, stderr) = bench.exit_and_stderr("--isolated -- true");
         let missing = ["may not make a network namespace", "/dev/net/tun"];
-        if code != Some(0) && missing.iter().any(|part| said.contains(part)) {
+        if code != Some(0) && missing.iter().any(|part| stderr.contains(part)) {
             skip("no namespaces or no TUN here");
             return None;
         }
-        assert_eq!(code, Some(0), "{said}");
+        assert_eq!(code, Some(0), "{stderr}");
         Some(bench)
     }
 
-    /// `plumb link` with these words, about to be run.
-    pub fn link(&self, words: &[&str]) -> Command {
-        self.command(&[&["link"], words].concat())
+    /// `plumb link`, not yet started.
+    pub fn link(&self, arguments: &(impl Arguments + ?Sized)) -> Command {
+        let mut words = arguments.list();
+        words.insert(0, "link".to_owned());
+        self.command(&words)
     }
 
     /// Expects success; standard output.
-    pub fn stdout_of(&self, words: &[&str]) -> String {
-        let output = self.link(words).output().unwrap();
-        assert!(output.status.success(), "{words:?}: {}", text(&output.stderr));
+    pub fn stdout_of(&self, arguments: &(impl Arguments + ?Sized)) -> String {
+        let output = self.link(arguments).output().unwrap();
+        assert!(output.status.success(), "{:?}: {}", arguments.list(), text(&output.stderr));
         text(&output.stdout)
     }
 
-    /// The document of a link that runs.
+    /// Starts a link of this name, and waits until it is registered.
+    pub fn start(&self, name: &str, arguments: &str) -> Child {
+        let child = self.link(&format!("--name {name} --isolated {arguments}")).spawn().unwrap();
+        wait_for("the name", || self.names() == [name]);
+        child
+    }
+
+    /// The document of a running link.
     pub fn show(&self, name: &str) -> Value {
         document(&self.stdout_of(&["show", name, "--json"]))
     }
 
     /// Exit code and standard error.
-    pub fn exit_and_stderr(&self, words: &[&str]) -> (Option<i32>, String) {
-        let output = self.link(words).output().unwrap();
+    pub fn exit_and_stderr(&self, arguments: &(impl Arguments + ?Sized)) -> (Option<i32>, String) {
+        let output = self.link(arguments).output().unwrap();
         (output.status.code(), text(&output.stderr))
     }
 
-    /// Expects usage, or what is asked for, to be refused with these words.
-    pub fn assert_refused(&self, words: &[&str], told: &[&str]) {
-        self.0.assert_error(&[&["link"], words].concat(), 2, told);
+    /// Runs a script, whose `$0` is `zero`, as root of new user and other namespaces; `None` where that is not allowed.
+    pub fn in_namespaces(&self, namespaces: &[&str], script: &str, zero: &str) -> Option<Output> {
+        let mut command = self.command_of("unshare", &["--user", "--map-root-user"]);
+        let output = command.args(namespaces).args(["sh", "-c", script, zero]).output().unwrap();
+        let stderr = text(&output.stderr);
+        if stderr.contains("unshare failed") || stderr.contains("mount point does not exist") {
+            skip("user namespaces are not allowed here, or a file to mount over is missing");
+            return None;
+        }
+        Some(output)
     }
 
-    /// Files that are left of names.
+    /// Expects each command line to be rejected with an error that names this.
+    pub fn assert_rejected(&self, table: &[(&str, &str)]) {
+        for (line, name) in table {
+            self.assert_errors(&[(&format!("link {line}"), 2, name)]);
+        }
+    }
+
+    /// Names in the registry.
     pub fn names(&self) -> Vec<String> {
         let entries = std::fs::read_dir(self.path("plumb/link")).into_iter().flatten().flatten();
         entries.map(|entry| entry.file_name().into_string().unwrap()).collect()

@@ -2,7 +2,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use plumb_net::measure::test_spec::TestSpec;
 use plumb_net::service::TestPorts;
@@ -19,7 +19,7 @@ use plumb_remote::secure::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::home::assert_valid;
+use crate::home::{assert_valid, KilledOnDrop};
 use crate::support::{PLUMB, wait_for};
 
 /// A request for a test whose data goes wherever the agent is.
@@ -56,7 +56,7 @@ impl ProcessResources {
 
 /// The agent; ended when it is dropped.
 pub struct AgentProcess {
-    child: Child,
+    child: KilledOnDrop,
     pub address: SocketAddr,
     pub token: String,
     /// Where its key is, until it ends.
@@ -87,20 +87,25 @@ impl AgentProcess {
         let said = said.expect("the agent says where it listens").unwrap();
         assert_valid(&said, "plumb.agent/1");
         let text = |name: &str| said[name].as_str().unwrap().to_owned();
-        Self { child, address: text("address").parse().unwrap(), token: text("token"), _home: home }
+        Self {
+            child: KilledOnDrop(child),
+            address: text("address").parse().unwrap(),
+            token: text("token"),
+            _home: home,
+        }
     }
 
     pub fn resources(&self) -> ProcessResources {
-        ProcessResources::of(self.child.id()).expect("the agent is running")
+        ProcessResources::of(self.child.0.id()).expect("the agent is running")
     }
 
     pub fn is_running(&mut self) -> bool {
-        self.child.try_wait().unwrap().is_none()
+        self.child.0.try_wait().unwrap().is_none()
     }
 
     pub fn kill(&mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+        self.child.0.kill().unwrap();
+        self.child.0.wait().unwrap();
     }
 
     /// A client that has paired with it.
@@ -134,13 +139,6 @@ impl AgentProcess {
             now.threads <= as_before.threads && now.descriptors <= as_before.descriptors
         };
         wait_for(&format!("no more to be held than {as_before:?}"), holds);
-    }
-}
-
-impl Drop for AgentProcess {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
     }
 }
 

@@ -4,33 +4,27 @@
 
 use std::process::{Child, Command, Output, Stdio};
 
-use plumb_netdev::lab::{FarEndMode, LabError, TestBed, TestBedOptions};
+use plumb_netdev::lab::{FarEndMode, TestBed, TestBedOptions};
+
+use serde_json::Value;
 
 use super::agent_process::AgentProcess;
-use crate::home::TestHome;
-use crate::support::{PLUMB, skip};
+use crate::home::{Arguments, TestHome};
+use crate::stack::test_bed::allowed;
+use crate::support::PLUMB;
 
-/// Near, where `plumb net` runs, and far, where the agent is.
+/// The near host runs `plumb net`, the far host the agent.
 pub struct HostPair {
     pub bed: TestBed,
     pub bench: TestHome,
-    /// By which the far namespace is named; it ends with its standard input.
+    /// A process whose pid names the far namespace; ends with its standard input.
     holder: Child,
 }
 
 impl HostPair {
     pub fn new() -> Option<Self> {
-        let made = TestBed::veth(
-            FarEndMode::Answers,
-            TestBedOptions { neighbors: true, ..TestBedOptions::default() },
-        );
-        let bed = match made {
-            Err(error @ LabError::NotPermitted { .. }) => {
-                skip(&error.to_string());
-                return None;
-            }
-            made => made.unwrap_or_else(|error| panic!("{error}")),
-        };
+        let options = TestBedOptions { neighbors: true, ..TestBedOptions::default() };
+        let bed = allowed(TestBed::veth(FarEndMode::Answers, options))?;
         let hold = || Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn();
         let holder = bed.in_far(hold).unwrap().unwrap();
         Some(Self { bed, bench: TestHome::new(), holder })
@@ -47,29 +41,32 @@ impl HostPair {
         self.holder.wait().ok();
     }
 
-    /// What gives an agent's standard streams there, not over the network between the two.
+    /// The command of an agent there, which does not use the network between the two.
     pub fn via(&self) -> String {
         format!("{} {PLUMB} agent --stdio", self.enter_far())
     }
 
-    /// A command in the near host.
-    pub fn near(&self, program: &str, words: &[&str]) -> Output {
-        self.bed.in_near(|| self.bench.command_of(program, words).output()).unwrap().unwrap()
-    }
-
     /// `plumb` in the near host.
-    pub fn plumb(&self, words: &[&str]) -> Output {
-        self.near(PLUMB, words)
+    pub fn plumb(&self, arguments: &(impl Arguments + ?Sized)) -> Output {
+        self.bed.in_near(|| self.bench.plumb(arguments)).unwrap()
     }
 
-    /// `plumb` in the near host, which goes on meanwhile.
-    pub fn start(&self, words: &[&str]) -> Child {
-        let mut command = self.bench.command_of(PLUMB, words);
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        self.bed.in_near(|| command.spawn()).unwrap().unwrap()
+    /// Expects success of `plumb` in the near host; its JSON document.
+    pub fn json_of(&self, arguments: &(impl Arguments + ?Sized)) -> Value {
+        self.bed.in_near(|| self.bench.json_of(arguments)).unwrap()
     }
 
-    /// `ip` in either host; it has to do it.
+    /// The command line of a measurement to the far host.
+    pub fn net(&self) -> String {
+        format!("net --via '{}' 10.77.0.2", self.via())
+    }
+
+    /// Starts `plumb` in the near host.
+    pub fn start(&self, arguments: &(impl Arguments + ?Sized)) -> Child {
+        self.bed.in_near(|| self.bench.spawn(arguments)).unwrap()
+    }
+
+    /// Runs `ip` in either host; expects success.
     pub fn ip(&self, is_near: bool, line: &str) {
         let words: Vec<&str> = line.split_whitespace().collect();
         let run = || Command::new("ip").args(&words).output().unwrap();
@@ -88,7 +85,7 @@ impl HostPair {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
 
-    /// What the kernel of the near host counts, by its name in /proc/net/snmp: `Udp InDatagrams`.
+    /// A counter of the near host by its name in /proc/net/snmp: `Udp InDatagrams`.
     pub fn near_count(&self, protocol: &str, name: &str) -> u64 {
         let read = || std::fs::read_to_string("/proc/thread-self/net/snmp").unwrap();
         let text = self.bed.in_near(read).unwrap();

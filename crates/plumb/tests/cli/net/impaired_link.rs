@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use super::agent;
-use crate::home::{TestHome, document, has_thread};
+use crate::home::{Arguments, TestHome, document, has_thread};
 use crate::support::{PLUMB, signal, skip, wait_for, with_descendants};
 
 /// A lab of the hosts a and b, which is taken down at the end.
@@ -31,28 +31,29 @@ impl ImpairedLab {
     }
 
     /// What plumb says on a of the way to b, whose agent is started by `agent` there.
-    fn net_with(&self, agent: &str, words: &[&str]) -> Value {
-        let line = self.line(agent, &[&["--no-store"][..], words].concat());
-        document(&self.bench.stdout_of(&line.iter().map(String::as_str).collect::<Vec<_>>()))
+    fn net_with(&self, agent: &str, arguments: &(impl Arguments + ?Sized)) -> Value {
+        let mut line = self.line(agent, arguments);
+        line.push("--no-store".to_owned());
+        self.bench.json_of(&line)
     }
 
-    /// The words after plumb that measure on a the way to b.
-    fn line(&self, agent: &str, words: &[&str]) -> Vec<String> {
-        let exec = ["link", "exec", "lab", "a", "--"];
-        let known = self.bench.stdout_of(&[&exec[..], &["getent", "ahostsv4", "b"]].concat());
+    /// The arguments of a measurement on a of the path to b.
+    fn line(&self, agent: &str, arguments: &(impl Arguments + ?Sized)) -> Vec<String> {
+        let known = self.bench.stdout_of("link exec lab a -- getent ahostsv4 b");
         let address = known.split_whitespace().next().expect("b has an address");
-        let via = format!("{PLUMB} link exec lab b -- {agent}");
-        let net = [PLUMB, "net", "--via", &via, address, "--json"];
-        [&exec[..], &net[..], words].concat().into_iter().map(str::to_owned).collect()
+        let net = format!(
+            "link exec lab a -- {PLUMB} net --via '{PLUMB} link exec lab b -- {agent}' {address} --json"
+        );
+        [net.list(), arguments.list()].concat()
     }
 
-    fn net(&self, words: &[&str]) -> Value {
-        self.net_with(&agent(), words)
+    fn net(&self, arguments: &(impl Arguments + ?Sized)) -> Value {
+        self.net_with(&agent(), arguments)
     }
 
     /// Frames that the link has dropped in a direction so far.
     fn dropped(&self, direction: &str) -> u64 {
-        let shown = document(&self.bench.stdout_of(&["link", "show", "lab", "--json"]));
+        let shown = self.bench.json_of("link show lab --json");
         let directions = shown["directions"].as_array().expect("a link has directions");
         let is_meant =
             |found: &&Value| found["name"].as_str().is_some_and(|name| name.ends_with(direction));
@@ -64,7 +65,7 @@ impl ImpairedLab {
 
 impl Drop for ImpairedLab {
     fn drop(&mut self) {
-        self.bench.plumb(&["link", "down", "lab"]);
+        self.bench.plumb("link down lab");
     }
 }
 
@@ -94,7 +95,7 @@ fn datagrams_that_are_lost_are_those_that_the_link_dropped() {
 fn one_way_delays_are_at_least_the_links() {
     let shape = ["--up", "delay=5ms", "--down", "delay=20ms"];
     let Some(lab) = ImpairedLab::new(&shape) else { return };
-    let found = lab.net(&["--only", "idle", "--idle", "600ms"]);
+    let found = lab.net("--only idle --idle 600ms");
     assert_eq!(found["clocks"]["same"], true, "{}", found["clocks"]);
     let probes = &found["phases"][0]["probes"];
     let least = |way: &str| probes[way]["least_ns"].as_f64().unwrap();
@@ -132,7 +133,7 @@ fn another_clocks_offset_is_found_within_its_bound() {
 fn the_path_mtu_is_found_with_and_without_icmp() {
     for (mtu, told) in [("1400", true), ("1400/silent", false)] {
         let Some(lab) = ImpairedLab::new(&["--delay", "1ms", "--mtu", mtu]) else { return };
-        let found = lab.net(&["--only", "idle", "--idle", "100ms", "--mtu"]);
+        let found = lab.net("--only idle --idle 100ms --mtu");
         let answer = &found["mtu"];
         assert_eq!((&answer["path_bytes"], &answer["payload_bytes"]), (&1400.into(), &1372.into()));
         assert_eq!(answer["told_by_router"], told, "{answer}");
@@ -151,7 +152,6 @@ fn an_interrupted_path_mtu_search_is_stored() {
     {
         let words = ["--only", "idle", "--mtu=10min"];
         let line = lab.line(&agent(), &words);
-        let line: Vec<_> = line.iter().map(String::as_str).collect();
         let mut command = lab.bench.command_of(PLUMB, &line);
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut sides = Vec::new();
@@ -179,10 +179,10 @@ fn an_interrupted_path_mtu_search_is_stored() {
         assert!(found["mtu"]["probes"].as_u64().unwrap() > 1, "{found}");
         // What was measured is a run like any other, and marked.
         let run = found["run"].as_str().unwrap();
-        assert!(lab.bench.stdout_of(&["runs"]).contains(run), "{found}");
-        let again = document(&lab.bench.stdout_of(&["net", "--show", run, "--json"]));
+        assert!(lab.bench.stdout_of("runs").contains(run), "{found}");
+        let again = lab.bench.json_of(&["net", "--show", run, "--json"]);
         assert_eq!((&again["mtu"], &again["ended"]), (&found["mtu"], &found["ended"]));
-        let shown = document(&lab.bench.stdout_of(&["show", run, "--json"]));
+        let shown = lab.bench.json_of(&["show", run, "--json"]);
         let results = shown["results"].as_array().unwrap();
         assert_eq!(results.len(), 1, "{shown}");
         assert_eq!(results[0]["experiment"], "net.mtu", "{shown}");

@@ -2,12 +2,12 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::process::{ChildStderr, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::home::{TestHome, assert_valid, document};
-use crate::support::PLUMB;
+use crate::home::{TestHome, assert_valid, document, KilledOnDrop};
+use crate::support::{PLUMB};
 
 /// What the class for results of the package `iperf3` from PyPI makes of a document.
 const READER: &str = "
@@ -44,11 +44,11 @@ fn read_by_theirs(text: &str) -> Option<Value> {
     Some(document(&String::from_utf8(output.stdout).expect("text")))
 }
 
-/// A server under way, which ends with this.
+/// A running server.
 pub struct Iperf3ServerProcess {
-    child: Child,
-    /// Kept open, so that it may go on talking.
-    _said: BufReader<ChildStderr>,
+    _child: KilledOnDrop,
+    /// Kept open for further messages.
+    _stderr: BufReader<ChildStderr>,
     pub port: String,
 }
 
@@ -61,18 +61,11 @@ impl Iperf3ServerProcess {
             .stderr(Stdio::piped())
             .spawn()
             .expect("plumb starts");
-        let mut said = BufReader::new(child.stderr.take().expect("a pipe"));
+        let mut stderr = BufReader::new(child.stderr.take().expect("a pipe"));
         let mut line = String::new();
-        said.read_line(&mut line).expect("a line");
+        stderr.read_line(&mut line).expect("a line");
         let port = line.trim().rsplit(':').next().expect("a port").to_owned();
-        Self { child, _said: said, port }
-    }
-}
-
-impl Drop for Iperf3ServerProcess {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
+        Self { _child: KilledOnDrop(child), _stderr: stderr, port }
     }
 }
 
@@ -132,10 +125,9 @@ fn iperf3_consumers_and_import_read_every_mode_alike() {
         assert_valid(&ours, "plumb.iperf3/1");
         let file = bench.path("iperf3.json");
         std::fs::write(&file, &text).unwrap();
-        let imported =
-            document(&bench.stdout_of(&["import", "iperf3", file.to_str().unwrap(), "--json"]));
+        let imported = bench.json_of(&["import", "iperf3", file.to_str().unwrap(), "--json"]);
         let id = imported["runs"][0]["id"].as_str().unwrap();
-        let shown = document(&bench.stdout_of(&["show", id, "--json"]));
+        let shown = bench.json_of(&["show", id, "--json"]);
         let rate = |suffix: &str| {
             let sum = format!("/end/sum_received{suffix}/bits_per_second");
             ours.pointer(&sum).map(|bits| number(bits) / 8.0)

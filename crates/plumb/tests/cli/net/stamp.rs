@@ -1,21 +1,21 @@
 //! STAMP as its users run it: sender and reflector, both modes, and what stands on the wire.
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader};
 use std::net::{SocketAddr, UdpSocket};
-use std::process::{Child, ChildStderr, Command, Stdio};
+use std::process::{ChildStderr, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::home::{TestHome, assert_ended, assert_valid, document, installed, json_of};
+use crate::home::{TestHome, assert_ended, assert_valid, document, installed, json_of, KilledOnDrop};
 use crate::support::{PLUMB, signal, wait_for};
 
-/// A reflector under way, which ends with this.
+/// A running reflector.
 struct ReflectorProcess {
-    child: Child,
-    /// Kept open, so that it may go on talking.
-    said: BufReader<ChildStderr>,
+    child: KilledOnDrop,
+    /// Kept open for further messages.
+    stderr: BufReader<ChildStderr>,
     address: SocketAddr,
 }
 
@@ -29,38 +29,29 @@ impl ReflectorProcess {
             .stderr(Stdio::piped())
             .spawn()
             .expect("plumb starts");
-        let mut said = BufReader::new(child.stderr.take().expect("a pipe"));
+        let mut stderr = BufReader::new(child.stderr.take().expect("a pipe"));
         let mut line = String::new();
-        said.read_line(&mut line).expect("a line");
+        stderr.read_line(&mut line).expect("a line");
         let address = line.split(' ').find_map(|word| word.parse().ok());
         let address = address.unwrap_or_else(|| panic!("no address in {line:?}"));
-        Self { child, said, address }
+        Self { child: KilledOnDrop(child), stderr, address }
     }
 
-    /// What it says of itself when asked to end.
+    /// Interrupts it; its document.
     fn end(mut self) -> Value {
-        assert!(signal(self.child.id(), "INT"));
-        let mut text = String::new();
-        let stdout = self.child.stdout.as_mut().expect("a pipe");
-        stdout.read_to_string(&mut text).expect("text");
-        let mut said = String::new();
-        self.said.read_to_string(&mut said).expect("text");
-        assert!(self.child.wait().expect("an end").success(), "{said}");
+        let child = &mut self.child.0;
+        assert!(signal(child.id(), "INT"));
+        let text = std::io::read_to_string(child.stdout.take().unwrap()).unwrap();
+        let messages = std::io::read_to_string(&mut self.stderr).unwrap();
+        assert!(child.wait().unwrap().success(), "{messages}");
         document(&text)
-    }
-}
-
-impl Drop for ReflectorProcess {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
     }
 }
 
 fn ask(bench: &TestHome, address: SocketAddr, words: &[&str]) -> Value {
     let address = address.to_string();
     let all = ["net", "--stamp", &address, "--json", "--count=20", "--interval=1ms"];
-    document(&bench.stdout_of(&[&all[..], words].concat()))
+    bench.json_of(&[&all[..], words].concat())
 }
 
 /// Asks until every question of a session is answered in time: a busy host may take longer at first.
@@ -110,36 +101,30 @@ fn both_modes_answer_every_question() {
 }
 
 #[test]
-fn silence_and_wrong_keys_are_named_with_their_fix() {
+fn silence_wrong_keys_and_invalid_options_are_errors() {
     let bench = TestHome::new();
     let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
     let silent = nobody.local_addr().unwrap().to_string();
-    let few = ["--count=2", "--interval=1ms"];
-    bench.assert_refused(
-        &[&["net", "--stamp", &silent][..], &few].concat(),
-        &["did not answer", "2 packets were sent", "fix:", "plumb agent --stamp"],
-    );
-    let [mine, other] = ["mine mine", "other other"].map(|key| bench.file(key, key));
-    let reflector = ReflectorProcess::start(&["--key", &other]);
-    let address = reflector.address.to_string();
-    let words = ["net", "--stamp", &address, "--key", &mine];
-    bench.assert_refused(&[&words[..], &few].concat(), &["did not answer", "--key"]);
+    let few = "--count=2 --interval=1ms";
+    for (key, content) in [("mine", "mine mine"), ("other", "other other"), ("short", "1234567\n")]
+    {
+        bench.file(key, content);
+    }
+    let reflector = ReflectorProcess::start(&["--key", bench.path("other").to_str().unwrap()]);
+    let net = format!("net --stamp {silent}");
+    bench.assert_errors(&[
+        (&format!("{net} {few}"), 4, "plumb agent --stamp"),
+        (&format!("net --stamp {} --key mine {few}", reflector.address), 4, "--key"),
+        (&format!("{net} --key short"), 2, "short"),
+        ("net --stamp no-such-host.invalid", 2, "no-such-host.invalid"),
+        (&format!("{net} --interval=1us"), 2, "100 µs"),
+        (&format!("{net} --time=1h --interval=100us"), 2, "1000000 packets"),
+        (&format!("net 127.0.0.1 --stamp {silent}"), 2, "--stamp"),
+        (&format!("agent --stamp {silent}"), 4, &silent),
+    ]);
     let account = reflector.end();
     assert_eq!(account["reflected"]["unsealed"], 2, "{account}");
     assert_eq!(account["reflected"]["answered"], 0, "{account}");
-    let short = bench.file("short", "1234567\n");
-    bench.assert_refused(
-        &["net", "--stamp", &silent, "--key", &short],
-        &["does not hold a key", "fix:"],
-    );
-    bench.assert_refused(&["net", "--stamp", "no-such-host.invalid"], &["is not known", "fix:"]);
-    bench.assert_refused(&["net", "--stamp", &silent, "--interval=1us"], &["100 µs"]);
-    let long = ["net", "--stamp", &silent, "--time=1h", "--interval=100us"];
-    bench.assert_refused(&long, &["more than 1000000 packets"]);
-    bench.assert_refused(&["net", "--count=3", "127.0.0.1"], &["--stamp"]);
-    bench.assert_refused(&["net", "127.0.0.1", "--stamp", &silent], &["both", "fix:"]);
-    let taken = ["agent", "--stamp", &silent];
-    bench.assert_refused(&taken, &["cannot listen", "another program uses it"]);
 }
 
 #[test]

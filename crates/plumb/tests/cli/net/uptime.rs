@@ -42,7 +42,7 @@ fn either_host_may_have_a_long_uptime() {
     let agent_long_up = format!("{} {agent}", LONG_UP.join(" "));
     let words = |via| [&["net", "--via", via][..], &quick, &rest].concat();
     let here_is_old = document(&told(&bench, &words(&agent)));
-    let there_is_old = document(&bench.stdout_of(&words(&agent_long_up)));
+    let there_is_old = bench.json_of(&words(&agent_long_up));
     for found in [here_is_old, there_is_old] {
         assert_eq!(found["ended"], "complete", "{found}");
         assert_eq!(found["phases"][0]["ended"], "complete", "{found}");

@@ -9,18 +9,18 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-use crate::home::{as_nobody, assert_ended, devices, installed, is_root, public_copy, text};
+use crate::home::{Arguments, TestHome, as_nobody, devices, installed, is_root, public_copy, text};
 use crate::support::{PLUMB, signal, skip, wait_for, with_descendants};
 
-fn lab(words: &[&str]) -> Command {
+fn lab(arguments: &(impl Arguments + ?Sized)) -> Command {
     let mut command = Command::new(PLUMB);
-    command.args(["stack", "lab"]).args(words).stdin(Stdio::null());
+    command.args(["stack", "lab"]).args(arguments.list()).stdin(Stdio::null());
     command
 }
 
 /// Whether a bed can be made at all; says so where not.
 fn allowed() -> bool {
-    let output = lab(&["--", "true"]).output().unwrap();
+    let output = lab("-- true").output().unwrap();
     let said = text(&output.stderr);
     if !output.status.success() && said.contains("may not make a network namespace") {
         skip("no network namespaces here");
@@ -41,9 +41,7 @@ fn ping_is_answered_and_the_exit_code_is_the_commands() {
         let text = String::from_utf8_lossy(&stdout);
         assert!(status.success() && text.contains("3 received"), "{text}");
     }
-    let nobody = lab(&["--far", "silent", "--neighbors", "--", "ping", "-c1", "-W1", "10.77.0.2"])
-        .output()
-        .unwrap();
+    let nobody = lab("--far silent --neighbors -- ping -c1 -W1 10.77.0.2").output().unwrap();
     assert_eq!(nobody.status.code(), Some(1), "a silent far end does not answer");
     assert_eq!(lab(&["--", "sh", "-c", "exit 7"]).status().unwrap().code(), Some(7));
     assert_eq!(lab(&["--", "sh", "-c", "kill -9 $$"]).status().unwrap().code(), Some(137));
@@ -199,13 +197,13 @@ fn a_shell_that_leaves_takes_what_it_started_with_it() {
 }
 
 #[test]
-fn what_cannot_be_done_is_said_with_its_fix() {
-    let refused = |words: &[&str], told: &[&str]| {
-        assert_ended(&lab(words).output().unwrap(), 2, told);
-    };
-    refused(&["--json"], &["no result to print as JSON", "fix: "]);
-    refused(&["--mtu", "60"], &["68..=65535"]);
+fn invalid_requests_are_rejected() {
+    let place = TestHome::new();
+    place.assert_errors(&[
+        ("stack lab --json", 2, "--json"),
+        ("stack lab --mtu 60", 2, "68..=65535"),
+    ]);
     if allowed() {
-        refused(&["--", "no-such-program"], &["cannot start 'no-such-program'", "fix: "]);
+        place.assert_errors(&[("stack lab -- no-such-program", 2, "'no-such-program'")]);
     }
 }

@@ -8,24 +8,24 @@ use std::time::Duration;
 use plumb_netdev::lab::{FarEndMode, LabError, TestBed, TestBedOptions};
 use serde_json::Value;
 
-use crate::home::{self, TestHome, assert_ended, json_of};
+use crate::home::{self, Arguments, TestHome, assert_ended, json_of, text};
 use crate::support::{self, skip, wait_for};
 
-/// Longest time that a socket or a line is waited for.
+/// Deadline of sockets and lines.
 pub const WAIT_MAX: Duration = Duration::from_mins(1);
 
-/// What `make` made; none, with a word about it, where this process may not.
-fn allowed(made: Result<TestBed, LabError>) -> Option<TestBed> {
-    match made {
+/// A test bed; `None`, with a message, where it is not allowed.
+pub fn allowed<T>(created: Result<T, LabError>) -> Option<T> {
+    match created {
         Err(error @ LabError::NotPermitted { .. }) => {
             skip(&error.to_string());
             None
         }
-        made => Some(made.unwrap_or_else(|error| panic!("{error}"))),
+        created => Some(created.unwrap_or_else(|error| panic!("{error}"))),
     }
 }
 
-/// A side with Linux and a TAP that nobody has opened.
+/// A side with Linux and a TAP that is not yet opened.
 pub fn tap() -> Option<TestBed> {
     let bed = allowed(TestBed::tap(TestBedOptions::default()))?;
     bed.add_tap().unwrap();
@@ -33,12 +33,12 @@ pub fn tap() -> Option<TestBed> {
     Some(bed)
 }
 
-/// Linux at one side of a virtual Ethernet, silence at the other.
+/// Linux on one side of a virtual Ethernet, nothing on the other.
 pub fn veth() -> Option<TestBed> {
     allowed(TestBed::veth(FarEndMode::Silent, TestBedOptions::default()))
 }
 
-/// The same with every frame as on a real wire: an AF_XDP socket is not told of open checksums.
+/// The same without offloads: an AF_XDP socket does not see which checksums are incomplete.
 pub fn wire() -> Option<TestBed> {
     allowed(TestBed::veth(
         FarEndMode::Silent,
@@ -46,36 +46,38 @@ pub fn wire() -> Option<TestBed> {
     ))
 }
 
-/// `plumb stack` with these words.
-pub fn plumb(words: &[&str]) -> Command {
-    let mut command = TestHome::new().command(&[&["stack"], words].concat());
-    // Its home has gone by then, and the stack needs none.
+/// `plumb stack`, not yet started.
+pub fn plumb(arguments: &(impl Arguments + ?Sized)) -> Command {
+    let mut words = arguments.list();
+    words.insert(0, "stack".to_owned());
+    let mut command = TestHome::new().command(&words);
+    // The home is removed here, and the stack needs none.
     command.current_dir("/");
     command
 }
 
-/// A `plumb stack` that runs until it is told to stop, with its results as JSON.
+/// A running `plumb stack --json`.
 pub struct RunningStack {
     child: Child,
     remarks: Receiver<String>,
 }
 
 impl RunningStack {
-    /// Starts it and waits until it says that it is ready. Call inside the namespace.
-    pub fn start(words: &[&str]) -> Self {
-        Self::start_until(words, "Ctrl-C ends it")
+    /// Starts it and waits until it is ready. Call inside the namespace.
+    pub fn start(arguments: &(impl Arguments + ?Sized)) -> Self {
+        Self::start_until(arguments, "Ctrl-C ends it")
     }
 
-    /// Starts it and waits until it says something that contains this.
-    pub fn start_until(words: &[&str], part: &str) -> Self {
-        let mut command = plumb(words);
+    /// Starts it and waits for a message that contains this.
+    pub fn start_until(arguments: &(impl Arguments + ?Sized), part: &str) -> Self {
+        let mut command = plumb(arguments);
         command.arg("--json").stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         let (sender, remarks) = mpsc::channel();
         std::thread::spawn(move || {
             for line in stderr.lines().map_while(Result::ok) {
-                // Whoever listened has gone.
+                // Nobody may be waiting any more.
                 let _ = sender.send(line);
             }
         });
@@ -93,7 +95,7 @@ impl RunningStack {
             }
             seen.push(line);
         }
-        panic!("waited in vain for '{part}' in {seen:?}");
+        panic!("timed out waiting for '{part}' in {seen:?}");
     }
 
     pub fn signal(&self, name: &str) {
@@ -118,9 +120,9 @@ impl RunningStack {
     }
 }
 
-/// Runs `plumb stack` with these words and JSON; its document, if it ends well.
-pub fn document(words: &[&str]) -> Value {
-    let output = plumb(words).arg("--json").output().unwrap();
+/// Expects success of `plumb stack`; its JSON document.
+pub fn document(arguments: &(impl Arguments + ?Sized)) -> Value {
+    let output = plumb(arguments).arg("--json").output().unwrap();
     assert_ended(&output, 0, &[]);
     let document = json_of(&output);
     assert_valid(&document);
@@ -131,7 +133,10 @@ pub fn assert_valid(document: &Value) {
     home::assert_valid(document, "plumb.stack/1");
 }
 
-/// Expects `plumb stack` to be refused with this code and these words.
-pub fn assert_error(words: &[&str], code: i32, told: &[&str]) {
-    assert_ended(&plumb(words).output().unwrap(), code, told);
+/// Expects `plumb stack` to end with this code and one error that names this.
+pub fn assert_error(arguments: &(impl Arguments + ?Sized), code: i32, name: &str) {
+    let output = plumb(arguments).output().unwrap();
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{:?}: {stderr}", arguments.list());
+    assert_ended(&output, code, &[name]);
 }

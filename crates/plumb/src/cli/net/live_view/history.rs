@@ -1,31 +1,31 @@
-//! What a watched measurement has come to so far: readings of both directions over time, round trips by phase.
+//! The history of a measurement for the live view: rates over time, round trips by phase.
 //!
-//! Memory is bounded: where there are too many readings, every two become one.
+//! Memory is bounded: pairs of intervals are merged when there are too many.
 
 use plumb_base::time::Span;
 use plumb_net::measure::progress::TestProgress;
 use plumb_net::measure::progress::{RttHistogram, SenderLimitedShares, SenderLimitedTime};
 use plumb_net::measure::report::{TestPartReport, TestReport};
 
-/// Most readings that are kept.
+/// Most intervals kept.
 const POINTS_MAX: usize = 1_024;
-/// Most phases whose round trips are kept.
+/// Most phases kept.
 const PHASES_MAX: usize = 8;
 
-/// What happened between two readings.
+/// The time between two readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LiveInterval {
-    /// Seconds since the measurement began.
+    /// Start, in seconds since the start of the measurement.
     pub from: f64,
-    /// To when.
+    /// End, likewise.
     pub to: f64,
     /// Bytes from here to there.
     pub up_bytes: f64,
     /// Bytes from there to here.
     pub down_bytes: f64,
-    /// What the senders of this side waited for.
+    /// Limits of the senders on this side.
     pub here: Option<SenderLimitedShares>,
-    /// What the senders of the other side waited for, once it has told.
+    /// Limits of the senders on the other side, once reported.
     pub there: Option<SenderLimitedShares>,
 }
 
@@ -34,17 +34,17 @@ impl LiveInterval {
         self.to - self.from
     }
 
-    /// Bytes a second from here to there.
+    /// Bytes per second from here to there.
     pub fn up(&self) -> f64 {
         self.up_bytes / self.seconds()
     }
 
-    /// Bytes a second from there to here.
+    /// Bytes per second from there to here.
     pub fn down(&self) -> f64 {
         self.down_bytes / self.seconds()
     }
 
-    /// Both in one.
+    /// Merges two adjacent intervals.
     fn joined(&self, next: &Self) -> Self {
         let (mine, theirs) = (self.seconds(), next.seconds());
         let mean = |a: f64, b: f64| (a * mine + b * theirs) / (mine + theirs);
@@ -71,22 +71,22 @@ impl LiveInterval {
 /// Round trips of one phase.
 #[derive(Clone, Copy, Debug)]
 pub struct PhaseRoundTrips {
-    /// Which.
+    /// Name of the phase.
     pub name: &'static str,
-    /// By size.
+    /// Histogram.
     pub trips: RttHistogram,
 }
 
-/// What is known so far.
+/// The history so far.
 #[derive(Clone, Debug, Default)]
 pub struct LiveHistory {
     points: Vec<LiveInterval>,
     phases: Vec<PhaseRoundTrips>,
-    /// The latest reading of the phase under way.
+    /// Latest reading of the current phase.
     last: Option<TestProgress>,
-    /// When that phase began, in seconds.
+    /// Start of that phase, in seconds.
     began: f64,
-    /// Seconds until everything is over, by the plan.
+    /// Planned seconds until the end of the measurement.
     left: f64,
 }
 
@@ -95,7 +95,7 @@ fn seconds(ns: u64) -> f64 {
 }
 
 impl LiveHistory {
-    /// Another reading of a phase; `left` is the time after that phase.
+    /// Adds a reading of a phase; `left` is the planned time after that phase.
     pub fn add_progress(&mut self, name: &'static str, progress: &TestProgress, left: Span) {
         let follows = self.last.filter(|last| {
             last.at_ns < progress.at_ns
@@ -137,13 +137,13 @@ impl LiveHistory {
         self.points.push(point);
     }
 
-    /// What the other side's senders waited for in the phase that just ended.
+    /// Adds the limits of the other side's senders in the phase that just ended.
     pub fn add_remote_waits(&mut self, theirs: &[IntervalWaits]) {
         let began = self.began;
         for point in self.points.iter_mut().filter(|point| point.from >= began) {
             let middle = point.from.midpoint(point.to) - began;
-            let told = theirs.iter().find(|waits| waits.from <= middle && middle < waits.to);
-            point.there = told.map(|waits| waits.shares);
+            let waits = theirs.iter().find(|waits| waits.from <= middle && middle < waits.to);
+            point.there = waits.map(|waits| waits.shares);
         }
     }
 
@@ -152,23 +152,23 @@ impl LiveHistory {
         self.points.last().map_or(0.0, |point| point.to)
     }
 
-    /// The phase under way: its name, seconds of it, seconds it takes, and seconds until all is over.
+    /// The current phase: name, elapsed seconds, planned seconds, and seconds until the end of the measurement.
     pub fn phase(&self) -> Option<(&'static str, f64, f64, f64)> {
         let (last, phase) = (self.last?, self.phases.last()?);
         Some((phase.name, seconds(last.at_ns), seconds(last.planned_ns), self.left))
     }
 
-    /// The latest point.
+    /// The latest interval.
     pub fn latest(&self) -> Option<&LiveInterval> {
         self.points.last()
     }
 
-    /// Round trips by phase, the one under way last.
+    /// Round trips by phase, the current one last.
     pub fn phases(&self) -> &[PhaseRoundTrips] {
         &self.phases
     }
 
-    /// Means of a value over equal parts of the whole planned time; nothing where it is not known.
+    /// Means of a value over equal parts of the planned time; none where it is unknown.
     pub fn columns(
         &self,
         count: usize,
@@ -190,7 +190,7 @@ impl LiveHistory {
     }
 }
 
-/// What one side's senders waited for between two of its readings, in seconds since its phase began.
+/// Limits of one side's senders between two readings, in seconds since the start of the phase.
 #[derive(Clone, Copy, Debug)]
 pub struct IntervalWaits {
     from: f64,
@@ -198,7 +198,7 @@ pub struct IntervalWaits {
     shares: SenderLimitedShares,
 }
 
-/// What the senders of a report waited for over time.
+/// Limits of the senders of a report over time.
 pub fn sender_waits(report: &TestReport) -> Vec<IntervalWaits> {
     let streams = report.parts.iter().filter_map(|part| match part {
         TestPartReport::Streams(part) => Some(&part.streams),
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_between_readings_and_a_phase_follows_the_one_before() {
+    fn rates_are_between_readings_of_successive_phases() {
         let mut history = LiveHistory::default();
         history.add_progress("down", &reading(0, 0), Span::from_secs(1));
         history.add_progress("down", &reading(500, 500), Span::from_secs(1));
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_stays_bounded_however_long_it_is_watched_and_no_byte_is_lost() {
+    fn memory_is_bounded_and_no_byte_is_lost() {
         let mut history = LiveHistory::default();
         for reading in 0..10_000 {
             let progress =
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_other_side_tells_of_a_phase_is_put_where_it_belongs() {
+    fn remote_waits_are_matched_by_time() {
         let sample = |busy_us| {
             let mut sample = StreamSample::default();
             sample.tcp.busy_us = busy_us;

@@ -1,32 +1,20 @@
-//! A page between plumb and programs of others: Apache's server, which plumb fetches it from, and curl, which fetches
-//! it from plumb's server.
-//!
-//! HTTP/1.1 and HTTP/2, in the clear and encrypted, over loopback.
+//! Page loads: plumb's server and client, their documents, and Apache and curl as their peers, over loopback.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use plumb_interop::http::page::STANDARD;
 use plumb_remote::secure::Fingerprint;
 use serde_json::Value;
 
-use crate::home::{TestHome, assert_valid, document};
-use crate::support::{PLUMB, skip, wait_for};
+use super::agent_process::AgentProcess;
+use crate::home::{TestHome, assert_ended, assert_valid, document, KilledOnDrop};
+use crate::support::{skip, wait_for};
 
 const APACHE: &str = "/usr/sbin/apache2";
 const MODULES: &str = "/usr/lib/apache2/modules";
-
-/// A process that ends when it is dropped.
-struct WebProcess(Child);
-
-impl Drop for WebProcess {
-    fn drop(&mut self) {
-        self.0.kill().ok();
-        self.0.wait().ok();
-    }
-}
 
 fn has(program: &str, word: &str) -> bool {
     Command::new(program).arg(word).output().is_ok_and(|output| output.status.success())
@@ -34,7 +22,7 @@ fn has(program: &str, word: &str) -> bool {
 
 /// A server of Apache's with the page that plumb's has.
 struct ApacheProcess {
-    _process: WebProcess,
+    _process: KilledOnDrop,
     clear: u16,
     encrypted: u16,
     certificate: Fingerprint,
@@ -67,19 +55,20 @@ impl ApacheProcess {
 
 /// A certificate that nobody vouches for, with its key, in files.
 fn certificate(place: &Path) -> Fingerprint {
-    let run = |words: &[&str]| {
+    let run = |line: &str| {
+        let words = line.split_whitespace();
         let output = Command::new("openssl").args(words).current_dir(place).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         output.stdout
     };
     let made = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost \
                 -keyout key.pem -out certificate.pem";
-    run(&made.split_whitespace().collect::<Vec<_>>());
-    Fingerprint::of(&run(&["x509", "-in", "certificate.pem", "-outform", "der"]))
+    run(made);
+    Fingerprint::of(&run("x509 -in certificate.pem -outform der"))
 }
 
 /// The server, once it answers at both ports; `None` where it cannot have them.
-fn serve(place: &Path, [clear, encrypted]: [u16; 2]) -> Option<WebProcess> {
+fn serve(place: &Path, [clear, encrypted]: [u16; 2]) -> Option<KilledOnDrop> {
     let here = place.display();
     let modules = ["mpm_event", "authz_core", "dir", "mime", "ssl", "socache_shmcb", "http2"]
         .map(|name| format!("LoadModule {name}_module {MODULES}/mod_{name}.so\n"))
@@ -98,7 +87,7 @@ fn serve(place: &Path, [clear, encrypted]: [u16; 2]) -> Option<WebProcess> {
     command.args(["-D", "FOREGROUND", "-X", "-f"]).arg(&path).stdin(Stdio::null());
     let log = std::fs::File::create(place.join("said")).unwrap();
     command.stdout(Stdio::null()).stderr(log);
-    let mut process = WebProcess(command.spawn().unwrap());
+    let mut process = KilledOnDrop(command.spawn().unwrap());
     let answers = |port| TcpStream::connect(("127.0.0.1", port)).is_ok();
     let mut has_ended = false;
     wait_for("the server answers", || {
@@ -113,18 +102,9 @@ fn fetched(bench: &TestHome, url: &str, pin: &str) -> Vec<(String, Value)> {
     let ways = "one-each,keep-alive,pipelined,http2";
     let words =
         ["net", "--http", url, "--http-modes", ways, "--visits", "2", "--cert-fingerprint", pin];
-    let found = document(&bench.stdout_of(&[&words[..], &["--json"]].concat()));
+    let found = bench.json_of(&[&words[..], &["--json"]].concat());
     let all = found["ways"].as_array().unwrap().iter();
     all.map(|way| (way["way"].as_str().unwrap().to_owned(), way.clone())).collect()
-}
-
-#[test]
-fn a_host_beside_a_page_is_refused_and_not_passed_over() {
-    let bench = TestHome::new();
-    bench.assert_refused(
-        &["net", "127.0.0.1", "--http", "127.0.0.1:9"],
-        &["both", "--http", "fix:"],
-    );
 }
 
 #[test]
@@ -153,15 +133,46 @@ fn plumb_fetches_apaches_page_in_every_mode_over_tcp() {
     }
 }
 
-/// plumb's server, and where it is.
-fn server(bench: &TestHome) -> (WebProcess, SocketAddr) {
-    let mut command = bench.command_of(PLUMB, &["agent", "--http", "127.0.0.1:0", "--json"]);
+/// plumb's server, and its address.
+fn server(bench: &TestHome) -> (KilledOnDrop, SocketAddr) {
+    let mut command = bench.command("agent --http 127.0.0.1:0 --json");
     command.stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut process = WebProcess(command.spawn().unwrap());
+    let mut process = KilledOnDrop(command.spawn().unwrap());
     let stdout = process.0.stdout.take().unwrap();
-    let said = serde_json::Deserializer::from_reader(stdout).into_iter::<Value>().next();
-    let said = said.expect("the server says where it is").unwrap();
-    (process, said["address"].as_str().unwrap().parse().unwrap())
+    let found = serde_json::Deserializer::from_reader(stdout).into_iter::<Value>().next();
+    let found = found.expect("the server prints its address").unwrap();
+    assert_valid(&found, "plumb.agent/1");
+    (process, found["address"].as_str().unwrap().parse().unwrap())
+}
+
+#[test]
+fn a_page_its_server_and_a_pairing_are_documents_of_published_shapes() {
+    let bench = TestHome::new();
+    let (_server, address) = server(&bench);
+    let address = address.to_string();
+    let words =
+        ["net", "--http", &address, "--http-modes=keep-alive,http2", "--visits=2", "--json"];
+    let page = bench.json_of(&words);
+    assert_valid(&page, "plumb.http/1");
+    assert_eq!((&page["is_verified"], &page["ended"]), (&true.into(), &"complete".into()));
+    assert_eq!(page["ways"][0]["visits"].as_array().unwrap().len(), 2, "{page}");
+    let daemon = AgentProcess::start(&[]);
+    let words = ["net", &daemon.host(), "--pair", &daemon.token, "--json"];
+    let pair = bench.json_of(&words);
+    assert_valid(&pair, "plumb.pair/1");
+}
+
+#[test]
+fn a_page_that_nobody_serves_is_an_error_with_its_fix_and_nothing_else() {
+    let bench = TestHome::new();
+    // A port that was free a moment ago, and that nobody listens at.
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let line = format!("net --http {free} --http-modes=one-each,http2 --visits=2");
+    for line in [format!("{line} --json"), line] {
+        let output = bench.plumb(&line);
+        assert_ended(&output, 4, &["refused", "plumb agent --http"]);
+        assert!(output.stdout.is_empty());
+    }
 }
 
 #[test]
@@ -170,14 +181,14 @@ fn a_measured_page_is_a_run_like_any_other() {
     let (_server, address) = server(&bench);
     let address = address.to_string();
     let words = ["net", "--http", &address, "--visits", "25", "--json"];
-    let found = document(&bench.stdout_of(&words));
+    let found = bench.json_of(&words);
     assert_valid(&found, "plumb.http/1");
     let run = found["run"].as_str().unwrap();
-    assert!(bench.stdout_of(&["runs"]).contains(run), "{run}");
-    let again = document(&bench.stdout_of(&["net", "--show", run, "--json"]));
+    assert!(bench.stdout_of("runs").contains(run), "{run}");
+    let again = bench.json_of(&["net", "--show", run, "--json"]);
     assert_eq!(again, found);
     assert!(bench.stdout_of(&["net", "--show", run]).contains("whole page"));
-    let shown = document(&bench.stdout_of(&["show", run, "--json"]));
+    let shown = bench.json_of(&["show", run, "--json"]);
     assert_valid(&shown, "plumb.run/1");
     let results = shown["results"].as_array().unwrap();
     let ways = found["ways"].as_array().unwrap();
@@ -207,7 +218,7 @@ fn a_measured_page_is_a_run_like_any_other() {
     let compared = bench.plumb(&["compare", run, "last", "--json"]);
     let compared = document(std::str::from_utf8(&compared.stdout).unwrap());
     assert_eq!(compared["rows"].as_array().unwrap().len(), 20, "{compared}");
-    let listed = document(&bench.stdout_of(&["runs", "--json"]));
+    let listed = bench.json_of("runs --json");
     assert_eq!(listed["runs"].as_array().unwrap().len(), 2, "one was not to be stored: {listed}");
     bench.assert_refused(&["rerun", run], &["plumb net --http", "fix:"]);
 }
