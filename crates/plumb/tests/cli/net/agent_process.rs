@@ -19,7 +19,7 @@ use plumb_remote::secure::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::home::{assert_valid, KilledOnDrop};
+use crate::home::{KilledOnDrop, assert_valid};
 use crate::support::{PLUMB, wait_for};
 
 /// A request for a test whose data goes wherever the agent is.

@@ -10,7 +10,7 @@ use plumb_remote::secure::Fingerprint;
 use serde_json::Value;
 
 use super::agent_process::AgentProcess;
-use crate::home::{TestHome, assert_ended, assert_valid, document, KilledOnDrop};
+use crate::home::{KilledOnDrop, TestHome, assert_ended, assert_valid, document};
 use crate::support::{skip, wait_for};
 
 const APACHE: &str = "/usr/sbin/apache2";

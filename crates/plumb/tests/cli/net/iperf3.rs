@@ -6,8 +6,8 @@ use std::process::{ChildStderr, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::home::{TestHome, assert_valid, document, KilledOnDrop};
-use crate::support::{PLUMB};
+use crate::home::{KilledOnDrop, TestHome, assert_valid, document};
+use crate::support::PLUMB;
 
 /// What the class for results of the package `iperf3` from PyPI makes of a document.
 const READER: &str = "

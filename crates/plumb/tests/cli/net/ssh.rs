@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::host_pair::HostPair;
-use crate::home::{is_root, KilledOnDrop};
+use crate::home::{KilledOnDrop, is_root};
 use crate::support::{PLUMB, skip, wait_for};
 
 const SSHD: &str = "/usr/sbin/sshd";

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::home::{TestHome, assert_ended, assert_valid, document, installed, json_of, KilledOnDrop};
+use crate::home::{
+    KilledOnDrop, TestHome, assert_ended, assert_valid, document, installed, json_of,
+};
 use crate::support::{PLUMB, signal, wait_for};
 
 /// A running reflector.
