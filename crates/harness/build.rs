@@ -1,6 +1,5 @@
-//! Tells the crate how it was built, for the provenance of results.
-//!
-//! Left out: anything that differs between two builds of the same source, such as times and paths.
+//! Tells the crate how it was built, for the provenance of results: nothing that differs between two builds of the same
+//! source, such as times and paths.
 
 use std::process::Command;
 

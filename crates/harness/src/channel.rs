@@ -1,7 +1,4 @@
 //! What every mechanism is to the harness: one end of an open channel, in each of two processes.
-//!
-//! Left out: timing, which is the harness's; and setting channels up, which each mechanism's own
-//! file does.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};

@@ -114,7 +114,7 @@ impl EffortMeter {
         samples >= self.samples_max || now.wrapping_sub(self.at) >= self.duration_ticks
     }
 
-    /// The effort of a region that began here and ends now; the canary is heard later.
+    /// The effort of a region that began here and ends now; the canary is timed later.
     pub(crate) fn stop(
         &self,
         kernel: &mut KernelTimes,
@@ -156,7 +156,7 @@ const FULL_LENGTH_FROM_NS: u64 = 3_000_000;
 /// Fewer turns than this would be mostly the two reads of the clock and the first misses.
 const TURNS_MIN: u64 = TURNS / 8;
 
-/// A canary that was heard before a block.
+/// A canary that was timed before a block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Canary {
     watch: Stopwatch,
@@ -165,13 +165,13 @@ pub(crate) struct Canary {
 }
 
 impl Canary {
-    /// Hears it before a block.
+    /// Times it before a block.
     pub(crate) fn before(watch: Stopwatch, spec: &BlockSpec) -> Self {
         let turns = turns(spec.duration_ns);
         Self { watch, turns, before_ns: time_computation(watch, turns) }
     }
 
-    /// Hears it again after the block: nanoseconds of [`TURNS`] turns, the mean of both.
+    /// Times it again after the block: nanoseconds of [`TURNS`] turns, the mean of both.
     pub(crate) fn after(self) -> f64 {
         f64::midpoint(self.before_ns, time_computation(self.watch, self.turns))
     }

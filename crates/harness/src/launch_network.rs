@@ -1,8 +1,7 @@
 //! What stands between the two ends of a remote channel: two namespaces, and the network that the
 //! launch asked for; or the way to another host.
 //!
-//! The worker makes it, and holds it as long as the launch lasts. Left out: the channel's sockets,
-//! which are opened as any others (`crate::local`), and how a link is emulated.
+//! The worker makes it, and holds it as long as the launch lasts.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

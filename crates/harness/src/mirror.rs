@@ -62,20 +62,20 @@ impl MirrorSpec {
 pub(super) fn work(
     spec: &LaunchSpec,
     mirror: &MirrorSpec,
-    mut talk: OrchestratorPipe,
+    mut orchestrator: OrchestratorPipe,
 ) -> io::Result<()> {
     let (client, mut peer) = match open(spec, mirror) {
         Ok(opened) => opened,
-        Err(error) => return talk.send(&open_failure(error)),
+        Err(error) => return orchestrator.send(&open_failure(error)),
     };
     let facts = std::mem::take(&mut peer.facts);
-    talk.send(&WorkerMessage::Ready(facts))?;
+    orchestrator.send(&WorkerMessage::Ready(facts))?;
     match client {
         Some((end, channel)) => {
             let mut bench = ChannelBench::new(end, &mut peer, spec, &channel);
-            talk.serve(|block| bench.measure(block))?;
+            orchestrator.serve(|block| bench.measure(block))?;
         }
-        None => talk.serve(|block| measure_replay(&mut peer, spec, block))?,
+        None => orchestrator.serve(|block| measure_replay(&mut peer, spec, block))?,
     }
     peer.quit()
 }

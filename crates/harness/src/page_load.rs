@@ -1,8 +1,7 @@
 //! Visits: a page with its images, fetched again and again from a server in a process of its own.
 //!
 //! The worker fetches and times, the server has the other CPU and, over a path, the other namespace or host. What
-//! speaks HTTP is the program's own, which this crate does not know. Left out: messages of one
-//! connection (`super::bench`).
+//! speaks HTTP is the program's own, which this crate does not know.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -67,15 +66,15 @@ pub(super) fn work(
     spec: &PageLoadSpec,
     allowed: &[u32],
     fetch: FetchPage,
-    mut talk: OrchestratorPipe,
+    mut orchestrator: OrchestratorPipe,
 ) -> io::Result<()> {
     let mut visitor = match open(launch, spec, allowed, fetch) {
         Ok(visitor) => visitor,
-        Err(error) => return talk.send(&open_failure(error)),
+        Err(error) => return orchestrator.send(&open_failure(error)),
     };
     let facts = facts(&visitor.network, spec);
-    talk.send(&WorkerMessage::Ready(facts))?;
-    talk.serve(|block| visitor.measure(block))
+    orchestrator.send(&WorkerMessage::Ready(facts))?;
+    orchestrator.serve(|block| visitor.measure(block))
 }
 
 /// What is known of the network, with what a visit over it takes at the least.

@@ -53,7 +53,7 @@ impl PeerHandle {
         }
     }
 
-    /// Says something to it.
+    /// Sends it a message.
     pub(super) fn send(&mut self, message: WorkerToPeer) -> io::Result<()> {
         match &mut self.process {
             PeerProcess::Local { peer, .. } => peer.control.send(&message),
@@ -63,7 +63,7 @@ impl PeerHandle {
         }
     }
 
-    /// Hears something from it; an error when it is gone.
+    /// Its next message; an error when it is gone.
     pub(super) fn receive(&mut self) -> io::Result<PeerToWorker> {
         match &mut self.process {
             PeerProcess::Local { peer, .. } => peer.control.receive(),

@@ -44,15 +44,15 @@ pub(super) fn work(
     launch: &LaunchSpec,
     spec: &TcpStreamsSpec,
     allowed: &[u32],
-    mut talk: OrchestratorPipe,
+    mut orchestrator: OrchestratorPipe,
 ) -> io::Result<()> {
     let mut receiver = match open(launch, spec, allowed) {
         Ok(receiver) => receiver,
-        Err(error) => return talk.send(&open_failure(error)),
+        Err(error) => return orchestrator.send(&open_failure(error)),
     };
     let facts = std::mem::take(&mut receiver.facts);
-    talk.send(&WorkerMessage::Ready(facts))?;
-    talk.serve(|block| receiver.measure(block))?;
+    orchestrator.send(&WorkerMessage::Ready(facts))?;
+    orchestrator.serve(|block| receiver.measure(block))?;
     receiver.sender.end()
 }
 
@@ -92,7 +92,7 @@ impl StreamsSender {
         }
     }
 
-    /// Says something to it.
+    /// Sends it a message.
     pub(super) fn send(&mut self, message: WorkerToSender) -> io::Result<()> {
         match &mut self.0 {
             SenderProcess::Local(sender) => sender.control.send(&message),
@@ -102,7 +102,7 @@ impl StreamsSender {
         }
     }
 
-    /// Hears something from it; an error when it is gone.
+    /// Its next message; an error when it is gone.
     fn receive(&mut self) -> io::Result<SenderToWorker> {
         match &mut self.0 {
             SenderProcess::Local(sender) => sender.control.receive(),

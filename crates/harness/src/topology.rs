@@ -1,8 +1,7 @@
 //! Which CPUs this process may use, how they relate, and which pair stands for each placement.
 //!
 //! Placement is a factor of every measurement (the same pair of processes can be twenty times
-//! slower on the wrong pair of CPUs), so it is chosen here, once, and named. Left out: moving a
-//! process to its CPU (`plumb_sys::sched`).
+//! slower on the wrong pair of CPUs), so it is chosen here, once, and named.
 
 use std::fmt;
 

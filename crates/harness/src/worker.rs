@@ -1,8 +1,7 @@
 //! The worker: a fresh process that opens one channel, starts its peer, and does all the timing.
 //!
 //! It takes its orders from standard input and answers on standard output, so that the
-//! orchestrator sleeps while it measures. Left out: how each thing is timed (`super::bench` over
-//! channels, `super::calls` and `super::clocks` without one).
+//! orchestrator sleeps while it measures.
 
 use std::io;
 use std::sync::Arc;
@@ -43,14 +42,14 @@ pub fn main(fetch: FetchPage) -> u8 {
 fn work(fetch: FetchPage) -> io::Result<()> {
     process::set_parent_death_signal()?;
     signal::ignore_keyboard_interrupt()?;
-    let mut talk = OrchestratorPipe::new();
-    let Some(OrchestratorMessage::Launch(spec)) = talk.receive()? else { return Ok(()) };
+    let mut orchestrator = OrchestratorPipe::new();
+    let Some(OrchestratorMessage::Launch(spec)) = orchestrator.receive()? else { return Ok(()) };
     let allowed = sched::allowed_cpus()?;
     if let Some(cpu) = spec.cpu_local
         && let Err(error) = sched::bind(&[cpu])
     {
         let reason = format!("may not run on CPU {cpu}: {error}");
-        return talk.send(&WorkerMessage::Unavailable(reason));
+        return orchestrator.send(&WorkerMessage::Unavailable(reason));
     }
     // What fetches pages has deadlines of its own, and never has to look around.
     if !matches!(spec.subject, LaunchSubject::PageLoads(_)) {
@@ -59,34 +58,36 @@ fn work(fetch: FetchPage) -> io::Result<()> {
     match spec.subject.clone() {
         LaunchSubject::Channel(channel) => {
             let network = LaunchNetwork::default();
-            let launch = ChannelLaunch { spec, channel, network, orchestrator: talk };
+            let launch = ChannelLaunch { spec, channel, network, orchestrator };
             visit_channel(launch.channel.mechanism, launch)
         }
         LaunchSubject::Remote(remote) => {
             let network = LaunchNetwork::for_channel(&remote, &spec, &spec.spare_cpus(&allowed));
             let network = match network {
                 Ok(network) => network,
-                Err(error) => return talk.send(&open_failure(error)),
+                Err(error) => return orchestrator.send(&open_failure(error)),
             };
             let channel = remote.channel;
-            let launch = ChannelLaunch { spec, channel, network, orchestrator: talk };
+            let launch = ChannelLaunch { spec, channel, network, orchestrator };
             visit_channel(launch.channel.mechanism, launch)
         }
-        LaunchSubject::Mirror(mirror) => super::mirror::work(&spec, &mirror, talk),
-        LaunchSubject::Streams(streams) => super::streams::work(&spec, &streams, &allowed, talk),
-        LaunchSubject::PageLoads(visits) => {
-            super::page_load::work(&spec, &visits, &allowed, fetch, talk)
+        LaunchSubject::Mirror(mirror) => super::mirror::work(&spec, &mirror, orchestrator),
+        LaunchSubject::Streams(streams) => {
+            super::streams::work(&spec, &streams, &allowed, orchestrator)
         }
-        LaunchSubject::Alone => measure_alone(&spec, talk),
+        LaunchSubject::PageLoads(visits) => {
+            super::page_load::work(&spec, &visits, &allowed, fetch, orchestrator)
+        }
+        LaunchSubject::Alone => measure_alone(&spec, orchestrator),
     }
 }
 
 /// Clocks and kernel calls need no peer.
-fn measure_alone(spec: &LaunchSpec, mut talk: OrchestratorPipe) -> io::Result<()> {
+fn measure_alone(spec: &LaunchSpec, mut orchestrator: OrchestratorPipe) -> io::Result<()> {
     let watch = Stopwatch::new(spec.ticks_per_ns);
-    talk.send(&WorkerMessage::Ready(watch.measure().facts()))?;
+    orchestrator.send(&WorkerMessage::Ready(watch.measure().facts()))?;
     let mut bench = HostBench::new(watch, spec.cpu_local.into_iter().collect());
-    talk.serve(|block| bench.measure(block))
+    orchestrator.serve(|block| bench.measure(block))
 }
 
 /// One channel's launch.

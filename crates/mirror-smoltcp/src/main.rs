@@ -1,7 +1,7 @@
 //! smoltcp behind the same mirror as plumb's stack: the peer that it is measured against.
 //!
 //! Started by plumb as the mirror's process, never by hand. It uses plumb's devices, so that what differs
-//! is the stack. Left out: everything that plumb itself needs.
+//! is the stack.
 #![forbid(unsafe_code)]
 
 use std::process::ExitCode;

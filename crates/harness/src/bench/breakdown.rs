@@ -1,8 +1,7 @@
 //! Where the time of a round trip goes: the same round trips with probes and without, in turn.
 //!
 //! What looking costs is a difference within one block, between round trips in turn, and nothing that
-//! drifts. Left out: what looks: a mirror's own clock reads ([`MirrorEdgeProbe`], here because they are so
-//! few) and the kernel's tracepoints (`super::tracepoints`).
+//! drifts.
 
 use plumb_base::units::whole;
 use plumb_clock::Stopwatch;

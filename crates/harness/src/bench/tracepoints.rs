@@ -2,8 +2,7 @@
 //! mirror's stack within it.
 //!
 //! A recorder slows every system call even while it is off, so it is there only while it looks, and the
-//! round trips before and after it are those that nobody looked at. Left out: the tracepoints
-//! themselves (`crate::trace`).
+//! round trips before and after it are those that nobody looked at.
 
 use std::collections::BTreeMap;
 

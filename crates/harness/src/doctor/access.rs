@@ -357,37 +357,35 @@ mod tests {
     #[test]
     fn yama_decides_who_may_write_to_a_process() {
         let scope = |n: &str| MachineFixture::with("proc/sys/kernel/yama/ptrace_scope", n);
-        assert_eq!(other_memory(&MachineFixture::new().tree(), Ok(())).status, CheckStatus::Ok);
-        assert_eq!(other_memory(&scope("1").tree(), Ok(())).status, CheckStatus::Ok);
-        assert!(other_memory(&scope("2").tree(), Ok(())).fix.starts_with("sudo sysctl"));
-        assert!(other_memory(&scope("3").tree(), Ok(())).fix.contains("reboot"));
+        assert_eq!(other_memory(&MachineFixture::new(), Ok(())).status, CheckStatus::Ok);
+        assert_eq!(other_memory(&scope("1"), Ok(())).status, CheckStatus::Ok);
+        assert!(other_memory(&scope("2"), Ok(())).fix.starts_with("sudo sysctl"));
+        assert!(other_memory(&scope("3"), Ok(())).fix.contains("reboot"));
         let root = scope("2").file("proc/self/status", "CapEff:\t000001fffeffffff\n");
-        assert_eq!(other_memory(&root.tree(), Ok(())).status, CheckStatus::Ok);
-        let filtered = other_memory(&scope("0").tree(), denied(PermissionDenied));
+        assert_eq!(other_memory(&root, Ok(())).status, CheckStatus::Ok);
+        let filtered = other_memory(&scope("0"), denied(PermissionDenied));
         assert_eq!(filtered.status, CheckStatus::Missing);
     }
 
     #[test]
     fn a_refused_ring_names_the_switch_that_is_off() {
         let off = MachineFixture::with("proc/sys/kernel/io_uring_disabled", "2");
-        let check = ring(&off.tree(), denied(PermissionDenied));
+        let check = ring(&off, denied(PermissionDenied));
         assert_eq!(check.fix, "sudo sysctl -w kernel.io_uring_disabled=0");
         let on = MachineFixture::with("proc/sys/kernel/io_uring_disabled", "0");
-        assert!(ring(&on.tree(), denied(PermissionDenied)).fix.contains("seccomp"));
-        assert!(
-            ring(&MachineFixture::new().tree(), denied(Unsupported)).fix.contains("built without")
-        );
-        assert_eq!(ring(&on.tree(), Ok(())).status, CheckStatus::Ok);
+        assert!(ring(&on, denied(PermissionDenied)).fix.contains("seccomp"));
+        assert!(ring(&MachineFixture::new(), denied(Unsupported)).fix.contains("built without"));
+        assert_eq!(ring(&on, Ok(())).status, CheckStatus::Ok);
     }
 
     #[test]
     fn little_locked_memory_is_a_limit_without_the_capability() {
         let plain = MachineFixture::with("proc/self/status", "CapEff:\t0000000000000000\n");
-        assert_eq!(locked_memory(&plain.tree(), Ok(Some(8 << 20))).status, CheckStatus::Limited);
-        assert_eq!(locked_memory(&plain.tree(), Ok(Some(64 << 20))).status, CheckStatus::Ok);
-        assert_eq!(locked_memory(&plain.tree(), Ok(None)).status, CheckStatus::Ok);
+        assert_eq!(locked_memory(&plain, Ok(Some(8 << 20))).status, CheckStatus::Limited);
+        assert_eq!(locked_memory(&plain, Ok(Some(64 << 20))).status, CheckStatus::Ok);
+        assert_eq!(locked_memory(&plain, Ok(None)).status, CheckStatus::Ok);
         let root = MachineFixture::with("proc/self/status", "CapEff:\t0000000000004000\n");
-        assert_eq!(locked_memory(&root.tree(), Ok(Some(0))).status, CheckStatus::Ok);
+        assert_eq!(locked_memory(&root, Ok(Some(0))).status, CheckStatus::Ok);
     }
 
     #[test]
@@ -398,31 +396,27 @@ mod tests {
             ("kernel/apparmor_restrict_unprivileged_userns", "1", "unprivileged_userns=0"),
         ] {
             let fixture = MachineFixture::with(&format!("proc/sys/{path}"), value);
-            let check = namespaces(&fixture.tree(), Ok(()), denied(PermissionDenied));
+            let check = namespaces(&fixture, Ok(()), denied(PermissionDenied));
             assert!(check.fix.ends_with(remedy), "{}", check.fix);
         }
-        assert_eq!(
-            namespaces(&MachineFixture::new().tree(), Ok(()), Ok(())).status,
-            CheckStatus::Ok
-        );
+        assert_eq!(namespaces(&MachineFixture::new(), Ok(()), Ok(())).status, CheckStatus::Ok);
     }
 
     #[test]
     fn a_filter_is_a_limit_on_every_call() {
         let status = "Name:\tplumb\nSeccomp:\t2\nSeccomp_filters:\t1\n";
-        let check = filter(&MachineFixture::with("proc/self/status", status).tree());
+        let check = filter(&MachineFixture::with("proc/self/status", status));
         assert_eq!(check.status, CheckStatus::Limited);
         assert_eq!(check.finding, "seccomp mode 2, 1 filter(s)");
         let status = "Seccomp:\t0\nSeccomp_filters:\t0\n";
-        let check = filter(&MachineFixture::with("proc/self/status", status).tree());
+        let check = filter(&MachineFixture::with("proc/self/status", status));
         assert_eq!(check.status, CheckStatus::Ok);
     }
 
     #[test]
     fn queue_limits_are_named() {
-        let fixture = MachineFixture::with("proc/sys/fs/mqueue/msgsize_max", "65536")
+        let tree = MachineFixture::with("proc/sys/fs/mqueue/msgsize_max", "65536")
             .file("proc/sys/kernel/msgmax", "4096");
-        let tree = fixture.tree();
         assert_eq!(posix(&tree, Ok(())).finding, "messages up to 64Ki, longer ones in parts");
         let check = system_v(&tree, Ok(()));
         assert_eq!(check.status, CheckStatus::Limited);
@@ -452,8 +446,7 @@ mod tests {
 
     #[test]
     fn absent_and_forbidden_counters_differ() {
-        let fixture = MachineFixture::with("proc/sys/kernel/perf_event_paranoid", "4\n");
-        let tree = fixture.tree();
+        let tree = MachineFixture::with("proc/sys/kernel/perf_event_paranoid", "4\n");
         let none = hardware(&tree, Err(NotFound.into()), Err(NotFound.into()));
         assert_eq!(none.status, CheckStatus::Missing);
         assert!(none.fix.starts_with("nothing can"), "{}", none.fix);

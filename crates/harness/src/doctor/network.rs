@@ -207,13 +207,10 @@ mod tests {
     #[test]
     fn bbr_by_default_is_a_limit() {
         let path = "proc/sys/net/ipv4/tcp_congestion_control";
-        let check = congestion(&MachineFixture::with(path, "bbr\n").tree());
+        let check = congestion(&MachineFixture::with(path, "bbr\n"));
         assert_eq!(check.status, CheckStatus::Limited);
         assert!(check.fix.contains("--set congestion=cubic"), "{}", check.fix);
-        assert_eq!(
-            congestion(&MachineFixture::with(path, "cubic\n").tree()).status,
-            CheckStatus::Ok
-        );
+        assert_eq!(congestion(&MachineFixture::with(path, "cubic\n")).status, CheckStatus::Ok);
     }
 
     #[test]
@@ -221,23 +218,21 @@ mod tests {
         let lo = |flags: &str, mtu: &str| {
             MachineFixture::with("sys/class/net/lo/flags", flags).file("sys/class/net/lo/mtu", mtu)
         };
-        assert_eq!(loopback(&lo("0x8", "65536").tree()).status, CheckStatus::Missing);
-        assert_eq!(loopback(&lo("0x9", "1500").tree()).status, CheckStatus::Limited);
-        assert_eq!(loopback(&lo("0x9", "65536").tree()).status, CheckStatus::Ok);
-        assert_eq!(loopback(&lo("zz", "zz").tree()).status, CheckStatus::Ok);
+        assert_eq!(loopback(&lo("0x8", "65536")).status, CheckStatus::Missing);
+        assert_eq!(loopback(&lo("0x9", "1500")).status, CheckStatus::Limited);
+        assert_eq!(loopback(&lo("0x9", "65536")).status, CheckStatus::Ok);
+        assert_eq!(loopback(&lo("zz", "zz")).status, CheckStatus::Ok);
     }
 
     #[test]
     fn each_lack_of_ipv6_has_its_own_fix() {
         let refused = || Err(io::ErrorKind::AddrNotAvailable.into());
         let switched = MachineFixture::with("proc/sys/net/ipv6/conf/lo/disable_ipv6", "1");
-        assert!(ipv6_loopback(&switched.tree(), refused()).fix.contains("disable_ipv6=0"));
+        assert!(ipv6_loopback(&switched, refused()).fix.contains("disable_ipv6=0"));
         let empty = MachineFixture::with("proc/sys/net/ipv6/conf/lo/disable_ipv6", "0");
-        assert!(ipv6_loopback(&empty.tree(), refused()).fix.contains("ip -6 addr add"));
-        assert!(
-            ipv6_loopback(&MachineFixture::new().tree(), refused()).fix.contains("ipv6.disable")
-        );
-        assert_eq!(ipv6_loopback(&empty.tree(), Ok(())).status, CheckStatus::Ok);
+        assert!(ipv6_loopback(&empty, refused()).fix.contains("ip -6 addr add"));
+        assert!(ipv6_loopback(&MachineFixture::new(), refused()).fix.contains("ipv6.disable"));
+        assert_eq!(ipv6_loopback(&empty, Ok(())).status, CheckStatus::Ok);
     }
 
     #[test]
@@ -246,11 +241,11 @@ mod tests {
             MachineFixture::with("proc/sys/net/core/rmem_max", receive)
                 .file("proc/sys/net/core/wmem_max", send)
         };
-        let check = buffers(&core("212992", "8388608").tree());
+        let check = buffers(&core("212992", "8388608"));
         assert_eq!(check.finding, "receive 208Ki, send 8Mi");
         assert!(check.fix.contains("rmem_max=4194304"), "{}", check.fix);
-        assert_eq!(buffers(&core("4194304", "4194304").tree()).status, CheckStatus::Ok);
-        assert_eq!(buffers(&MachineFixture::new().tree()).status, CheckStatus::Limited);
+        assert_eq!(buffers(&core("4194304", "4194304")).status, CheckStatus::Ok);
+        assert_eq!(buffers(&MachineFixture::new()).status, CheckStatus::Limited);
     }
 
     #[test]
@@ -258,9 +253,9 @@ mod tests {
         let path = "proc/sys/kernel/apparmor_restrict_unprivileged_userns";
         let fixture = MachineFixture::with(path, "1\n");
         let refused = || Err(PermissionDenied.into());
-        assert_eq!(test_bed(&fixture.tree(), true, refused()).status, CheckStatus::Ok);
-        assert_eq!(test_bed(&fixture.tree(), false, Ok(())).status, CheckStatus::Ok);
-        let check = test_bed(&fixture.tree(), false, refused());
+        assert_eq!(test_bed(&fixture, true, refused()).status, CheckStatus::Ok);
+        assert_eq!(test_bed(&fixture, false, Ok(())).status, CheckStatus::Ok);
+        let check = test_bed(&fixture, false, refused());
         assert_eq!(check.status, CheckStatus::Missing);
         assert!(check.fix.contains("apparmor_restrict_unprivileged_userns=0"), "{}", check.fix);
     }

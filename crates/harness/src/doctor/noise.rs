@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_hidden_proc_is_a_limit_and_not_an_error() {
-        let checks = examine(&MachineFixture::new().tree());
+        let checks = examine(&MachineFixture::new());
         assert_eq!(checks[0].status, CheckStatus::Limited);
     }
 }

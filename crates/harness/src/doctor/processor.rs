@@ -211,15 +211,15 @@ mod tests {
 
     #[test]
     fn one_cpu_is_a_limit_and_a_cpuset_names_its_remedy() {
-        let single = CpuTopology::read(&MachineFixture::new().online(&[0]).tree(), &[0]);
+        let single = CpuTopology::read(&MachineFixture::new().online(&[0]), &[0]);
         let check = placements(&single);
         assert_eq!(check.status, CheckStatus::Limited);
         assert!(check.fix.starts_with("nothing can"));
-        let penned = CpuTopology::read(&MachineFixture::new().online(&[0, 1, 2]).tree(), &[2]);
+        let penned = CpuTopology::read(&MachineFixture::new().online(&[0, 1, 2]), &[2]);
         let check = placements(&penned);
         assert!(check.fix.starts_with("taskset"), "{}", check.fix);
         assert!(check.finding.contains("of 3 online"), "{}", check.finding);
-        let pair = CpuTopology::read(&MachineFixture::virtual_machine().tree(), &[0, 1]);
+        let pair = CpuTopology::read(&MachineFixture::virtual_machine(), &[0, 1]);
         assert_eq!(placements(&pair).status, CheckStatus::Ok);
     }
 
@@ -227,25 +227,22 @@ mod tests {
     fn every_governor_but_performance_is_a_limit() {
         let policy = |n: u32| format!("sys/devices/system/cpu/cpufreq/policy{n}/scaling_governor");
         let mixed = MachineFixture::with(&policy(0), "performance").file(&policy(1), "powersave");
-        let check = frequency(&mixed.tree(), false);
+        let check = frequency(&mixed, false);
         assert_eq!(check.finding, "performance, powersave");
         assert_eq!(check.status, CheckStatus::Limited);
         let fixed = MachineFixture::with(&policy(0), "performance");
-        assert_eq!(frequency(&fixed.tree(), false).status, CheckStatus::Ok);
-        assert_eq!(
-            frequency(&MachineFixture::new().tree(), true).fix,
-            "nothing can inside a guest"
-        );
+        assert_eq!(frequency(&fixed, false).status, CheckStatus::Ok);
+        assert_eq!(frequency(&MachineFixture::new(), true).fix, "nothing can inside a guest");
     }
 
     #[test]
     fn turbo_is_switched_off_where_its_driver_listens() {
         let intel = MachineFixture::with("sys/devices/system/cpu/intel_pstate/no_turbo", "0");
-        assert!(boost(&intel.tree(), false).fix.contains("no_turbo"));
+        assert!(boost(&intel, false).fix.contains("no_turbo"));
         let amd = MachineFixture::with("sys/devices/system/cpu/cpufreq/boost", "1");
-        assert!(boost(&amd.tree(), false).fix.contains("cpufreq/boost"));
+        assert!(boost(&amd, false).fix.contains("cpufreq/boost"));
         let off = MachineFixture::with("sys/devices/system/cpu/cpufreq/boost", "0");
-        assert_eq!(boost(&off.tree(), false).status, CheckStatus::Ok);
+        assert_eq!(boost(&off, false).status, CheckStatus::Ok);
     }
 
     #[test]
@@ -262,13 +259,13 @@ mod tests {
         for (path, text) in state(0, "C1", "2", "0").into_iter().chain(state(1, "C6", "133", "0")) {
             fixture = fixture.file(&path, &text);
         }
-        let check = idle(&fixture.tree());
+        let check = idle(&fixture);
         assert_eq!(
             (check.status, check.finding.as_str()),
             (CheckStatus::Limited, "down to C6, 133 µs to leave")
         );
         let fixture = fixture.file("sys/devices/system/cpu/cpu0/cpuidle/state1/disable", "1");
-        assert_eq!(idle(&fixture.tree()).status, CheckStatus::Ok);
+        assert_eq!(idle(&fixture).status, CheckStatus::Ok);
     }
 
     #[test]
@@ -276,16 +273,16 @@ mod tests {
         let fixture = MachineFixture::with("proc/self/cgroup", "0::/\n")
             .file("sys/fs/cgroup/cgroup.controllers", "cpu")
             .file("sys/fs/cgroup/cpu.max", "150000 100000");
-        let check = quota(&fixture.tree());
+        let check = quota(&fixture);
         assert_eq!(check.finding, "1.50 CPUs in every 100 ms");
-        assert_eq!(quota(&MachineFixture::new().tree()).status, CheckStatus::Ok);
+        assert_eq!(quota(&MachineFixture::new()).status, CheckStatus::Ok);
     }
 
     #[test]
     fn a_slow_clock_source_names_the_faster() {
         let fixture = MachineFixture::with(&format!("{SOURCES}/current_clocksource"), "hpet\n")
             .file(&format!("{SOURCES}/available_clocksource"), "hpet tsc acpi_pm\n");
-        let check = source(&fixture.tree());
+        let check = source(&fixture);
         assert_eq!(check.status, CheckStatus::Limited);
         assert!(check.fix.starts_with("echo tsc | sudo tee /sys/"), "{}", check.fix);
     }
@@ -295,8 +292,8 @@ mod tests {
     fn a_counter_that_the_kernel_rejected_is_not_trusted() {
         let fixture =
             MachineFixture::with(&format!("{SOURCES}/available_clocksource"), "hpet acpi_pm");
-        assert_eq!(counter(&fixture.tree(), true).status, CheckStatus::Limited);
-        assert_eq!(counter(&fixture.tree(), false).status, CheckStatus::Limited);
-        assert_eq!(counter(&MachineFixture::new().tree(), true).status, CheckStatus::Ok);
+        assert_eq!(counter(&fixture, true).status, CheckStatus::Limited);
+        assert_eq!(counter(&fixture, false).status, CheckStatus::Limited);
+        assert_eq!(counter(&MachineFixture::new(), true).status, CheckStatus::Ok);
     }
 }

@@ -1,7 +1,7 @@
 //! What disturbs a measurement from outside: stolen, interrupt and softirq time, other tasks.
 //!
 //! The readers keep their files open and their buffers between readings, so that a reading costs
-//! a `read` and no allocation. Left out: deciding how much noise is too much.
+//! a `read` and no allocation.
 
 use std::fs::File;
 use std::io;
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn ticks_become_nanoseconds_by_cpu() {
         let fixture = MachineFixture::virtual_machine();
-        let mut reader = NoiseReader::at(&fixture.tree()).unwrap();
+        let mut reader = NoiseReader::at(&fixture).unwrap();
         let mut times = CpuTimes::default();
         reader.cpu_times(&mut times).unwrap();
         let tick = reader.tick_ns;
@@ -270,7 +270,7 @@ mod tests {
     fn more_cpus_than_the_buffer_holds_are_all_read() {
         let text = stat(&vec![(123_456_789, 4, 5); 500]);
         let fixture = MachineFixture::with("proc/stat", &text);
-        let mut reader = NoiseReader::at(&fixture.tree()).unwrap();
+        let mut reader = NoiseReader::at(&fixture).unwrap();
         let mut times = CpuTimes::default();
         reader.cpu_times(&mut times).unwrap();
         assert_eq!(times.times.iter().count(), 500);
@@ -292,9 +292,9 @@ mod tests {
         let text = "some avg10=12.50 avg60=1.25 avg300=0.70 total=18233201\n\
                     full avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
         let fixture = MachineFixture::with("proc/pressure/cpu", text);
-        let read = pressure(&fixture.tree(), "cpu");
+        let read = pressure(&fixture, "cpu");
         assert_eq!(read, Some(PressureStall { some: 0.125, total_us: 18_233_201 }));
-        assert_eq!(pressure(&fixture.tree(), "memory"), None);
+        assert_eq!(pressure(&fixture, "memory"), None);
     }
 
     proptest! {

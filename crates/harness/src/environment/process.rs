@@ -261,7 +261,7 @@ mod tests {
             .file("sys/fs/cgroup/shop/worker/memory.max", "max\n")
             .file("sys/fs/cgroup/shop/worker/cpu.stat", "usage_usec 5\nnr_throttled 7\n")
             .file("sys/fs/cgroup/shop/worker/cpuset.cpus.effective", "2-3\n");
-        let group = control_group(&fixture.tree());
+        let group = control_group(&fixture);
         assert_eq!(group.version, Some(2));
         assert_eq!((group.cpu_quota, group.cpu_period_us), (Some(1.5), Some(100_000)));
         assert_eq!(group.throttled, Some(7));
@@ -278,7 +278,7 @@ mod tests {
                 .file("sys/fs/cgroup/cpu/cpu.cfs_quota_us", "90000")
                 .file("sys/fs/cgroup/cpu/cpu.cfs_period_us", "100000")
                 .file("sys/fs/cgroup/cpuset/cpuset.cpus", "0-1");
-        let group = control_group(&fixture.tree());
+        let group = control_group(&fixture);
         assert_eq!(group.version, Some(1));
         assert_eq!(group.cpu_quota, Some(0.5));
         assert_eq!(group.cpuset, Some(vec![0, 1]));
@@ -290,12 +290,12 @@ mod tests {
         let fixture = MachineFixture::with("proc/self/cgroup", "0::/../../kubepods/pod-1\n")
             .file("sys/fs/cgroup/cgroup.controllers", "cpu")
             .file("sys/fs/cgroup/cpu.max", "20000 100000");
-        assert_eq!(control_group(&fixture.tree()).cpu_quota, Some(0.2));
+        assert_eq!(control_group(&fixture).cpu_quota, Some(0.2));
     }
 
     #[test]
     fn without_control_groups_there_is_no_limit() {
-        assert_eq!(control_group(&MachineFixture::new().tree()), ControlGroup::default());
+        assert_eq!(control_group(&MachineFixture::new()), ControlGroup::default());
     }
 
     proptest::proptest! {
@@ -308,7 +308,7 @@ mod tests {
             let fixture = MachineFixture::with("proc/self/cgroup", &line)
                 .file("sys/fs/cgroup/cgroup.controllers", "cpu")
                 .file("sys/fs/cgroup/cpu.max", &max);
-            let quota = control_group(&fixture.tree()).cpu_quota;
+            let quota = control_group(&fixture).cpu_quota;
             proptest::prop_assert!(quota.is_none_or(|cpus| cpus >= 0.0));
         }
     }

@@ -1,6 +1,4 @@
 //! Facts about the processor: which one, how fast it may run, how it idles, what hides it.
-//!
-//! Left out: how its CPUs relate for the sake of placement (`crate::topology`).
 
 use std::collections::BTreeSet;
 
@@ -239,13 +237,13 @@ mod tests {
         let dmi = |vendor: &str, product: &str| {
             let fixture = MachineFixture::with("sys/class/dmi/id/sys_vendor", vendor)
                 .file("sys/class/dmi/id/product_name", product);
-            firmware_hypervisor(&fixture.tree())
+            firmware_hypervisor(&fixture)
         };
         assert_eq!(dmi("QEMU", "KVM Virtual Machine").as_deref(), Some("KVM, by its firmware"));
         assert_eq!(dmi("Amazon EC2", "m7g.large").as_deref(), Some("Amazon EC2, by its firmware"));
         assert_eq!(dmi("Amazon EC2", "m7g.metal"), None);
         assert_eq!(dmi("LENOVO", "20XW"), None);
         let board = MachineFixture::with("proc/device-tree/compatible", "linux,dummy-virt\0");
-        assert!(firmware_hypervisor(&board.tree()).is_some());
+        assert!(firmware_hypervisor(&board).is_some());
     }
 }

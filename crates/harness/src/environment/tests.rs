@@ -1,6 +1,7 @@
 //! Small machines for tests, as temporary trees of kernel files; and what is recorded of them and of this machine.
 
 use std::fmt::Write;
+use std::ops::Deref;
 
 use plumb_base::cpu_list;
 use proptest::prelude::*;
@@ -10,6 +11,15 @@ use super::*;
 /// A temporary tree; it goes when this is dropped.
 pub struct MachineFixture {
     dir: tempfile::TempDir,
+    tree: KernelFiles,
+}
+
+impl Deref for MachineFixture {
+    type Target = KernelFiles;
+
+    fn deref(&self) -> &KernelFiles {
+        &self.tree
+    }
 }
 
 /// One CPU of a fixture.
@@ -23,7 +33,9 @@ pub struct FixtureCpu<'a> {
 
 impl MachineFixture {
     pub fn new() -> Self {
-        Self { dir: tempfile::tempdir().unwrap() }
+        let dir = tempfile::tempdir().unwrap();
+        let tree = KernelFiles::at(dir.path());
+        Self { dir, tree }
     }
 
     pub fn with(path: &str, text: &str) -> Self {
@@ -67,10 +79,6 @@ impl MachineFixture {
             fixture = fixture.cpu(&FixtureCpu { id, socket: 0, threads: &own, caches: &caches });
         }
         fixture.file("proc/stat", &stat(&[(100, 20, 3), (200, 0, 0)]))
-    }
-
-    pub fn tree(&self) -> KernelFiles {
-        KernelFiles::at(self.dir.path())
     }
 }
 
@@ -116,38 +124,15 @@ fn keys_are_dotted_and_values_are_single_lines() {
 #[test]
 fn what_rule_twenty_names_is_recorded() {
     let facts = capture();
-    for key in [
-        "cpu.model",
-        "cpu.microcode",
-        "cpu.frequency.governor",
-        "cpu.smt.active",
-        "cpu.hypervisor",
-        "cpu.allowed",
-        "numa.nodes",
-        "kernel.release",
-        "kernel.command_line",
-        "kernel.clocksource",
-        "kernel.hz",
-        "kernel.preemption",
-        "net.ipv4.tcp_congestion_control",
-        "net.core.default_qdisc",
-        "net.lo.mtu",
-        "net.lo.gso",
-        "memory.thp",
-        "limit.memlock",
-        "limit.msgqueue",
-        "process.scheduler",
-        "process.seccomp",
-        "libc.version",
-        "build.rustc",
-        "build.profile",
-        "cgroup.version",
-        "load.average",
-    ] {
+    let keys = "cpu.model cpu.microcode cpu.frequency.governor cpu.smt.active cpu.hypervisor \
+                cpu.allowed numa.nodes kernel.release kernel.command_line kernel.clocksource kernel.hz \
+                kernel.preemption net.ipv4.tcp_congestion_control net.core.default_qdisc net.lo.mtu \
+                net.lo.gso memory.thp limit.memlock limit.msgqueue process.scheduler process.seccomp \
+                libc.version build.rustc build.profile cgroup.version load.average";
+    for key in keys.split(' ') {
         assert!(facts.contains_key(key), "{key}");
     }
-    let mitigated = facts.keys().any(|key| key.starts_with("mitigation"));
-    assert!(mitigated);
+    assert!(facts.keys().any(|key| key.starts_with("mitigation")));
 }
 
 #[test]
@@ -166,7 +151,7 @@ fn neither_host_nor_user_is_named() {
 
 #[test]
 fn an_empty_machine_is_described_by_what_it_lacks() {
-    let facts = read(&MachineFixture::new().tree());
+    let facts = read(&MachineFixture::new());
     assert_eq!(facts["cpu.model"], "absent");
     assert_eq!(facts["cpu.frequency.governor"], "absent: no cpufreq");
     assert_eq!(facts["net.core.rmem_max"], "absent");
@@ -179,7 +164,7 @@ fn an_arm_board_and_a_laptop_are_read_by_the_same_keys() {
     let arm = "processor\t: 0\nBogoMIPS\t: 108.00\nFeatures\t: fp asimd crc32\n\
                CPU implementer\t: 0x41\nCPU architecture: 8\nCPU variant\t: 0x0\n\
                CPU part\t: 0xd08\nCPU revision\t: 3\n\nModel\t: Raspberry Pi 4 Model B\n";
-    let facts = read(&MachineFixture::with("proc/cpuinfo", arm).tree());
+    let facts = read(&MachineFixture::with("proc/cpuinfo", arm));
     assert_eq!(facts["cpu.model"], "Raspberry Pi 4 Model B");
     assert_eq!(facts["cpu.vendor"], "0x41");
     assert_eq!(facts["cpu.flags"], "fp asimd crc32");
@@ -192,7 +177,7 @@ fn an_arm_board_and_a_laptop_are_read_by_the_same_keys() {
         .file(&format!("{policy}/scaling_driver"), "intel_pstate\n")
         .file("sys/devices/system/cpu/intel_pstate/no_turbo", "0\n")
         .file("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
-    let facts = read(&fixture.tree());
+    let facts = read(&fixture);
     assert_eq!(facts["cpu.mhz"], "800–3400");
     assert_eq!(facts["cpu.flags"], "constant_tsc nonstop_tsc");
     assert_eq!(facts["cpu.count"], "2");
@@ -207,19 +192,12 @@ proptest! {
     fn garbage_in_every_file_is_recorded_without_a_panic(
         texts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 7),
     ) {
-        let paths = [
-            "proc/cpuinfo",
-            "proc/cmdline",
-            "proc/meminfo",
-            "proc/self/status",
-            "proc/loadavg",
-            "sys/devices/system/cpu/online",
-            "etc/os-release",
-        ];
+        let paths = "proc/cpuinfo proc/cmdline proc/meminfo proc/self/status \
+                     proc/loadavg sys/devices/system/cpu/online etc/os-release";
         let mut fixture = MachineFixture::new();
-        for (path, bytes) in paths.into_iter().zip(&texts) {
+        for (path, bytes) in paths.split(' ').zip(&texts) {
             fixture = fixture.file(path, &String::from_utf8_lossy(bytes));
         }
-        prop_assert!(read(&fixture.tree()).len() > 50);
+        prop_assert!(read(&fixture).len() > 50);
     }
 }

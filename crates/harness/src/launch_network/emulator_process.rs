@@ -1,8 +1,7 @@
 //! The process that is the link of a remote channel: it makes the test bed, holds both devices, and
 //! carries frames between them until the worker is gone.
 //!
-//! A process of its own, so that its CPU time is nobody else's. Left out: what a link is
-//! (`plumb_link`), and driving it (`crate::emulate`).
+//! A process of its own, so that its CPU time is nobody else's.
 
 use std::error::Error;
 use std::fs::File;

@@ -1,7 +1,7 @@
 //! Whether messages of a size cross a path at all, and in how many packets.
 //!
 //! Both ends are this process's own: whatever hangs in a network that swallows packets is given up after
-//! its time, sockets and all. Nothing is timed. Left out: why a message did not arrive.
+//! its time, sockets and all. Nothing is timed.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, UdpSocket};

@@ -29,13 +29,13 @@ const RING: usize = DATA + CAPACITY;
 
 /// How a sleeping side is woken.
 pub(crate) trait RingNotifier: Sized {
-    /// Descriptors it needs: reader's and writer's bell of each of two rings.
+    /// Descriptors it needs: for reader and writer of each of two rings.
     const FDS: usize;
-    /// Makes a bell of (room or data) descriptors: reader's bell first.
+    /// From its descriptors, the reader's first.
     fn new(setup: &ChannelSetup<'_>, fds: Vec<OwnedFd>) -> Result<Self, OpenError>;
     /// Whether sides ever sleep.
     const SLEEPS: bool;
-    /// Sleeps until rung; `word` is 1 as long as nobody rang.
+    /// Sleeps until notified; `word` is 1 as long as nobody did.
     fn sleep(
         &self,
         map: &SharedMap,
@@ -43,21 +43,21 @@ pub(crate) trait RingNotifier: Sized {
         which: NotifierRole,
         watch: &mut PeerWatchdog,
     ) -> Result<(), ChannelError>;
-    /// Rings.
+    /// Notifies a side that sleeps.
     fn notify(&self, map: &SharedMap, word: usize, which: NotifierRole)
     -> Result<(), ChannelError>;
 }
 
-/// Which bell.
+/// Whose notification.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum NotifierRole {
-    /// The bell of whoever reads what this side writes.
+    /// Whoever reads what this side writes.
     OtherReader,
-    /// The bell of this side as a reader.
+    /// This side as a reader.
     OwnReader,
-    /// The bell of this side as a writer waiting for room.
+    /// This side as a writer waiting for room.
     OwnWriter,
-    /// The bell of whoever writes what this side reads.
+    /// Whoever writes what this side reads.
     OtherWriter,
 }
 
@@ -117,7 +117,7 @@ impl RingNotifier for FutexNotifier {
     }
 }
 
-/// Each bell is an eventfd.
+/// An eventfd for each.
 #[derive(Debug)]
 pub(crate) struct EventfdNotifier {
     other_reader: OwnedFd,

@@ -2,7 +2,7 @@
 //!
 //! A message that fits one datagram is sent bare. A longer one is sent in parts, each behind a
 //! header of its own; a message of which a part is lost never completes, which is what the
-//! experiments about large messages count. Left out: retransmission, which is the caller's.
+//! experiments about large messages count.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};

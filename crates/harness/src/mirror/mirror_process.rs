@@ -100,11 +100,11 @@ pub struct ReplayTask {
 
 /// A stack that mirrors datagrams.
 pub trait DatagramMirror {
-    /// Mirrors until the reins say stop.
+    /// Mirrors until told to stop.
     ///
     /// # Errors
     /// When its device is gone or the kernel refuses.
-    fn mirror(&mut self, reins: &MirrorControl) -> Result<(), MirrorError>;
+    fn mirror(&mut self, control: &MirrorControl) -> Result<(), MirrorError>;
 
     /// Gets the memory ready that a replay needs, before anything is counted.
     ///
@@ -190,7 +190,7 @@ fn answer_worker(
         Err(MirrorError::Failed(why)) => return control.send(&PeerToWorker::Failed(why)),
     };
     control.send(&PeerToWorker::Attached)?;
-    let reins = MirrorControl { page };
+    let steering = MirrorControl { page };
     loop {
         let WorkerToPeer::Begin(task) = control.receive()? else { return Ok(()) };
         drop((mirror.tally(), mirror.times()));
@@ -201,7 +201,7 @@ fn answer_worker(
         }
         let before = CpuReading::now();
         control.send(&PeerToWorker::Armed)?;
-        let outcome = perform(mirror.as_mut(), replay.as_ref(), &reins);
+        let outcome = perform(mirror.as_mut(), replay.as_ref(), &steering);
         let cpu = CpuReading::now().since(before);
         let answer = match outcome {
             Ok(replayed) => {
@@ -231,11 +231,11 @@ fn replay_of(task: PeerTask, watch: Stopwatch) -> Option<ReplayTask> {
 fn perform(
     mirror: &mut dyn DatagramMirror,
     replay: Option<&ReplayTask>,
-    reins: &MirrorControl,
+    control: &MirrorControl,
 ) -> Result<Option<(String, Vec<f64>)>, MirrorError> {
     match replay {
         Some(task) => Ok(Some(("packet".to_owned(), mirror.replay(task)?))),
-        None => mirror.mirror(reins).map(|()| None),
+        None => mirror.mirror(control).map(|()| None),
     }
 }
 
@@ -262,8 +262,8 @@ impl KernelMirror {
 }
 
 impl DatagramMirror for KernelMirror {
-    fn mirror(&mut self, reins: &MirrorControl) -> Result<(), MirrorError> {
-        while !reins.stop() {
+    fn mirror(&mut self, control: &MirrorControl) -> Result<(), MirrorError> {
+        while !control.stop() {
             match self.socket.recv(&mut self.buffer) {
                 Ok(len) => {
                     self.socket.send(&self.buffer[..len])?;

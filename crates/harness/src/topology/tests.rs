@@ -41,7 +41,7 @@ fn server() -> MachineFixture {
 #[test]
 fn one_cpu_has_same_cpu_and_scheduler_only() {
     let fixture = MachineFixture::new().online(&[0]);
-    let topology = CpuTopology::read(&fixture.tree(), &[0]);
+    let topology = CpuTopology::read(&fixture, &[0]);
     assert_eq!(topology.placements(), [CpuPlacement::SameCpu, CpuPlacement::Scheduler]);
     assert_eq!(pair(&topology, CpuPlacement::SameCpu), (0, 0));
     assert_eq!(reason(&topology, CpuPlacement::OtherCpu), "the machine has one CPU online");
@@ -50,7 +50,7 @@ fn one_cpu_has_same_cpu_and_scheduler_only() {
 #[test]
 fn two_cores_of_a_virtual_machine_share_their_cache() {
     let fixture = MachineFixture::virtual_machine();
-    let topology = CpuTopology::read(&fixture.tree(), &[0, 1]);
+    let topology = CpuTopology::read(&fixture, &[0, 1]);
     let expected = [CpuPlacement::SameCpu, CpuPlacement::SameCache, CpuPlacement::Scheduler];
     assert_eq!(topology.placements(), expected);
     assert_eq!(pair(&topology, CpuPlacement::SameCpu), (1, 1));
@@ -63,7 +63,7 @@ fn two_cores_of_a_virtual_machine_share_their_cache() {
 
 #[test]
 fn a_laptop_keeps_clear_of_the_core_of_cpu_zero() {
-    let topology = CpuTopology::read(&laptop().tree(), &[0, 1, 2, 3, 4, 5, 6, 7]);
+    let topology = CpuTopology::read(&laptop(), &[0, 1, 2, 3, 4, 5, 6, 7]);
     assert_eq!(pair(&topology, CpuPlacement::SameCpu), (1, 1));
     assert_eq!(pair(&topology, CpuPlacement::Smt), (1, 5));
     assert_eq!(pair(&topology, CpuPlacement::SameCache), (1, 2));
@@ -73,7 +73,7 @@ fn a_laptop_keeps_clear_of_the_core_of_cpu_zero() {
 
 #[test]
 fn a_server_has_pairs_with_and_without_a_shared_cache() {
-    let topology = CpuTopology::read(&server().tree(), &[0, 1, 2, 3, 4, 5, 6, 7]);
+    let topology = CpuTopology::read(&server(), &[0, 1, 2, 3, 4, 5, 6, 7]);
     assert_eq!(pair(&topology, CpuPlacement::SameCache), (1, 0));
     assert_eq!(pair(&topology, CpuPlacement::SameSocket), (1, 2));
     assert_eq!(pair(&topology, CpuPlacement::OtherSocket), (1, 4));
@@ -83,7 +83,7 @@ fn a_server_has_pairs_with_and_without_a_shared_cache() {
 #[test]
 fn isolated_cpus_are_preferred() {
     let fixture = laptop().file("sys/devices/system/cpu/isolated", "3,7\n");
-    let topology = CpuTopology::read(&fixture.tree(), &[0, 1, 2, 3, 4, 5, 6, 7]);
+    let topology = CpuTopology::read(&fixture, &[0, 1, 2, 3, 4, 5, 6, 7]);
     assert_eq!(pair(&topology, CpuPlacement::Smt), (3, 7));
     assert_eq!(pair(&topology, CpuPlacement::SameCache), (3, 1));
 }
@@ -98,7 +98,7 @@ fn big_cores_are_preferred_to_small_ones() {
             .cpu(&FixtureCpu { id, socket: 0, threads: &own, caches: &[] })
             .file(&format!("sys/devices/system/cpu/cpu{id}/cpu_capacity"), capacity);
     }
-    let topology = CpuTopology::read(&fixture.tree(), &[0, 1, 2, 3]);
+    let topology = CpuTopology::read(&fixture, &[0, 1, 2, 3]);
     assert_eq!(pair(&topology, CpuPlacement::SameSocket), (2, 3));
 }
 
@@ -109,7 +109,7 @@ fn without_listed_caches_none_is_claimed_to_be_shared() {
         let own = id.to_string();
         fixture = fixture.cpu(&FixtureCpu { id, socket: -1, threads: &own, caches: &[] });
     }
-    let topology = CpuTopology::read(&fixture.tree(), &[0, 1, 2, 3]);
+    let topology = CpuTopology::read(&fixture, &[0, 1, 2, 3]);
     assert!(reason(&topology, CpuPlacement::SameCache).contains("lists no caches"));
     assert_eq!(topology.resolve(CpuPlacement::OtherCpu), Ok(CpuPlacement::SameSocket));
     assert_eq!(pair(&topology, CpuPlacement::OtherCpu), (1, 2));
@@ -117,18 +117,18 @@ fn without_listed_caches_none_is_claimed_to_be_shared() {
 
 #[test]
 fn a_cpuset_is_named_as_the_reason() {
-    let topology = CpuTopology::read(&laptop().tree(), &[2, 6]);
+    let topology = CpuTopology::read(&laptop(), &[2, 6]);
     assert_eq!(pair(&topology, CpuPlacement::Smt), (2, 6));
     assert_eq!(topology.resolve(CpuPlacement::OtherCpu), Ok(CpuPlacement::Smt));
     assert!(reason(&topology, CpuPlacement::SameCache).contains("among the CPUs it may use (2,6)"));
-    let topology = CpuTopology::read(&laptop().tree(), &[5]);
+    let topology = CpuTopology::read(&laptop(), &[5]);
     assert_eq!(pair(&topology, CpuPlacement::SameCpu), (5, 5));
     assert!(reason(&topology, CpuPlacement::OtherCpu).contains("only CPU 5 of the 8 online"));
 }
 
 #[test]
 fn a_machine_that_tells_nothing_still_has_a_cpu() {
-    let topology = CpuTopology::read(&MachineFixture::new().tree(), &[]);
+    let topology = CpuTopology::read(&MachineFixture::new(), &[]);
     assert_eq!(pair(&topology, CpuPlacement::SameCpu), (0, 0));
 }
 
@@ -158,7 +158,7 @@ proptest! {
                 .file(&format!("{base}/topology/thread_siblings_list"), &texts[1])
                 .file(&format!("{base}/cache/index0/shared_cpu_list"), &texts[2]);
         }
-        let topology = CpuTopology::read(&fixture.tree(), &allowed);
+        let topology = CpuTopology::read(&fixture, &allowed);
         for placement in topology.placements() {
             let pair = topology.pair(placement).unwrap();
             prop_assert!(pair.local.is_none_or(|cpu| allowed.contains(&cpu)));
