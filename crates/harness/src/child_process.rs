@@ -152,10 +152,19 @@ impl ChildProcess {
 
     /// The end of what it wrote to standard error, behind a colon; nothing where that is nothing.
     pub(crate) fn stderr_suffix(&self) -> String {
-        match self.stderr.finish().trim() {
-            "" => String::new(),
-            text => format!(": {text}"),
-        }
+        behind_colon(&self.stderr.finish())
+    }
+
+    /// The same of what it has written so far.
+    pub(crate) fn stderr_so_far(&self) -> String {
+        behind_colon(&self.stderr.text())
+    }
+}
+
+fn behind_colon(text: &str) -> String {
+    match text.trim() {
+        "" => String::new(),
+        text => format!(": {text}"),
     }
 }
 

@@ -26,7 +26,7 @@ pub enum LaunchError {
     /// The worker died.
     #[error("the measuring process died{0}")]
     Died(String),
-    /// The worker did not answer in time and was killed.
+    /// The worker did not answer in time and is killed with the launch.
     #[error("the measuring process did not answer within {timeout} and was killed{said}")]
     TimedOut {
         /// How long it was waited for.
@@ -130,8 +130,7 @@ impl RunningLaunch {
         match wait_readable(self.stdout.as_fd(), deadline, abort) {
             Ok(true) => {}
             Ok(false) => {
-                drop(self.process.child.kill());
-                let said = self.process.stderr_suffix();
+                let said = self.process.stderr_so_far();
                 return Err(LaunchError::TimedOut { timeout: deadline, said });
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {

@@ -18,11 +18,10 @@ use crate::control_socket::ControlSocket;
 use crate::effort::CpuReading;
 use crate::mechanisms::{ChannelVisitor, visit_channel};
 use crate::peer_protocol::{
-    AttachPeer, DeliveryCounts, PeerContext, PeerEnd, PeerReport, PeerRole, PeerTask, PeerToWorker,
-    WorkerToPeer,
+    AttachPeer, DeliveryCounts, PeerEnd, PeerReport, PeerRole, PeerTask, PeerToWorker, WorkerToPeer,
 };
 use crate::report::CpuUsage;
-use crate::spec::ChannelSpec;
+use crate::spec::{ChannelSpec, PeerContext};
 use crate::{child_process, payload};
 
 /// Runs a peer over an inherited control socket; its exit code.

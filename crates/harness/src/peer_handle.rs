@@ -10,11 +10,9 @@ use crate::channel::{IoResultExt as _, OpenError, PeerHandover, PeerWatchdog};
 use crate::child_process::{ControlledProcess, HiddenCommand, SELF_EXE, control_sockets};
 use crate::control_page::{ControlPage, ControlPageWrite};
 use crate::control_socket::ControlSocket;
-use crate::peer_protocol::{
-    AttachPeer, PeerContext, PeerEnd, PeerReport, PeerTask, PeerToWorker, WorkerToPeer,
-};
+use crate::peer_protocol::{AttachPeer, PeerEnd, PeerReport, PeerTask, PeerToWorker, WorkerToPeer};
 use crate::report::BlockError;
-use crate::spec::ChannelSpec;
+use crate::spec::{ChannelSpec, PeerContext};
 use crate::supervisor::client::SharedSupervisor;
 use crate::supervisor::protocol::{SupervisorReply, SupervisorRequest};
 

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use serde::{Deserialize, Serialize};
 
 use crate::report::CpuUsage;
-use crate::spec::{ChannelSpec, MirrorSpec};
+use crate::spec::{ChannelSpec, MirrorSpec, PeerContext};
 
 /// What the worker says.
 #[derive(Debug, Serialize, Deserialize)]
@@ -29,17 +29,6 @@ pub(crate) struct AttachPeer {
     pub(crate) page_fd: i32,
     /// Where it runs.
     pub(crate) context: PeerContext,
-}
-
-/// Where and by which clock a peer runs.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-pub(crate) struct PeerContext {
-    /// The CPU to run on.
-    pub(crate) cpu: Option<u32>,
-    /// Rate of the time-stamp counter.
-    pub(crate) ticks_per_ns: Option<f64>,
-    /// Seed of the launch.
-    pub(crate) seed: u64,
 }
 
 /// What a peer takes over.

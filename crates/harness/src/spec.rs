@@ -5,8 +5,6 @@ use std::net::SocketAddr;
 use plumb_base::units::format_bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::peer_protocol::PeerContext;
-
 /// Everything a launch holds constant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LaunchSpec {
@@ -83,6 +81,17 @@ impl LaunchSpec {
     pub(crate) fn peer_context(&self) -> PeerContext {
         PeerContext { cpu: self.cpu_peer, ticks_per_ns: self.ticks_per_ns, seed: self.seed }
     }
+}
+
+/// Where and by which clock a peer runs.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct PeerContext {
+    /// The CPU to run on.
+    pub(crate) cpu: Option<u32>,
+    /// Rate of the time-stamp counter.
+    pub(crate) ticks_per_ns: Option<f64>,
+    /// Seed of the launch.
+    pub(crate) seed: u64,
 }
 
 /// A channel between two network namespaces.

@@ -32,8 +32,8 @@ use crate::environment;
 use crate::mechanisms::{
     IoResultExt as _, OpenError, PeerHandover, set_datagram_options, set_options, socket_facts,
 };
-use crate::peer_protocol::{PeerContext, PeerToWorker};
-use crate::spec::{ChannelSpec, TcpStreamsSpec};
+use crate::peer_protocol::PeerToWorker;
+use crate::spec::{ChannelSpec, PeerContext, TcpStreamsSpec};
 
 pub mod client;
 pub(crate) mod protocol;
