@@ -69,18 +69,18 @@ pub(crate) fn reserve_samples(samples: usize) -> Vec<u64> {
     memory
 }
 
-/// Removes samples whose clock went back between its two reads; how many there were.
+/// Removes samples whose clock went back between its two reads, and says how many there were.
 ///
 /// A counter that is not the same on every CPU does so when a process migrates; the difference
 /// wraps to more than half the range, which no sample lasts.
-pub(crate) fn discard_backwards<T>(samples: &mut Vec<T>, ticks: impl Fn(&T) -> u64) -> u64 {
+pub(crate) fn discard_backwards<T>(
+    samples: &mut Vec<T>,
+    ticks: impl Fn(&T) -> u64,
+    report: &mut BlockReport,
+) {
     let before = samples.len();
     samples.retain(|sample| ticks(sample) < 1 << 63);
-    (before - samples.len()) as u64
-}
-
-/// Says that the clock went back.
-pub(crate) fn note_backwards(report: &mut BlockReport, count: u64) {
+    let count = (before - samples.len()) as u64;
     if count > 0 {
         report.counters.insert("clock_backwards".to_owned(), count);
         report.flags.push("clock-backwards".to_owned());
@@ -143,7 +143,8 @@ mod tests {
     #[test]
     fn samples_of_a_clock_that_went_back_are_discarded() {
         let mut samples = vec![100, 5_u64.wrapping_sub(9), 200];
-        assert_eq!(discard_backwards(&mut samples, |&t| t), 1);
-        assert_eq!(samples, [100, 200]);
+        let mut report = BlockReport::default();
+        discard_backwards(&mut samples, |&t| t, &mut report);
+        assert_eq!((&samples[..], report.counters["clock_backwards"]), (&[100, 200][..], 1));
     }
 }

@@ -8,7 +8,7 @@ use crate::channel::{ChannelEnd, ChannelError};
 use crate::payload;
 use crate::peer_protocol::PeerRole;
 use crate::report::{BlockError, BlockOutcome, BlockReport, NOTHING_DELIVERED};
-use crate::sampler::{self, batch_for, discard_backwards, note_backwards, reserve_samples};
+use crate::sampler::{self, batch_for, discard_backwards, reserve_samples};
 use crate::spec::{BlockSpec, MessageShape};
 
 impl<E: ChannelEnd> ChannelBench<'_, E> {
@@ -118,7 +118,7 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
             let none = format!("none of {lost} messages of {size} came back");
             report.flags.push(format!("{NOTHING_DELIVERED}: {none}"));
         }
-        note_backwards(&mut report, discard_backwards(&mut ticks, |&t| t));
+        discard_backwards(&mut ticks, |&t| t, &mut report);
         report.batch = batch;
         if batch > 1 {
             report.flags.push("batched".to_owned());

@@ -19,6 +19,17 @@ fn timeline(events: Vec<TraceEvent>, gaps: Vec<TraceGap>) -> TraceTimeline {
     TraceTimeline::new(Stopwatch::new(None), events, gaps)
 }
 
+/// Parts by leg, with what each took.
+fn shown(parts: impl Iterator<Item = (RoundTripLeg, PathPart, f64)>) -> String {
+    let parts: Vec<_> = parts.collect();
+    let legs = parts.chunk_by(|a, b| a.0 == b.0).map(|leg| {
+        let each: Vec<_> =
+            leg.iter().map(|(_, part, ns)| format!("{} {ns}", part.name())).collect();
+        format!("{:?}: {}", leg[0].0, each.join(", "))
+    });
+    legs.collect::<Vec<_>>().join("; ")
+}
+
 /// A UDP round trip of 200 ns on one CPU, from `start`.
 fn on_one_cpu(start: u64) -> (RoundTrip, Vec<TraceEvent>) {
     use TraceEventKind::*;
@@ -52,31 +63,14 @@ fn on_one_cpu(start: u64) -> (RoundTrip, Vec<TraceEvent>) {
 fn parts_on_one_cpu_are_as_long_as_they_were() {
     let (trip, events) = on_one_cpu(1000);
     let breakdown = TraceBreakdown::of(&timeline(events, Vec::new()), &[trip], SHAPE);
-    let parts: Vec<_> = breakdown.parts.iter().map(|p| (p.leg, p.part, p.per_trip_ns[0])).collect();
-    let expected = [
-        (RoundTripLeg::Out, PathPart::CallEntry, 10.0),
-        (RoundTripLeg::Out, PathPart::SendPath, 15.0),
-        (RoundTripLeg::Out, PathPart::Device, 5.0),
-        (RoundTripLeg::Out, PathPart::ReceivePath, 12.0),
-        (RoundTripLeg::Out, PathPart::WakeUp, 3.0),
-        (RoundTripLeg::Out, PathPart::SendReturn, 5.0),
-        (RoundTripLeg::Out, PathPart::BetweenCalls, 2.0),
-        (RoundTripLeg::Out, PathPart::ReceiveSleeps, 8.0),
-        (RoundTripLeg::Out, PathPart::Switch, 11.0),
-        (RoundTripLeg::Out, PathPart::CopyAndReturn, 9.0),
-        (RoundTripLeg::Peer, PathPart::PeerUser, 21.0),
-        (RoundTripLeg::Back, PathPart::SendPath, 19.0),
-        (RoundTripLeg::Back, PathPart::Device, 10.0),
-        (RoundTripLeg::Back, PathPart::ReceivePath, 10.0),
-        (RoundTripLeg::Back, PathPart::WakeUp, 5.0),
-        (RoundTripLeg::Back, PathPart::SendReturn, 5.0),
-        (RoundTripLeg::Back, PathPart::BetweenCalls, 2.0),
-        (RoundTripLeg::Back, PathPart::ReceiveSleeps, 8.0),
-        (RoundTripLeg::Back, PathPart::Switch, 10.0),
-        (RoundTripLeg::Back, PathPart::CopyAndReturn, 11.0),
-        (RoundTripLeg::Back, PathPart::CallExit, 19.0),
-    ];
-    assert_eq!(parts, expected);
+    let parts = breakdown.parts.iter().map(|p| (p.leg, p.part, p.per_trip_ns[0]));
+    let expected = "Out: call-entry 10, send-path 15, device 5, receive-path 12, wake-up 3, send-returns 5, \
+                    user-space-between-calls 2, receive-call-sleeps 8, context-switch 11, copy-and-return 9; \
+                    Peer: peer-in-user-space 21; \
+                    Back: send-path 19, device 10, receive-path 10, wake-up 5, send-returns 5, \
+                    user-space-between-calls 2, receive-call-sleeps 8, context-switch 10, copy-and-return 11, \
+                    call-exit 19";
+    assert_eq!(shown(parts), expected);
     assert_eq!(breakdown.unexplained_ns, [0.0]);
     assert!((breakdown.events_per_trip() - 20.0).abs() < 1e-9);
 }
@@ -109,19 +103,11 @@ fn path_leaves_the_sender_cpu_where_the_receiver_is_woken() {
     let (trip, events) = on_two_cpus();
     let mut stretches = Vec::new();
     assert!(cut(trip, &events, SHAPE, &mut stretches));
-    let parts: Vec<_> = stretches.iter().map(|s| (s.leg, s.part, s.ticks)).collect();
-    let expected = [
-        (RoundTripLeg::Out, PathPart::CallEntry, 10),
-        (RoundTripLeg::Out, PathPart::SendPath, 20),
-        (RoundTripLeg::Out, PathPart::WakeUp, 30),
-        (RoundTripLeg::Out, PathPart::WakeUp, 10),
-        (RoundTripLeg::Out, PathPart::Switch, 15),
-        (RoundTripLeg::Peer, PathPart::PeerUser, 10),
-        (RoundTripLeg::Back, PathPart::SendPath, 15),
-        (RoundTripLeg::Back, PathPart::WakeAndSwitch, 70),
-        (RoundTripLeg::Back, PathPart::CallExit, 20),
-    ];
-    assert_eq!(parts, expected);
+    let parts = stretches.iter().map(|s| (s.leg, s.part, s.ticks as f64));
+    let expected = "Out: call-entry 10, send-path 20, wake-up 30, wake-up 10, context-switch 15; \
+                    Peer: peer-in-user-space 10; \
+                    Back: send-path 15, wake-up-and-switch 70, call-exit 20";
+    assert_eq!(shown(parts), expected);
     // What the sender does beside the path costs the path no probe.
     let hits: f64 = stretches.iter().map(|stretch| stretch.events).sum();
     assert!((hits - 8.0).abs() < 1e-9, "{hits}");
