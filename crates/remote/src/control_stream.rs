@@ -272,7 +272,7 @@ impl StderrTail {
     }
 
     /// What there is now.
-    fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let text = self.text.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&text).into_owned()
     }
