@@ -45,46 +45,33 @@ pub enum ScheduleError {
         /// Its name.
         file: String,
     },
-    /// A line without a change.
-    #[error(
-        "line {line} of the schedule '{file}' changes nothing; write WHEN CHANGE, as '5s rate=1mbit'"
-    )]
-    NoChange {
-        /// Its name.
-        file: String,
-        /// From 1.
-        line: usize,
-    },
-    /// A time that cannot be read.
-    #[error("line {line} of the schedule '{file}': {error}")]
-    Time {
+    /// A line that is no step.
+    #[error("line {line} of the schedule '{file}'{fault}")]
+    Line {
         /// Its name.
         file: String,
         /// From 1.
         line: usize,
         /// Why not.
-        error: QuantityError,
+        fault: StepFault,
     },
-    /// A line whose time lies before the one of the line above.
-    #[error(
-        "line {line} of the schedule '{file}' goes back in time; sort the lines by their times"
-    )]
-    Backwards {
-        /// Its name.
-        file: String,
-        /// From 1.
-        line: usize,
-    },
-    /// A change that cannot be made.
-    #[error("line {line} of the schedule '{file}': {error}")]
-    Change {
-        /// Its name.
-        file: String,
-        /// From 1.
-        line: usize,
-        /// Why not.
-        error: Box<TextError>,
-    },
+}
+
+/// Why a line is no step of a schedule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StepFault {
+    /// It has no change.
+    #[error(" changes nothing; write WHEN CHANGE, as '5s rate=1mbit'")]
+    NoChange,
+    /// Its time cannot be read.
+    #[error(": {0}")]
+    Time(QuantityError),
+    /// Its time lies before the one of the line above.
+    #[error(" goes back in time; sort the lines by their times")]
+    Backwards,
+    /// Its change cannot be made.
+    #[error(": {0}")]
+    Change(Box<TextError>),
 }
 
 impl LinkSchedule {
@@ -99,43 +86,44 @@ impl LinkSchedule {
         files: &dyn LinkTextFiles,
     ) -> Result<Self, ScheduleError> {
         let file = || file.to_owned();
-        let (mut steps, mut links) = (Vec::<ScheduleStep>::new(), Vec::<LinkSpec>::new());
-        let mut contents = FileContents::default();
+        let mut schedule =
+            Self { steps: Vec::new(), links: Vec::new(), contents: FileContents::default() };
         for (index, text) in content.lines().enumerate() {
-            let line = index + 1;
             let text = text.split('#').next().unwrap_or_default().trim();
-            if text.is_empty() {
-                continue;
+            if !text.is_empty() {
+                schedule.add(text, base, files).map_err(|fault| ScheduleError::Line {
+                    file: file(),
+                    line: index + 1,
+                    fault,
+                })?;
             }
-            let Some((when, change)) = text.split_once(char::is_whitespace) else {
-                return Err(ScheduleError::NoChange { file: file(), line });
-            };
-            let at = parse_span(when).map_err(|error| ScheduleError::Time {
-                file: file(),
-                line,
-                error,
-            })?;
-            if steps.last().is_some_and(|before| at < before.at) {
-                return Err(ScheduleError::Backwards { file: file(), line });
-            }
-            let before = links.last().unwrap_or(base);
-            let changed = contents.add(change, files).and_then(|()| {
-                let after = before.changed(change, &contents)?;
-                before.check_reconfiguration(&after)?;
-                Ok(after)
-            });
-            links.push(changed.map_err(|error| ScheduleError::Change {
-                file: file(),
-                line,
-                error: Box::new(error),
-            })?);
-            steps.push(ScheduleStep { at, change: change.trim().to_owned() });
         }
-        if steps.is_empty() {
-            Err(ScheduleError::Empty { file: file() })
-        } else {
-            Ok(Self { steps, links, contents })
+        if schedule.steps.is_empty() {
+            return Err(ScheduleError::Empty { file: file() });
         }
+        Ok(schedule)
+    }
+
+    fn add(
+        &mut self,
+        text: &str,
+        base: &LinkSpec,
+        files: &dyn LinkTextFiles,
+    ) -> Result<(), StepFault> {
+        let (when, change) = text.split_once(char::is_whitespace).ok_or(StepFault::NoChange)?;
+        let at = parse_span(when).map_err(StepFault::Time)?;
+        if self.steps.last().is_some_and(|before| at < before.at) {
+            return Err(StepFault::Backwards);
+        }
+        let before = self.links.last().unwrap_or(base);
+        let changed = self.contents.add(change, files).and_then(|()| {
+            let after = before.changed(change, &self.contents)?;
+            before.check_reconfiguration(&after)?;
+            Ok(after)
+        });
+        self.links.push(changed.map_err(|error| StepFault::Change(Box::new(error)))?);
+        self.steps.push(ScheduleStep { at, change: change.trim().to_owned() });
+        Ok(())
     }
 }
 
