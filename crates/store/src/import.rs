@@ -56,6 +56,26 @@ impl ImportFormat {
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|format| format.name() == name)
     }
+
+    fn unexpected(
+        self,
+        line: usize,
+        expected: impl Into<String>,
+        found: impl Into<String>,
+    ) -> ImportError {
+        let (expected, found) = (expected.into(), found.into());
+        ImportError::Unexpected { format: self, line, expected, found }
+    }
+
+    /// Refuses a text whose last line has no end: its last figure may have lost digits.
+    fn require_final_newline(self, text: &str) -> Result<(), ImportError> {
+        if text.is_empty() || text.ends_with('\n') {
+            return Ok(());
+        }
+        let expected =
+            "a line break after the last line, without which figures may have been cut off";
+        Err(self.unexpected(text.lines().count(), expected, "the end of the file"))
+    }
 }
 
 impl fmt::Display for ImportFormat {
@@ -154,20 +174,6 @@ pub fn parse(format: ImportFormat, bytes: &[u8]) -> Result<Vec<RunData>, ImportE
     }
 }
 
-/// Refuses a text whose last line has no end: its last figure may have lost digits.
-fn require_final_newline(format: ImportFormat, text: &str) -> Result<(), ImportError> {
-    if text.is_empty() || text.ends_with('\n') {
-        return Ok(());
-    }
-    Err(ImportError::Unexpected {
-        format,
-        line: text.lines().count(),
-        expected: "a line break after the last line, without which figures may have been cut off"
-            .to_owned(),
-        found: "the end of the file".to_owned(),
-    })
-}
-
 /// At most forty characters of a line, in quotes, for an error.
 fn excerpt(text: &str) -> String {
     let mut kept: String = text.trim().chars().take(40).collect();
@@ -175,6 +181,22 @@ fn excerpt(text: &str) -> String {
         kept.push('…');
     }
     format!("{kept:?}")
+}
+
+/// Whether a host is the one that measured.
+fn is_local(host: &str) -> bool {
+    let host = host.trim();
+    host.starts_with("127.") || matches!(host, "::1" | "localhost")
+}
+
+/// The mechanism of a protocol over IPv4 or IPv6.
+fn mechanism(protocol: &str, is_ipv6: bool) -> String {
+    match protocol {
+        "TCP" | "UDP" | "SCTP" | "DCCP" => {
+            format!("{}{}", protocol.to_ascii_lowercase(), if is_ipv6 { 6 } else { 4 })
+        }
+        _ => "unknown".to_owned(),
+    }
 }
 
 #[cfg(test)]

@@ -4,8 +4,6 @@
 //! most the block in flight is lost; reading goes on while a run measures. Left out: who may
 //! measure ([`crate::lock`]) and where the file is ([`crate::location`]).
 
-mod attachment;
-mod check;
 mod error;
 mod find;
 mod read;

@@ -14,8 +14,10 @@ use plumb_base::units::Unit;
 use serde_json::Value;
 
 use super::builder::{ImportBuilder, ImportedMetric};
-use super::{ImportError, ImportFormat};
+use super::{ImportError, ImportFormat, excerpt};
 use crate::record::{Factors, ImportedSummary, RunData};
+
+const FORMAT: ImportFormat = ImportFormat::Flent;
 
 const EXPECTED: &str = "series with units in 'metadata.SERIES_META' and their 'raw_values'";
 
@@ -42,7 +44,7 @@ pub fn parse(bytes: &[u8]) -> Result<RunData, ImportError> {
         unpacked.as_slice()
     } else if bytes.starts_with(b"BZh") {
         return Err(ImportError::Unsupported {
-            format: ImportFormat::Flent,
+            format: FORMAT,
             line: 1,
             what: "a file packed by bzip2",
             instead: "what bunzip2 makes of it",
@@ -51,9 +53,9 @@ pub fn parse(bytes: &[u8]) -> Result<RunData, ImportError> {
         bytes
     };
     let document: Value = serde_json::from_slice(text).map_err(|error| {
-        unexpected(error.line(), "the JSON of a .flent file", &error.to_string())
+        FORMAT.unexpected(error.line().max(1), "the JSON of a .flent file", error.to_string())
     })?;
-    let none = ImportError::NoResults { format: ImportFormat::Flent, expected: EXPECTED };
+    let none = ImportError::NoResults { format: FORMAT, expected: EXPECTED };
     let metadata = &document["metadata"];
     let (Some(version), Some(series)) =
         (document["version"].as_u64(), metadata["SERIES_META"].as_object())
@@ -62,9 +64,9 @@ pub fn parse(bytes: &[u8]) -> Result<RunData, ImportError> {
     };
     if version > VERSION_MAX {
         let expected = format!("a file format of at most {VERSION_MAX}");
-        return Err(unexpected(1, &expected, &format!("version {version}")));
+        return Err(FORMAT.unexpected(1, expected, format!("version {version}")));
     }
-    let mut draft = ImportBuilder::new(ImportFormat::Flent);
+    let mut draft = ImportBuilder::new(FORMAT);
     describe(&mut draft, metadata);
     let mut series: Vec<_> = series.iter().collect();
     series.sort_by_key(|(name, meta)| (meta["IDX"].as_u64(), (*name).clone()));
@@ -79,9 +81,9 @@ fn unpack(bytes: &[u8]) -> Result<Vec<u8>, ImportError> {
     let taken = MultiGzDecoder::new(bytes)
         .take(BYTES_MAX + 1)
         .read_to_end(&mut text)
-        .map_err(|error| unexpected(1, "a whole gzip file", &error.to_string()))?;
+        .map_err(|error| FORMAT.unexpected(1, "a whole gzip file", error.to_string()))?;
     if taken as u64 > BYTES_MAX {
-        return Err(unexpected(1, "at most 256 MiB of text in the gzip file", "more"));
+        return Err(FORMAT.unexpected(1, "at most 256 MiB of text in the gzip file", "more"));
     }
     Ok(text)
 }
@@ -202,7 +204,7 @@ fn number(series: &str, value: &Value, scale: f64) -> Result<f64, ImportError> {
         Some(value) if value.abs() < 1e18 => Ok(value),
         _ => {
             let expected = format!("a number in the series '{series}'");
-            Err(unexpected(1, &expected, &super::excerpt(&value.to_string())))
+            Err(FORMAT.unexpected(1, expected, excerpt(&value.to_string())))
         }
     }
 }
@@ -220,14 +222,5 @@ fn median(sorted: &[f64]) -> Option<f64> {
         Some(upper)
     } else {
         Some(f64::midpoint(*sorted.get(middle.checked_sub(1)?)?, upper))
-    }
-}
-
-fn unexpected(line: usize, expected: &str, found: &str) -> ImportError {
-    ImportError::Unexpected {
-        format: ImportFormat::Flent,
-        line: line.max(1),
-        expected: expected.to_owned(),
-        found: found.to_owned(),
     }
 }

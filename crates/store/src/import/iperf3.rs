@@ -8,8 +8,10 @@ use plumb_base::units::rate::Rate;
 use serde_json::Value;
 
 use super::builder::{ImportBuilder, ImportedMetric};
-use super::{ImportError, ImportFormat};
+use super::{ImportError, ImportFormat, mechanism};
 use crate::record::{Factors, RunData};
+
+const FORMAT: ImportFormat = ImportFormat::Iperf3;
 
 const EXPECTED: &str = "'end.sum_received' or 'end.sum' with 'bits_per_second'";
 
@@ -22,10 +24,10 @@ pub fn parse(bytes: &[u8]) -> Result<RunData, ImportError> {
     let document = document(bytes)?;
     if let Some(reason) = document.get("error").and_then(Value::as_str) {
         let reason = reason.to_owned();
-        return Err(ImportError::Failed { format: ImportFormat::Iperf3, reason });
+        return Err(ImportError::Failed { format: FORMAT, reason });
     }
     let (start, end) = (&document["start"], &document["end"]);
-    let mut draft = ImportBuilder::new(ImportFormat::Iperf3);
+    let mut draft = ImportBuilder::new(FORMAT);
     describe(&mut draft, start, end);
     let is_udp = start["test_start"]["protocol"].as_str() == Some("UDP");
     // With both directions at once the sums without a suffix are the client's own.
@@ -45,7 +47,7 @@ pub fn parse(bytes: &[u8]) -> Result<RunData, ImportError> {
         }
     }
     if draft.is_empty() {
-        return Err(ImportError::NoResults { format: ImportFormat::Iperf3, expected: EXPECTED });
+        return Err(ImportError::NoResults { format: FORMAT, expected: EXPECTED });
     }
     Ok(draft.finish())
 }
@@ -74,12 +76,8 @@ fn document(bytes: &[u8]) -> Result<Value, ImportError> {
 }
 
 fn not_json(error: &serde_json::Error, lines_before: usize) -> ImportError {
-    ImportError::Unexpected {
-        format: ImportFormat::Iperf3,
-        line: lines_before + error.line().max(1),
-        expected: "the JSON of `iperf3 --json` or `--json-stream`".to_owned(),
-        found: error.to_string(),
-    }
+    let expected = "the JSON of `iperf3 --json` or `--json-stream`";
+    FORMAT.unexpected(lines_before + error.line().max(1), expected, error.to_string())
 }
 
 /// Facts about the machine and the measurement.
@@ -119,8 +117,9 @@ fn describe(draft: &mut ImportBuilder, start: &Value, end: &Value) {
 
 fn factors(start: &Value) -> Factors {
     let test = &start["test_start"];
-    let mut factors =
-        Factors::default().with("mechanism", mechanism(start)).with("placement", "unknown");
+    let mut factors = Factors::default()
+        .with("mechanism", mechanism_of(start).as_str())
+        .with("placement", "unknown");
     if let Some(size) = test["blksize"].as_u64().filter(|size| *size > 0) {
         factors = factors.with("size", size);
     }
@@ -134,19 +133,11 @@ fn factors(start: &Value) -> Factors {
     }
 }
 
-fn mechanism(start: &Value) -> &'static str {
-    let six = start["connected"][0]["remote_host"]
+fn mechanism_of(start: &Value) -> String {
+    let is_ipv6 = start["connected"][0]["remote_host"]
         .as_str()
         .is_some_and(|host| host.contains(':') && !host.starts_with("::ffff:"));
-    match (start["test_start"]["protocol"].as_str(), six) {
-        (Some("TCP"), false) => "tcp4",
-        (Some("TCP"), true) => "tcp6",
-        (Some("UDP"), false) => "udp4",
-        (Some("UDP"), true) => "udp6",
-        (Some("SCTP"), false) => "sctp4",
-        (Some("SCTP"), true) => "sctp6",
-        _ => "unknown",
-    }
+    mechanism(start["test_start"]["protocol"].as_str().unwrap_or_default(), is_ipv6)
 }
 
 /// Whether both ends have the same address.

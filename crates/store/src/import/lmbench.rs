@@ -11,8 +11,10 @@ mod summary;
 use plumb_base::units::Unit;
 
 use super::builder::ImportedMetric;
-use super::{ImportError, ImportFormat, require_final_newline};
+use super::{ImportError, ImportFormat};
 use crate::record::{Factors, RunData};
+
+const FORMAT: ImportFormat = ImportFormat::Lmbench;
 
 const EXPECTED: &str =
     "raw results, which begin with '[lmbench', or a summary titled 'L M B E N C H'";
@@ -26,10 +28,10 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<RunData>, ImportError> {
     let drafts =
         if text.contains("L M B E N C H") { summary::parse(&text)? } else { raw::parse(&text)? };
     if drafts.is_empty() {
-        return Err(ImportError::NoResults { format: ImportFormat::Lmbench, expected: EXPECTED });
+        return Err(ImportError::NoResults { format: FORMAT, expected: EXPECTED });
     }
     if text.contains("L M B E N C H") {
-        require_final_newline(ImportFormat::Lmbench, &text)?;
+        FORMAT.require_final_newline(&text)?;
     }
     Ok(drafts.into_iter().map(super::builder::ImportBuilder::finish).collect())
 }

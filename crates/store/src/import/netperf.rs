@@ -11,8 +11,10 @@ mod omni;
 use plumb_base::units::Unit;
 
 use super::builder::{ImportBuilder, ImportedMetric};
-use super::{ImportError, ImportFormat, excerpt, require_final_newline};
+use super::{ImportError, ImportFormat, excerpt, is_local, mechanism};
 use crate::record::{Factors, RunData};
+
+const FORMAT: ImportFormat = ImportFormat::Netperf;
 
 const EXPECTED: &str = "a banner such as 'TCP STREAM TEST from … to …' with the table below it, \
                         or keywords such as THROUGHPUT= and THROUGHPUT_UNITS=";
@@ -29,12 +31,12 @@ pub fn parse(bytes: &[u8]) -> Result<RunData, ImportError> {
         reader.line(number, line)?;
     }
     if !reader.draft.is_empty() {
-        require_final_newline(ImportFormat::Netperf, &text)?;
+        FORMAT.require_final_newline(&text)?;
         return Ok(reader.draft.finish());
     }
     Err(match reader.failure {
-        Some(reason) => ImportError::Failed { format: ImportFormat::Netperf, reason },
-        None => ImportError::NoResults { format: ImportFormat::Netperf, expected: EXPECTED },
+        Some(reason) => ImportError::Failed { format: FORMAT, reason },
+        None => ImportError::NoResults { format: FORMAT, expected: EXPECTED },
     })
 }
 
@@ -103,15 +105,9 @@ impl NetperfTest {
 
     /// How the two programs are joined.
     fn factors(&self) -> Factors {
-        let protocol = self.protocol.unwrap_or("unknown").to_ascii_lowercase();
-        let family = match (self.protocol, self.is_ipv6) {
-            (None, _) => "",
-            (_, false) => "4",
-            (_, true) => "6",
-        };
-        let mut factors = Factors::default()
-            .with("mechanism", format!("{protocol}{family}").as_str())
-            .with("placement", "unknown");
+        let mechanism = mechanism(self.protocol.unwrap_or_default(), self.is_ipv6);
+        let mut factors =
+            Factors::default().with("mechanism", mechanism.as_str()).with("placement", "unknown");
         if self.nodelay {
             factors = factors.with("nodelay", "on");
         }
@@ -131,11 +127,7 @@ impl NetperfTest {
     }
 
     fn locality(&self) -> &'static str {
-        let local = self
-            .host
-            .as_deref()
-            .is_some_and(|host| host.starts_with("127.") || matches!(host, "::1" | "localhost"));
-        if local { "local" } else { "remote" }
+        if self.host.as_deref().is_some_and(is_local) { "local" } else { "remote" }
     }
 
     /// A stream of messages of some size.
@@ -209,7 +201,7 @@ impl<'a> NetperfParser<'a> {
             lines: text.lines().collect(),
             lines_taken: 0,
             test: None,
-            draft: ImportBuilder::new(ImportFormat::Netperf),
+            draft: ImportBuilder::new(FORMAT),
             failure: None,
         }
     }
@@ -280,12 +272,16 @@ impl<'a> NetperfParser<'a> {
 
     fn csv(&mut self, number: usize, headings: &[String]) -> Result<(), ImportError> {
         let Some((row_number, row)) = self.next() else {
-            return Err(unexpected(number, "a row of values below the headings", "the end"));
+            return Err(FORMAT.unexpected(number, "a row of values below the headings", "the end"));
         };
         let values = omni::csv_fields(row);
         if values.len() != headings.len() {
             let expected = format!("{} values separated by commas", headings.len());
-            return Err(unexpected(row_number, &expected, &format!("{} values", values.len())));
+            return Err(FORMAT.unexpected(
+                row_number,
+                expected,
+                format!("{} values", values.len()),
+            ));
         }
         let pairs = headings.iter().zip(values);
         let fields = pairs
@@ -315,7 +311,7 @@ impl<'a> NetperfParser<'a> {
     fn classic(&mut self, number: usize) -> Result<(), ImportError> {
         let Some(test) = self.test.clone() else {
             return Err(ImportError::Unsupported {
-                format: ImportFormat::Netperf,
+                format: FORMAT,
                 line: number,
                 what: "a table without the banner that names its test",
                 instead: "the whole output, measured without -P 0",
@@ -330,7 +326,7 @@ impl<'a> NetperfParser<'a> {
                 return table.finish(&mut self.draft);
             }
         }
-        Err(unexpected(self.lines_taken, "the rows of a table", "the end of the file"))
+        Err(FORMAT.unexpected(self.lines_taken, "the rows of a table", "the end of the file"))
     }
 }
 
@@ -382,15 +378,6 @@ fn bytes_per_second(unit: &str) -> Option<f64> {
 fn number_in(line: usize, text: &str, expected: &str) -> Result<f64, ImportError> {
     match text.trim().parse::<f64>() {
         Ok(value) if (0.0..1e18).contains(&value) => Ok(value),
-        _ => Err(unexpected(line, expected, &excerpt(text))),
-    }
-}
-
-fn unexpected(line: usize, expected: &str, found: &str) -> ImportError {
-    ImportError::Unexpected {
-        format: ImportFormat::Netperf,
-        line,
-        expected: expected.to_owned(),
-        found: found.to_owned(),
+        _ => Err(FORMAT.unexpected(line, expected, excerpt(text))),
     }
 }

@@ -9,8 +9,10 @@ use std::collections::BTreeMap;
 use plumb_base::units::Unit;
 
 use super::builder::{ImportBuilder, ImportedMetric};
-use super::{ImportError, ImportFormat, excerpt, require_final_newline};
+use super::{ImportError, ImportFormat, excerpt};
 use crate::record::{Factors, RunData};
+
+const FORMAT: ImportFormat = ImportFormat::Qperf;
 
 const EXPECTED: &str = "a line such as 'tcp_lat:' with 'latency  =  12.4 us' below it";
 
@@ -21,7 +23,7 @@ const EXPECTED: &str = "a line such as 'tcp_lat:' with 'latency  =  12.4 us' bel
 /// when there is no result.
 pub fn parse(bytes: &[u8]) -> Result<RunData, ImportError> {
     let text = String::from_utf8_lossy(bytes);
-    let mut draft = ImportBuilder::new(ImportFormat::Qperf);
+    let mut draft = ImportBuilder::new(FORMAT);
     let (blocks, complaint) = tests_and_complaint(&text, &mut draft);
     let place = locality(&blocks, &mut draft);
     let mut seen: BTreeMap<(String, Option<u64>), u64> = BTreeMap::new();
@@ -31,12 +33,12 @@ pub fn parse(bytes: &[u8]) -> Result<RunData, ImportError> {
         block.add(&mut draft, place, *nth, complaint.as_deref())?;
     }
     if !draft.is_empty() {
-        require_final_newline(ImportFormat::Qperf, &text)?;
+        FORMAT.require_final_newline(&text)?;
         return Ok(draft.finish());
     }
     Err(match complaint {
-        Some(reason) => ImportError::Failed { format: ImportFormat::Qperf, reason },
-        None => ImportError::NoResults { format: ImportFormat::Qperf, expected: EXPECTED },
+        Some(reason) => ImportError::Failed { format: FORMAT, reason },
+        None => ImportError::NoResults { format: FORMAT, expected: EXPECTED },
     })
 }
 
@@ -103,7 +105,7 @@ impl QperfTest {
     fn size(&self) -> Result<Option<u64>, ImportError> {
         let Some((line, text)) = self.values.get("msg_size") else { return Ok(None) };
         bytes(text).map(Some).ok_or_else(|| {
-            unexpected(*line, "a size in bytes, such as '64 KiB (65,536)'", &excerpt(text))
+            FORMAT.unexpected(*line, "a size in bytes, such as '64 KiB (65,536)'", excerpt(text))
         })
     }
 
@@ -118,7 +120,7 @@ impl QperfTest {
             })
             .map(Some)
             .ok_or_else(|| {
-                unexpected(*line, &format!("a number in one of {}", known()), &excerpt(text))
+                FORMAT.unexpected(*line, format!("a number in one of {}", known()), excerpt(text))
             })
     }
 
@@ -152,9 +154,9 @@ impl QperfTest {
         };
         let Some(value) = value else {
             let expected = format!("the {response} of {}", self.name);
-            let missing = unexpected(self.line, &expected, "none below it");
+            let missing = FORMAT.unexpected(self.line, expected, "none below it");
             return Err(complaint.map_or(missing, |reason| ImportError::Failed {
-                format: ImportFormat::Qperf,
+                format: FORMAT,
                 reason: reason.to_owned(),
             }));
         };
@@ -252,13 +254,4 @@ fn bytes(text: &str) -> Option<u64> {
     let size = (value * worth).round();
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 2^53")]
     (size < 9e15).then_some(size as u64)
-}
-
-fn unexpected(line: usize, expected: &str, found: &str) -> ImportError {
-    ImportError::Unexpected {
-        format: ImportFormat::Qperf,
-        line,
-        expected: expected.to_owned(),
-        found: found.to_owned(),
-    }
 }

@@ -7,9 +7,11 @@
 use plumb_base::units::Unit;
 
 use super::builder::{ImportBuilder, ImportedMetric};
-use super::{ImportError, ImportFormat, excerpt, require_final_newline};
+use super::{ImportError, ImportFormat, excerpt, is_local, mechanism};
 use crate::record::{BlockUsage, Factors, ImportedSummary, RunData, SampleBlock};
 use std::collections::BTreeMap;
+
+const FORMAT: ImportFormat = ImportFormat::Sockperf;
 
 const EXPECTED: &str = "a line 'Summary: Latency is …', 'Summary: Round trip is …' or \
                         'Summary: BandWidth is …', or the rows of a full log";
@@ -30,7 +32,7 @@ pub fn parse(bytes: &[u8]) -> Result<RunData, ImportError> {
         reader.line(index + 1, line.trim_start_matches("sockperf: ").trim())?;
     }
     let run = reader.finish()?;
-    require_final_newline(ImportFormat::Sockperf, &text)?;
+    FORMAT.require_final_newline(&text)?;
     Ok(run)
 }
 
@@ -88,7 +90,7 @@ impl SockperfParser {
             self.summary(number, rest.trim())?;
         } else if line.starts_with("No messages were received") || line.starts_with("ERROR:") {
             let reason = line.trim_end_matches('.').to_owned();
-            return Err(ImportError::Failed { format: ImportFormat::Sockperf, reason });
+            return Err(ImportError::Failed { format: FORMAT, reason });
         } else {
             self.header_line(number, line)?;
         }
@@ -118,7 +120,7 @@ impl SockperfParser {
             && server.1.trim() != "0"
         {
             return Err(ImportError::Unsupported {
-                format: ImportFormat::Sockperf,
+                format: FORMAT,
                 line: number,
                 what: "the statistics of several servers",
                 instead: "a run against one server",
@@ -151,7 +153,11 @@ impl SockperfParser {
     /// `<MAX> observation =  459.867` or `percentile 99.900 =  240.482`.
     fn percentile(&mut self, number: usize, text: &str) -> Result<(), ImportError> {
         let Some((name, figure)) = text.split_once('=') else {
-            return Err(unexpected(number, "an observation or percentile with its value", text));
+            return Err(FORMAT.unexpected(
+                number,
+                "an observation or percentile with its value",
+                excerpt(text),
+            ));
         };
         let value = number_in(number, figure, "a time in microseconds")?;
         match name.trim() {
@@ -159,7 +165,7 @@ impl SockperfParser {
             "<MIN> observation" => self.min_us = Some(value),
             name => {
                 let Some(percent) = name.strip_prefix("percentile ") else {
-                    return Err(unexpected(number, "a percentile", name));
+                    return Err(FORMAT.unexpected(number, "a percentile", excerpt(name)));
                 };
                 number_in(number, percent, "a percentage")?;
                 let percent = percent.trim();
@@ -180,12 +186,12 @@ impl SockperfParser {
             let expected = "a bandwidth as '405.708 MBps (3245.660 Mbps)'";
             let words: Vec<&str> = rest.split_whitespace().collect();
             let &[mebibytes, "MBps", mebibits, "Mbps)"] = words.as_slice() else {
-                return Err(unexpected(number, expected, rest));
+                return Err(FORMAT.unexpected(number, expected, excerpt(rest)));
             };
             let mebibytes = number_in(number, mebibytes, expected)?;
             let mebibits = number_in(number, mebibits.trim_start_matches('('), expected)?;
             if (mebibytes * 8.0 - mebibits).abs() > 0.01 + mebibits * 1e-4 {
-                return Err(unexpected(number, "two bandwidths that agree", rest));
+                return Err(FORMAT.unexpected(number, "two bandwidths that agree", excerpt(rest)));
             }
             self.bandwidth_mib = Some(mebibytes);
         } else if let Some(figure) = between(text, " is ", " usec") {
@@ -196,7 +202,7 @@ impl SockperfParser {
     }
 
     fn finish(mut self) -> Result<RunData, ImportError> {
-        let mut draft = ImportBuilder::new(ImportFormat::Sockperf);
+        let mut draft = ImportBuilder::new(FORMAT);
         if let Some(version) = &self.version {
             draft.tool = format!("sockperf {version}");
         }
@@ -228,10 +234,7 @@ impl SockperfParser {
             draft.add_number(target, mebibytes * 1_048_576.0, "mean");
         }
         if draft.is_empty() {
-            return Err(ImportError::NoResults {
-                format: ImportFormat::Sockperf,
-                expected: EXPECTED,
-            });
+            return Err(ImportError::NoResults { format: FORMAT, expected: EXPECTED });
         }
         Ok(draft.finish())
     }
@@ -239,25 +242,19 @@ impl SockperfParser {
     /// Refuses what ends before sockperf ended it.
     fn check_complete(&self) -> Result<(), ImportError> {
         let rows = self.rows.len() as u64;
-        let cut = |line: usize, expected: String, found: &str| {
-            Err(ImportError::Unexpected {
-                format: ImportFormat::Sockperf,
-                line,
-                expected,
-                found: found.to_owned(),
-            })
-        };
+        let cut =
+            |expected: String, found: &str| Err(FORMAT.unexpected(self.last_line, expected, found));
         match self.observations {
             _ if self.in_log => {
                 let expected = "the line of dashes that ends the log".to_owned();
-                cut(self.last_line, expected, "the end of the file")
+                cut(expected, "the end of the file")
             }
             Some(total) if rows > 0 && total != rows => {
-                cut(self.last_line, format!("a log of {total} rows"), &format!("{rows}"))
+                cut(format!("a log of {total} rows"), &rows.to_string())
             }
             _ if rows == 0 && self.mean_us.is_some() && self.min_us.is_none() => {
                 let expected = "percentiles down to the '<MIN> observation'".to_owned();
-                cut(self.last_line, expected, "the end of the file")
+                cut(expected, "the end of the file")
             }
             _ => Ok(()),
         }
@@ -265,12 +262,15 @@ impl SockperfParser {
 
     fn metric(&self, response: &'static str, unit: Unit) -> ImportedMetric {
         let (local, mechanism) = match &self.address {
-            Some((host, protocol)) => (is_local(host), mechanism(host, protocol)),
-            None => (true, "unknown"),
+            Some((host, protocol)) => {
+                let protocol = protocol.split_whitespace().next().unwrap_or_default();
+                (is_local(host), mechanism(protocol, host.contains(':')))
+            }
+            None => (true, "unknown".to_owned()),
         };
         let place = if local { "local" } else { "remote" };
         let mut factors =
-            Factors::default().with("mechanism", mechanism).with("placement", "unknown");
+            Factors::default().with("mechanism", mechanism.as_str()).with("placement", "unknown");
         if let Some(size) = self.size {
             factors = factors.with("size", size);
         }
@@ -347,7 +347,7 @@ fn row(number: usize, line: &str) -> Result<SockperfLogRow, ImportError> {
         {
             Ok(SockperfLogRow { sent_s, received_s })
         }
-        _ => Err(unexpected(number, expected, line)),
+        _ => Err(FORMAT.unexpected(number, expected, excerpt(line))),
     }
 }
 
@@ -357,21 +357,6 @@ fn address(line: &str) -> Option<(String, String)> {
     let (host, rest) = rest.split_once(" PORT")?;
     let (_, protocol) = rest.split_once("# ")?;
     Some((host.trim().to_owned(), protocol.trim().to_owned()))
-}
-
-fn is_local(host: &str) -> bool {
-    host.starts_with("127.") || matches!(host, "::1" | "localhost")
-}
-
-fn mechanism(host: &str, protocol: &str) -> &'static str {
-    let six = host.contains(':');
-    match (protocol.split_whitespace().next(), six) {
-        (Some("TCP"), false) => "tcp4",
-        (Some("TCP"), true) => "tcp6",
-        (Some("UDP"), false) => "udp4",
-        (Some("UDP"), true) => "udp6",
-        _ => "unknown",
-    }
 }
 
 /// Lines that are known and say nothing that is kept.
@@ -399,19 +384,10 @@ fn between<'a>(line: &'a str, before: &str, after: &str) -> Option<&'a str> {
 fn number_in(line: usize, text: &str, expected: &str) -> Result<f64, ImportError> {
     match text.trim().parse::<f64>() {
         Ok(value) if (0.0..=SECONDS_MAX * 1e6).contains(&value) => Ok(value),
-        _ => Err(unexpected(line, expected, text)),
+        _ => Err(FORMAT.unexpected(line, expected, excerpt(text))),
     }
 }
 
 fn integer_in(line: usize, text: &str, expected: &str) -> Result<u64, ImportError> {
-    text.trim().parse().map_err(|_| unexpected(line, expected, text))
-}
-
-fn unexpected(line: usize, expected: &str, found: &str) -> ImportError {
-    ImportError::Unexpected {
-        format: ImportFormat::Sockperf,
-        line,
-        expected: expected.to_owned(),
-        found: excerpt(found),
-    }
+    text.trim().parse().map_err(|_| FORMAT.unexpected(line, expected, excerpt(text)))
 }

@@ -1,8 +1,9 @@
-//! Getting runs out of a store.
+//! Getting runs out of a store, and whether the store is sound.
 //!
-//! Left out: choosing a run by a shortened name ([`Store::find`]).
+//! Left out: choosing a run by a shortened name ([`Store::find`]), and whether histograms decode,
+//! which their owner knows.
 
-use rusqlite::{OptionalExtension, Params, Row};
+use rusqlite::{OptionalExtension, Params, Row, named_params};
 
 use super::{Store, StoreError, rows};
 use crate::record::{RunData, RunRecord};
@@ -82,6 +83,61 @@ impl Store {
             .map_err(|source| self.error(source))
     }
 
+    /// The JSON document of that name that is kept with a run.
+    ///
+    /// # Errors
+    /// The store's own troubles.
+    pub fn attachment(&self, run: &str, name: &str) -> Result<Option<String>, StoreError> {
+        let sql = "SELECT body FROM evidence JOIN run ON run.key = evidence.run
+                   WHERE run.id = :run AND name = :name";
+        self.connection
+            .query_row(sql, named_params! { ":run": run, ":name": name }, |row| row.get(0))
+            .optional()
+            .map_err(|source| self.error(source))
+    }
+
+    /// Everything wrong with the store, in words; nothing when it is sound.
+    ///
+    /// As [`Store::check`], which hears nothing of the runs.
+    ///
+    /// # Errors
+    /// The store's own troubles; damage that lets the check go on is listed instead.
+    pub fn integrity(&self) -> Result<Vec<String>, StoreError> {
+        self.check(|_| Vec::new())
+    }
+
+    /// Everything wrong with the store, in words, and what `examine` finds wrong with each run that
+    /// can be read.
+    ///
+    /// SQLite's own integrity check, then every reference between rows, then every row of every
+    /// run read as the record it stands for.
+    ///
+    /// # Errors
+    /// The store's own troubles; damage that lets the check go on is listed instead.
+    pub fn check(
+        &self,
+        mut examine: impl FnMut(&RunData) -> Vec<String>,
+    ) -> Result<Vec<String>, StoreError> {
+        let mut problems: Vec<String> =
+            self.query_all("PRAGMA integrity_check", [], |row| row.get(0))?;
+        problems.retain(|line| line != "ok");
+        problems.extend(self.query_all("PRAGMA foreign_key_check", [], describe_dangling_row)?);
+        for id in self.query_all("SELECT id FROM run ORDER BY key", [], |row| row.get(0))? {
+            let id: String = id;
+            match self.load(&id) {
+                Ok(data) => {
+                    let found = examine(&data).into_iter();
+                    problems.extend(found.map(|problem| format!("run {id}, {problem}")));
+                }
+                Err(StoreError::Corrupt { detail, .. }) => {
+                    problems.push(format!("run {id}: {detail}"));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(problems)
+    }
+
     /// Every row of a query.
     pub(super) fn query_all<T>(
         &self,
@@ -105,4 +161,11 @@ fn listing(row: &Row<'_>) -> rusqlite::Result<RunListing> {
         launches: count(11)?,
         blocks: count(12)?,
     })
+}
+
+fn describe_dangling_row(row: &Row<'_>) -> rusqlite::Result<String> {
+    let (table, parent): (String, String) = (row.get(0)?, row.get(2)?);
+    let rowid: Option<i64> = row.get(1)?;
+    let which = rowid.map_or(String::new(), |rowid| format!(" (row {rowid})"));
+    Ok(format!("a {table}{which} belongs to a {parent} that is not there"))
 }

@@ -339,3 +339,22 @@ fn a_run_that_cannot_be_read_is_told_once_and_one_that_can_is_examined_once() {
     assert_eq!(problems.iter().filter(|problem| problem.contains("run a")).count(), 1);
     assert_eq!(problems.last().map(String::as_str), Some("run b, cell 1: odd"));
 }
+
+#[test]
+fn a_document_stays_with_its_run_and_goes_with_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut store = Store::open(&directory.path().join("plumb.db"), StoreMode::Write).unwrap();
+    let data = fixture::run_data("net-20261121-0001");
+    store.insert(&data).unwrap();
+    let id = &data.run.id;
+    assert_eq!(store.attachment(id, "plumb.net/1").unwrap(), None);
+    store.put_attachment(id, "plumb.net/1", "{\"a\":1}").unwrap();
+    store.put_attachment(id, "plumb.net/1", "{\"a\":2}").unwrap();
+    assert_eq!(store.attachment(id, "plumb.net/1").unwrap().unwrap(), "{\"a\":2}");
+    let absent = store.put_attachment("nobody", "plumb.net/1", "{}").unwrap_err();
+    assert!(matches!(absent, StoreError::NoRun { .. }), "{absent}");
+    store.delete_run(id).unwrap();
+    assert_eq!(store.attachment(id, "plumb.net/1").unwrap(), None);
+    store.insert(&data).unwrap();
+    assert_eq!(store.attachment(id, "plumb.net/1").unwrap(), None);
+}

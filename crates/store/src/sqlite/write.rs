@@ -208,6 +208,22 @@ impl Store {
                 error => error,
             })
     }
+
+    /// Keeps a JSON document with a run; one of the same name is replaced.
+    ///
+    /// # Errors
+    /// [`StoreError::NoRun`], and the store's own troubles.
+    pub fn put_attachment(&mut self, run: &str, name: &str, json: &str) -> Result<(), StoreError> {
+        self.write(&format!("evidence {name} of run {run}"), run, |connection| {
+            let sql = "INSERT OR REPLACE INTO evidence (run, name, body)
+                       SELECT key, :name, :body FROM run WHERE id = :run";
+            let parameters = named_params! { ":run": run, ":name": name, ":body": json };
+            match connection.execute(sql, parameters)? {
+                0 => Err(StoreWriteError::NoRun),
+                _ => Ok(()),
+            }
+        })
+    }
 }
 
 fn find_run_key(connection: &Connection, run: &str) -> rusqlite::Result<Option<i64>> {

@@ -5,10 +5,10 @@
 use plumb_base::units::parse_bytes;
 
 use super::super::builder::{ImportBuilder, ImportedMetric};
-use super::super::{ImportError, ImportFormat, excerpt, require_final_newline};
+use super::super::{ImportError, excerpt, is_local};
 use super::{
-    bandwidth, call, context_switch, latency_local, latency_remote, statistic, throughput_local,
-    time,
+    FORMAT, bandwidth, call, context_switch, latency_local, latency_remote, statistic,
+    throughput_local, time,
 };
 
 /// Header keys worth keeping, and the names of what they say.
@@ -59,14 +59,10 @@ fn check_complete(text: &str) -> Result<(), ImportError> {
     let is_suite = text.lines().any(|line| line.trim_start().starts_with("[lmbench"));
     let last = text.lines().rev().map(str::trim).find(|line| !line.is_empty()).unwrap_or_default();
     if is_suite && !(last.starts_with('[') && last.ends_with(']')) {
-        return Err(ImportError::Unexpected {
-            format: ImportFormat::Lmbench,
-            line: text.lines().count(),
-            expected: "the date in brackets with which lmbench ends its results".to_owned(),
-            found: excerpt(last),
-        });
+        let expected = "the date in brackets with which lmbench ends its results";
+        return Err(FORMAT.unexpected(text.lines().count(), expected, excerpt(last)));
     }
-    if is_suite { Ok(()) } else { require_final_newline(ImportFormat::Lmbench, text) }
+    if is_suite { Ok(()) } else { FORMAT.require_final_newline(text) }
 }
 
 struct LmbenchRawParser {
@@ -78,7 +74,7 @@ struct LmbenchRawParser {
 impl LmbenchRawParser {
     fn new() -> Self {
         Self {
-            draft: ImportBuilder::new(ImportFormat::Lmbench),
+            draft: ImportBuilder::new(FORMAT),
             statistic: "median",
             section: LmbenchSection::None,
         }
@@ -179,21 +175,15 @@ fn kibibytes(text: &str) -> Option<u64> {
     parse_bytes(&text.replace(['k', 'K'], "Ki")).ok()
 }
 
-fn is_local(host: &str) -> bool {
-    matches!(host.trim(), "localhost" | "127.0.0.1")
-}
-
 /// The number of a known result.
 fn value(line: usize, label: &str, figure: &str) -> Result<f64, ImportError> {
     let number = figure.split_whitespace().next().unwrap_or_default();
     match number.parse::<f64>() {
         Ok(value) if value.is_finite() => Ok(value),
-        _ => Err(ImportError::Unexpected {
-            format: ImportFormat::Lmbench,
-            line,
-            expected: format!("a number after {}", excerpt(label)),
-            found: excerpt(figure),
-        }),
+        _ => {
+            let expected = format!("a number after {}", excerpt(label));
+            Err(FORMAT.unexpected(line, expected, excerpt(figure)))
+        }
     }
 }
 

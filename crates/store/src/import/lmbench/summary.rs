@@ -4,10 +4,10 @@
 //! Left out: file deletion and the guesses about caches.
 
 use super::super::builder::{ImportBuilder, ImportedMetric};
-use super::super::{ImportError, ImportFormat, excerpt};
+use super::super::{ImportError, excerpt};
 use super::{
-    bandwidth, call, context_switch, latency_local, latency_remote, statistic, throughput_local,
-    time,
+    FORMAT, bandwidth, call, context_switch, latency_local, latency_remote, statistic,
+    throughput_local, time,
 };
 
 /// One table: its title in lower case, and its columns.
@@ -77,7 +77,7 @@ impl LmbenchSummaryParser {
         let key = (host.to_owned(), os.to_owned());
         let found = self.drafts.iter().position(|(known, _)| *known == key);
         let index = found.unwrap_or_else(|| {
-            let mut draft = ImportBuilder::new(ImportFormat::Lmbench);
+            let mut draft = ImportBuilder::new(FORMAT);
             draft.tool = format!("lmbench {}", self.version);
             draft.provenance.insert("host.name".to_owned(), host.to_owned());
             draft.provenance.insert("kernel.release".to_owned(), os.to_owned());
@@ -173,12 +173,8 @@ impl LmbenchTable {
             }
             let Some((target, scale)) = self.metric(&column.heading, version) else { continue };
             let Some(value) = parse_number(word) else {
-                return Err(ImportError::Unexpected {
-                    format: ImportFormat::Lmbench,
-                    line,
-                    expected: format!("a number under '{}'", column.heading),
-                    found: excerpt(word),
-                });
+                let expected = format!("a number under '{}'", column.heading);
+                return Err(FORMAT.unexpected(line, expected, excerpt(word)));
             };
             // lmbench writes 0, -1 or - where it measured nothing.
             figures.push(if value > 0.0 {

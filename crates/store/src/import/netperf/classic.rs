@@ -6,8 +6,8 @@
 use plumb_base::units::Unit;
 
 use super::super::builder::ImportBuilder;
-use super::super::{ImportError, ImportFormat};
-use super::{NetperfTest, NetperfTestKind, bytes_per_second, number_in, unexpected};
+use super::super::{ImportError, excerpt};
+use super::{FORMAT, NetperfTest, NetperfTestKind, bytes_per_second, number_in};
 
 /// Whether a line is the first of a table's headings.
 pub(super) fn is_heading(words: &[&str]) -> bool {
@@ -60,7 +60,7 @@ impl<'a> NetperfTable<'a> {
         let wanted = self.columns();
         if words.len() != wanted {
             let expected = format!("a row of {wanted} numbers");
-            return Err(unexpected(number, &expected, &super::excerpt(line)));
+            return Err(FORMAT.unexpected(number, expected, excerpt(line)));
         }
         let row = words
             .iter()
@@ -101,7 +101,11 @@ impl<'a> NetperfTable<'a> {
                 let (received_number, received) = &self.rows[1];
                 if received[2] > row[3] {
                     let expected = "at most as many messages as were sent";
-                    return Err(unexpected(*received_number, expected, &received[2].to_string()));
+                    return Err(FORMAT.unexpected(
+                        *received_number,
+                        expected,
+                        received[2].to_string(),
+                    ));
                 }
                 let size = whole(row[1]);
                 let target = self.test.throughput("throughput", Unit::BytesPerSecond, size);
@@ -123,7 +127,7 @@ impl<'a> NetperfTable<'a> {
                 let rate = row[5];
                 if rate <= 0.0 {
                     return Err(ImportError::Failed {
-                        format: ImportFormat::Netperf,
+                        format: FORMAT,
                         reason: format!("line {number} counts no transaction"),
                     });
                 }
@@ -135,7 +139,7 @@ impl<'a> NetperfTable<'a> {
             }
             _ => {
                 let expected = "the table of the test that the banner names";
-                return Err(unexpected(self.units.0, expected, "the table of another"));
+                return Err(FORMAT.unexpected(self.units.0, expected, "the table of another"));
             }
         }
         Ok(())
@@ -149,7 +153,7 @@ impl<'a> NetperfTable<'a> {
             return Ok(());
         }
         let expected = format!("the units '{}'", expected.join(" "));
-        Err(unexpected(self.units.0, &expected, &super::excerpt(&found.join(" "))))
+        Err(FORMAT.unexpected(self.units.0, expected, excerpt(&found.join(" "))))
     }
 
     /// What the throughput's unit, which stands behind these, is in bytes a second.
@@ -158,7 +162,7 @@ impl<'a> NetperfTable<'a> {
         let unit = self.units.1.get(before.len()).map_or("", String::as_str);
         bytes_per_second(unit).ok_or_else(|| {
             let expected = "a throughput in bits, as 10^6bits/sec, or bytes, as MBytes/sec";
-            unexpected(self.units.0, expected, &super::excerpt(unit))
+            FORMAT.unexpected(self.units.0, expected, excerpt(unit))
         })
     }
 

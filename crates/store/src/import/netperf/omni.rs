@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use plumb_base::units::Unit;
 
 use super::super::builder::ImportBuilder;
-use super::super::{ImportError, ImportFormat};
-use super::{NetperfTest, NetperfTestKind, bytes_per_second, excerpt, unexpected};
+use super::super::{ImportError, excerpt};
+use super::{FORMAT, NetperfTest, NetperfTestKind, bytes_per_second};
 use crate::record::ImportedSummary;
 
 /// The fields of one result by keyword.
@@ -140,7 +140,7 @@ pub(super) fn add(
     let test = outcome.test(banner)?;
     let Some(kind) = test.kind else {
         let expected = "the banner of a test, or its DIRECTION";
-        return Err(unexpected(line, expected, "a result without either"));
+        return Err(FORMAT.unexpected(line, expected, "a result without either"));
     };
     match kind {
         NetperfTestKind::Stream { reverse } => outcome.stream(draft, &test, reverse)?,
@@ -169,7 +169,7 @@ impl OmniResult<'_> {
         match text.parse::<f64>() {
             Ok(value) if value.is_nan() || value < 0.0 => Ok(None),
             Ok(value) if value < 1e18 => Ok(Some(value)),
-            _ => Err(unexpected(self.line, &format!("a number for {key}"), &excerpt(text))),
+            _ => Err(FORMAT.unexpected(self.line, format!("a number for {key}"), excerpt(text))),
         }
     }
 
@@ -183,7 +183,7 @@ impl OmniResult<'_> {
         let mut test = banner.cloned().unwrap_or(NetperfTest::UNKNOWN);
         if let Some(direction) = self.text("DIRECTION") {
             test.kind = Some(kind_of_direction(direction).ok_or_else(|| {
-                unexpected(self.line, "a DIRECTION that netperf has", &excerpt(direction))
+                FORMAT.unexpected(self.line, "a DIRECTION that netperf has", excerpt(direction))
             })?);
         }
         if let Some(protocol) = self.text("PROTOCOL") {
@@ -213,7 +213,7 @@ impl OmniResult<'_> {
             let units = self.text("THROUGHPUT_UNITS").unwrap_or("none");
             let Some(scale) = bytes_per_second(units) else {
                 let expected = "THROUGHPUT_UNITS in bytes or bits beside THROUGHPUT";
-                return Err(unexpected(self.line, expected, &excerpt(units)));
+                return Err(FORMAT.unexpected(self.line, expected, excerpt(units)));
             };
             let target = test.throughput("throughput", Unit::BytesPerSecond, size);
             draft.add_number(target, rate * scale, "mean");
@@ -290,7 +290,7 @@ impl OmniResult<'_> {
         let Some(rate) = rate else { return Ok(None) };
         if rate <= 0.0 {
             let reason = format!("line {} counts no transaction", self.line);
-            return Err(ImportError::Failed { format: ImportFormat::Netperf, reason });
+            return Err(ImportError::Failed { format: FORMAT, reason });
         }
         Ok(Some((1e6 * test.in_flight() / rate, "mean")))
     }
