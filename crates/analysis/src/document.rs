@@ -15,19 +15,14 @@ pub mod compare;
 pub mod doctor;
 pub mod explain;
 pub mod host_notes;
-pub mod http;
-pub mod iperf3;
 pub mod link;
 pub mod link_check;
 pub mod links;
 pub mod list;
-pub mod net;
-pub mod pair;
 pub mod runs;
 pub mod schema;
 pub mod selftest;
 pub mod stack;
-pub mod stamp;
 
 /// The name of this document's shape.
 pub const RUN_SCHEMA: &str = "plumb.run/1";

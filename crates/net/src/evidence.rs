@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::fd::BorrowedFd;
 
+use plumb_result::net::{HostReading, NetHost};
 use plumb_sys::clock::{ClockId, read_ns};
 use plumb_sys::tcp_info;
 use plumb_sys::tcp_info::TcpInfo;
@@ -17,60 +18,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::measure::clock_offset::ClockIdentity;
 
-/// Processor time so far, in nanoseconds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HostReading {
-    /// This process: CLOCK_PROCESS_CPUTIME_ID.
-    pub process_ns: u64,
-    /// This process in user mode: getrusage(2).
-    pub user_ns: u64,
-    /// This process in the kernel: getrusage(2).
-    pub system_ns: u64,
-    /// Its voluntary context switches.
-    pub switches_voluntary: u64,
-    /// Its involuntary context switches.
-    pub switches_involuntary: u64,
-    /// All processors of the host, doing anything.
-    pub host_busy_ns: u64,
-    /// All processors of the host, in softirqs.
-    pub host_softirq_ns: u64,
-    /// All processors of the host, in interrupts.
-    pub host_irq_ns: u64,
-    /// Taken from the host by its hypervisor.
-    pub host_steal_ns: u64,
-}
-
-impl HostReading {
-    /// Reads it all; what cannot be read is zero.
-    pub fn now() -> Self {
-        let usage = process::usage().unwrap_or_default();
-        let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
-        let mut reading =
-            parse_proc_stat(&stat, 1_000_000_000 / probe::user_ticks_per_second().max(1));
-        reading.process_ns = read_ns(ClockId::ProcessCpu);
-        reading.user_ns = usage.user_ns;
-        reading.system_ns = usage.system_ns;
-        reading.switches_voluntary = usage.switches_voluntary;
-        reading.switches_involuntary = usage.switches_involuntary;
-        reading
-    }
-
-    /// What was used since an earlier reading.
-    #[must_use]
-    pub const fn since(&self, earlier: &Self) -> Self {
-        Self {
-            process_ns: self.process_ns.saturating_sub(earlier.process_ns),
-            user_ns: self.user_ns.saturating_sub(earlier.user_ns),
-            system_ns: self.system_ns.saturating_sub(earlier.system_ns),
-            switches_voluntary: self.switches_voluntary.saturating_sub(earlier.switches_voluntary),
-            switches_involuntary: self
-                .switches_involuntary
-                .saturating_sub(earlier.switches_involuntary),
-            host_busy_ns: self.host_busy_ns.saturating_sub(earlier.host_busy_ns),
-            host_softirq_ns: self.host_softirq_ns.saturating_sub(earlier.host_softirq_ns),
-            host_irq_ns: self.host_irq_ns.saturating_sub(earlier.host_irq_ns),
-            host_steal_ns: self.host_steal_ns.saturating_sub(earlier.host_steal_ns),
-        }
+/// Reads the processor time so far; what cannot be read is zero.
+pub fn read_host() -> HostReading {
+    let usage = process::usage().unwrap_or_default();
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let host = parse_proc_stat(&stat, 1_000_000_000 / probe::user_ticks_per_second().max(1));
+    HostReading {
+        process_ns: read_ns(ClockId::ProcessCpu),
+        user_ns: usage.user_ns,
+        system_ns: usage.system_ns,
+        switches_voluntary: usage.switches_voluntary,
+        switches_involuntary: usage.switches_involuntary,
+        ..host
     }
 }
 
@@ -91,26 +50,10 @@ fn parse_proc_stat(stat: &str, tick_ns: u64) -> HostReading {
 /// What a host is, as far as it explains a result.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostFacts {
-    /// Its name.
-    pub name: String,
-    /// Its kernel's release.
-    pub kernel: String,
-    /// Its processor's model.
-    pub processor: String,
-    /// Processors that this process may use.
-    pub cpus: u32,
-    /// Congestion control that connections have unless told otherwise.
-    pub congestion: String,
-    /// Queueing discipline that interfaces have unless told otherwise.
-    pub queue: String,
-    /// net.ipv4.tcp_rmem.
-    pub receive_buffer: String,
-    /// net.ipv4.tcp_wmem.
-    pub send_buffer: String,
-    /// Identifies the machine and its boot: the same for two sides on one host.
-    pub boot: String,
-    /// Which time namespace the process is in: with another one it reads its clocks shifted.
-    pub time_namespace: String,
+    /// What the document says of it; whose program it is, the caller knows.
+    pub host: NetHost,
+    /// What tells its clock from another's: the same for two sides on one host.
+    pub clock: ClockIdentity,
 }
 
 impl HostFacts {
@@ -127,25 +70,22 @@ impl HostFacts {
         let model = processors
             .lines()
             .find_map(|line| line.strip_prefix("model name").and_then(|rest| rest.split_once(':')));
-        let clock = ClockIdentity::here();
         let cpus = plumb_sys::sched::allowed_cpus().map_or(0, |cpus| cpus.len());
-        Self {
+        let settings = [
+            ("tcp.congestion", "/proc/sys/net/ipv4/tcp_congestion_control"),
+            ("tcp.rmem", "/proc/sys/net/ipv4/tcp_rmem"),
+            ("tcp.wmem", "/proc/sys/net/ipv4/tcp_wmem"),
+            ("qdisc", "/proc/sys/net/core/default_qdisc"),
+        ];
+        let host = NetHost {
             name: file("/proc/sys/kernel/hostname"),
+            program: String::new(),
             kernel: file("/proc/sys/kernel/osrelease"),
             processor: model.map_or_else(String::new, |(_, model)| model.trim().to_owned()),
             cpus: u32::try_from(cpus).unwrap_or(0),
-            congestion: file("/proc/sys/net/ipv4/tcp_congestion_control"),
-            queue: file("/proc/sys/net/core/default_qdisc"),
-            receive_buffer: file("/proc/sys/net/ipv4/tcp_rmem"),
-            send_buffer: file("/proc/sys/net/ipv4/tcp_wmem"),
-            boot: clock.boot_id,
-            time_namespace: clock.time_namespace,
-        }
-    }
-
-    /// What tells its clock from another's.
-    pub fn clock(&self) -> ClockIdentity {
-        ClockIdentity { boot_id: self.boot.clone(), time_namespace: self.time_namespace.clone() }
+            settings: settings.map(|(name, path)| (name.to_owned(), file(path))).into(),
+        };
+        Self { host, clock: ClockIdentity::here() }
     }
 }
 
@@ -366,12 +306,12 @@ mod tests {
 
     #[test]
     fn time_that_this_process_uses_is_counted() {
-        let before = HostReading::now();
+        let before = read_host();
         let mut sum = 0_u64;
         while read_ns(ClockId::ProcessCpu) < before.process_ns + 20_000_000 {
             sum = std::hint::black_box(sum + 1);
         }
-        let used = HostReading::now().since(&before);
+        let used = read_host().since(&before);
         assert!(used.process_ns >= 20_000_000, "{used:?}");
         assert!(used.user_ns + used.system_ns > 0, "{used:?}");
     }

@@ -8,14 +8,15 @@ use std::time::Duration;
 
 use plumb_base::time::Span;
 use plumb_base::units::rate::Rate;
-use plumb_net::measure::datagram::drops::LossByLocation;
+use plumb_net::measure::datagram::drops;
 use plumb_net::measure::datagram::receiver::{
-    DatagramProgress, ReceiveEnding, ReceiverConfig, ReceiverReport, prepare, receive,
+    DatagramProgress, ReceiverConfig, ReceiverReport, prepare, receive,
 };
 use plumb_net::measure::datagram::sender::{
     DatagramSendError, DatagramSendPlan, SenderReport, send,
 };
 use plumb_remote::datagram_header::{TestDatagramHeader, TestDatagramKind, TokenBytes};
+use plumb_result::net::ReceiveEnding;
 
 const TOKEN: TokenBytes = *b"sixteen bytes ok";
 
@@ -73,7 +74,7 @@ fn a_rate_that_loopback_carries_loses_nothing_in_either_family_at_any_batch() {
         assert_eq!(came.bytes, planned * u64::try_from(bytes).unwrap());
         assert!(sent.end_heard, "{context}");
         assert!(came.trace.least.unwrap().transit_ns > 0, "one clock: no time runs backwards");
-        assert_eq!(LossByLocation::new(&sent, &came).lost, 0);
+        assert_eq!(came.tally.unique, sent.count);
     }
 }
 
@@ -83,11 +84,12 @@ fn what_is_sent_faster_than_it_is_read_is_lost_in_the_receivers_buffer_and_nowhe
     near.connect(far.local_addr().unwrap()).unwrap();
     let plan = DatagramSendPlan { segmentation: false, ..plan(64, None, 200) };
     let (sent, came) = stream(&near, &far, &plan);
-    let located = LossByLocation::new(&sent, &came);
+    let located = drops::locate(&sent, &came);
     assert!(sent.count > 0 && sent.planned.is_none());
-    assert_eq!(located.lost + came.tally.unique, sent.count);
+    assert_eq!(located.receiver_buffer + came.tally.unique, sent.count);
     assert_eq!((located.path, located.sender_queue), (0, 0), "{located:?}");
-    assert_eq!(came.overflow, located.lost, "each drop is one datagram where none are joined");
+    // Each drop is one datagram where none are joined.
+    assert_eq!(came.overflow, located.receiver_buffer);
 }
 
 /// What the relay did.
@@ -155,8 +157,11 @@ fn a_relay_that_drops_doubles_and_swaps_is_told_exactly() {
     assert_eq!((tally.lost, tally.duplicates), (deeds.dropped, deeds.doubled), "{came:?}");
     assert_eq!((tally.reordered, tally.beyond_window), (deeds.swapped, 0));
     assert_eq!((tally.loss_runs, tally.loss_run_max), (deeds.dropped, 1));
-    let located = LossByLocation::new(&sent, &came);
-    assert_eq!((located.lost, located.path), (deeds.dropped, deeds.dropped));
+    let located = drops::locate(&sent, &came);
+    assert_eq!(
+        (located.sender_queue, located.path, located.receiver_buffer),
+        (0, deeds.dropped, 0)
+    );
     assert_eq!(came.ending, ReceiveEnding::Grace);
 }
 
@@ -172,9 +177,9 @@ fn what_the_senders_queue_dropped_later_is_not_lost_on_the_path() {
         [(None, (10, 85)), (Some(10), (10, 85)), (Some(70), (70, 25)), (Some(1_000), (95, 0))]
     {
         sent.queue_dropped = grew;
-        let located = LossByLocation::new(&sent, &came);
+        let located = drops::locate(&sent, &came);
         assert_eq!((located.sender_queue, located.path), places, "{grew:?}");
-        assert_eq!((located.lost, located.receiver_buffer), (100, 5));
+        assert_eq!(located.receiver_buffer, 5);
     }
 }
 

@@ -1,21 +1,17 @@
-//! Measurements between two hosts: reaching an agent or a supervisor (`far`), the phases of a measurement, pages (`page`,
-//! `web`), and what is made of them.
-//!
-//! Left out: the agent, its protocol and the engines (`plumb_net`), and words for people (`plumb_report`).
+//! Measurements between two hosts: reaching an agent or a supervisor, the phases of a measurement, and the document
+//! and the stored run that are made of their reports.
 
 pub mod address;
 pub mod agent_connection;
-pub mod clocks;
-pub mod datagrams;
-pub mod evidence;
-pub mod exchange;
+mod datagrams;
+pub mod document;
 pub mod host_target;
 pub mod install;
 pub mod other_host;
 pub mod paired_agent;
 pub mod pairing_hint;
-pub mod phase_summary;
-pub mod stored_page;
+mod phase;
+mod round_trips;
 pub mod stored_run;
 mod tcp_flow;
 pub mod test_run;

@@ -6,6 +6,7 @@
 pub mod compare;
 pub mod doctor;
 pub mod explain;
+pub mod http;
 pub mod ladder;
 pub mod link;
 pub mod link_check;

@@ -1,27 +1,24 @@
-//! The published JSON Schemas of every document, made from the types.
-//!
-//! Left out: writing them to `docs/schema/`; a test keeps those files in step.
+//! The published JSON Schemas of every document, made from the types; a test keeps `docs/schema/` in step.
 
+use plumb_result::http::{self, HttpDocument};
+use plumb_result::iperf3::{self, Iperf3Document};
+use plumb_result::net::{self, NetDocument};
+use plumb_result::stamp::{self, StampDocument};
 use schemars::{JsonSchema, schema_for};
 use serde_json::{Value, json};
 
-use crate::document::agent::{self, AgentDocument};
+use crate::document::agent::{AGENT_SCHEMA, AgentDocument, PAIR_SCHEMA, PairDocument};
 use crate::document::check::{self, CheckDocument};
 use crate::document::compare::{self, CompareDocument};
 use crate::document::doctor::{self, DoctorDocument};
 use crate::document::explain::{self, ExplainDocument};
-use crate::document::http::{self, HttpDocument};
-use crate::document::iperf3::{self, Iperf3Document};
 use crate::document::link::{self, LinkDocument};
 use crate::document::link_check::{self, LinkCheckDocument};
 use crate::document::links::{self, LinksDocument};
 use crate::document::list::{self, ListDocument};
-use crate::document::net::{self, NetDocument};
-use crate::document::pair::{self, PairDocument};
 use crate::document::runs::{self, RunsDocument};
 use crate::document::selftest::{self, SelftestDocument};
 use crate::document::stack::{self, StackDocument};
-use crate::document::stamp::{self, StampDocument};
 use crate::document::{RUN_SCHEMA, RunDocument};
 
 /// One published shape.
@@ -54,8 +51,8 @@ pub fn all() -> Vec<DocumentSchema> {
         document_schema::<LinksDocument>(links::SCHEMA),
         document_schema::<NetDocument>(net::SCHEMA),
         document_schema::<HttpDocument>(http::SCHEMA),
-        document_schema::<AgentDocument>(agent::SCHEMA),
-        document_schema::<PairDocument>(pair::SCHEMA),
+        document_schema::<AgentDocument>(AGENT_SCHEMA),
+        document_schema::<PairDocument>(PAIR_SCHEMA),
     ]
 }
 

@@ -5,8 +5,8 @@
 use plumb_analysis::ladder::METROPOLITAN;
 use plumb_base::time::Span;
 use plumb_harness::spec::PageLoadSpec;
-use plumb_interop::http::client::HttpFetchMode;
 use plumb_report::figure::by_level::{self, LevelPlot};
+use plumb_result::http::HttpFetchMode;
 
 use crate::claims::{MARKATOS, NIELSEN, is_link_on_time, single_machine_judgment};
 use crate::factor::channel;

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use plumb_base::time::Span;
+use plumb_result::http::{HttpFetchMode, PageLoad};
 use plumb_sys::clock::{ClockId, read_ns};
 use rustls::ClientConfig;
-use serde::{Deserialize, Serialize};
 
 use super::page::STANDARD;
 use super::target::HttpTarget;
@@ -28,80 +28,13 @@ mod h3;
 /// How long one visit may take.
 pub const PAGE_LOAD_TIMEOUT: Span = Span::from_secs(30);
 
-/// How a page is fetched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum HttpFetchMode {
-    /// HTTP/1.1, a connection per object, one after another.
-    OneEach,
-    /// HTTP/1.1, one connection, each request after the answer to the one before.
-    KeepAlive,
-    /// HTTP/1.1, one connection, the requests for all images at once.
-    Pipelined,
-    /// HTTP/2, one connection, all images at once.
-    Http2,
-    /// HTTP/3, one connection, all images at once; always encrypted.
-    Http3,
-}
-
-impl HttpFetchMode {
-    /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::OneEach, Self::KeepAlive, Self::Pipelined, Self::Http2, Self::Http3];
-
-    /// The name on the command line and in JSON.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::OneEach => "one-each",
-            Self::KeepAlive => "keep-alive",
-            Self::Pipelined => "pipelined",
-            Self::Http2 => "http2",
-            Self::Http3 => "http3",
-        }
+/// What is spoken, as TLS names it (ALPN).
+const fn protocol(mode: HttpFetchMode) -> &'static [u8] {
+    match mode {
+        HttpFetchMode::OneEach | HttpFetchMode::KeepAlive | HttpFetchMode::Pipelined => b"http/1.1",
+        HttpFetchMode::Http2 => b"h2",
+        HttpFetchMode::Http3 => b"h3",
     }
-
-    /// What it is, for people.
-    pub const fn summary(self) -> &'static str {
-        match self {
-            Self::OneEach => "HTTP/1.1, a connection per object",
-            Self::KeepAlive => "HTTP/1.1, kept alive",
-            Self::Pipelined => "HTTP/1.1, pipelined",
-            Self::Http2 => "HTTP/2",
-            Self::Http3 => "HTTP/3",
-        }
-    }
-
-    /// What is spoken, as TLS names it (ALPN).
-    const fn protocol(self) -> &'static [u8] {
-        match self {
-            Self::OneEach | Self::KeepAlive | Self::Pipelined => b"http/1.1",
-            Self::Http2 => b"h2",
-            Self::Http3 => b"h3",
-        }
-    }
-
-    /// The way of a name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|way| way.name() == name)
-    }
-}
-
-/// One visit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PageLoad {
-    /// From the first connection attempt to the last byte of the last object.
-    pub total_ns: u64,
-    /// Until the first connection could be used, encryption included.
-    pub connected_ns: u64,
-    /// Until the whole of the page itself was there.
-    pub page_ns: u64,
-    /// Processor time of the client.
-    pub cpu_ns: u64,
-    /// Connections that it took.
-    pub connections: u32,
-    /// Objects, the page included.
-    pub objects: u32,
-    /// Bytes of all bodies.
-    pub bytes: u64,
 }
 
 /// What a visit fetched, and when.
@@ -176,7 +109,7 @@ impl HttpClient {
             self.tls.get_or_init(|| read)
         };
         let mut configuration = known.clone();
-        configuration.alpn_protocols = vec![way.protocol().to_vec()];
+        configuration.alpn_protocols = vec![protocol(way).to_vec()];
         Ok(Arc::new(configuration))
     }
 

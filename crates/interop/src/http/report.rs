@@ -1,14 +1,12 @@
 //! A page measured in several ways: visits in rounds, each round in a new order, and what came of them.
-//!
-//! Left out: storing and drawing.
 
 use std::net::SocketAddr;
 
 use plumb_base::seed::Seed;
+use plumb_result::http::{HttpDocument, HttpFetchMode, HttpModeResult, SCHEMA};
 use rand::seq::SliceRandom as _;
-use serde::{Deserialize, Serialize};
 
-use super::client::{HttpClient, HttpFetchMode, PageLoad};
+use super::client::HttpClient;
 use super::target::HttpTarget;
 use super::trust::CertificateTrust;
 
@@ -26,54 +24,21 @@ pub struct PageSpec {
     pub seed: Seed,
 }
 
-/// What came of it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PageReport {
-    /// The page's URL.
-    pub url: String,
-    /// The address that it was fetched from.
-    pub address: String,
-    /// Whether every byte of at least one visit was compared with what it has to be, and of every other.
-    pub is_verified: bool,
-    /// Whether the server's certificate was checked, where a visit saw one.
-    pub is_server_proven: bool,
-    /// The seed of the order.
-    pub seed: u64,
-    /// One entry a way.
-    pub ways: Vec<FetchModeReport>,
-}
-
-/// One way.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct FetchModeReport {
-    /// Its name.
-    pub way: String,
-    /// Whether everything was encrypted.
-    pub is_encrypted: bool,
-    /// Every visit that counts, in order.
-    pub visits: Vec<PageLoad>,
-    /// Why there are no more, where that is so.
-    pub error: Option<String>,
-}
-
-/// Measures a page at one address. `progress` is told of each round and says whether to go on.
+/// Measures a page at one address; when, for how long and how it ended, the caller says. `progress` is told of each
+/// round and says whether to go on.
 pub fn measure(
     target: &HttpTarget,
     address: SocketAddr,
     trust: CertificateTrust,
     spec: &PageSpec,
     mut progress: impl FnMut(u32) -> bool,
-) -> PageReport {
+) -> HttpDocument {
     let client = HttpClient::new(target.clone(), address, trust);
-    let mut ways: Vec<(HttpFetchMode, FetchModeReport)> = spec
-        .ways
-        .iter()
-        .map(|way| {
-            let is_encrypted = target.is_encrypted || *way == HttpFetchMode::Http3;
-            let (way_name, visits) = (way.name().to_owned(), Vec::new());
-            (*way, FetchModeReport { way: way_name, is_encrypted, visits, error: None })
-        })
-        .collect();
+    let mode = |&way: &HttpFetchMode| {
+        let is_encrypted = target.is_encrypted || way == HttpFetchMode::Http3;
+        HttpModeResult { way, is_encrypted, ..HttpModeResult::default() }
+    };
+    let mut ways: Vec<_> = spec.ways.iter().map(mode).collect();
     let mut random = spec.seed.stream("http order");
     let mut order: Vec<usize> = (0..ways.len()).collect();
     // The first round warms both sides up, and is not counted.
@@ -83,11 +48,10 @@ pub fn measure(
         }
         order.shuffle(&mut random);
         for index in &order {
-            let Some((way, report)) = ways.get_mut(*index) else { continue };
-            if report.error.is_some() {
+            let Some(report) = ways.get_mut(*index).filter(|way| way.error.is_none()) else {
                 continue;
-            }
-            match client.load_page(*way) {
+            };
+            match client.load_page(report.way) {
                 Ok(visit) if round > 0 => report.visits.push(visit),
                 Ok(_) => {}
                 // Whoever stops the program interrupts the visit under way, which is no fault of the way.
@@ -96,19 +60,18 @@ pub fn measure(
             }
         }
     }
-    let ways: Vec<FetchModeReport> = ways.into_iter().map(|(_, report)| report).collect();
     // What nobody brought was not looked at.
     let mut seen = ways.iter().filter(|way| !way.visits.is_empty()).peekable();
-    let is_verified = target.is_plumb && seen.peek().is_some();
-    let is_server_proven =
-        trust != CertificateTrust::AnyCertificate && seen.any(|way| way.is_encrypted);
-    PageReport {
+    HttpDocument {
+        schema: SCHEMA.to_owned(),
         url: target.to_string(),
         address: address.to_string(),
-        is_verified,
-        is_server_proven,
+        is_verified: target.is_plumb && seen.peek().is_some(),
+        is_server_proven: trust != CertificateTrust::AnyCertificate
+            && seen.any(|way| way.is_encrypted),
         seed: spec.seed.0,
         ways,
+        ..HttpDocument::default()
     }
 }
 

@@ -63,6 +63,13 @@ pub struct Iperf3Test {
     pub error: Option<String>,
 }
 
+impl Iperf3Test {
+    /// Its streams; none where it never began.
+    pub fn streams(&self) -> &[Iperf3Stream] {
+        self.record.as_ref().map_or(&[], |record| &record.streams)
+    }
+}
+
 /// One stream during one interval.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Iperf3Interval {

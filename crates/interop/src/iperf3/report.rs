@@ -1,125 +1,19 @@
 //! A test as iperf3 prints it with `--json`: the same members with the same meaning, and plumb's own
 //! beside them under `schema` and `plumb`.
 //!
-//! Whatever reads iperf3's documents reads these. Left out: pages for people, which are the command
-//! line's.
+//! Whatever reads iperf3's documents reads these.
 
-use serde::Serialize;
-use serde_json::{Value, json};
+use plumb_result::iperf3::{
+    Iperf3Connected, Iperf3Counts, Iperf3CpuUtilization, Iperf3Document, Iperf3End,
+    Iperf3EndStream, Iperf3Endpoint, Iperf3IntervalReport, Iperf3Overlap, Iperf3Side, Iperf3Start,
+    Iperf3StreamCounts, Iperf3Summary, Iperf3TestStart, Iperf3Timestamp, SCHEMA,
+};
+use serde_json::Value;
 
 use super::VERSION;
 use super::parameters::{Iperf3Direction, Iperf3TestLength, Iperf3Transport};
 use super::record::{Iperf3Interval, Iperf3Role, Iperf3Stream, Iperf3Test};
 use super::results::{Iperf3Results, Iperf3Totals};
-use super::stream::Iperf3Count;
-
-pub mod document;
-
-use document::{
-    Iperf3Connected, Iperf3CpuUtilization, Iperf3End, Iperf3EndStream, Iperf3Endpoint,
-    Iperf3IntervalReport, Iperf3Start, Iperf3TestStart, Iperf3Timestamp,
-};
-
-/// The name of this document's shape.
-pub const SCHEMA: &str = "plumb.iperf3/1";
-
-/// The document.
-#[derive(Clone, Debug, Serialize)]
-pub struct Iperf3Report {
-    /// [`SCHEMA`].
-    pub schema: &'static str,
-    /// The title that was asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub title: Option<String>,
-    /// The text that was asked for.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub extra_data: Option<String>,
-    /// What was agreed on.
-    pub start: Iperf3Start,
-    /// One by one.
-    pub intervals: Vec<Iperf3IntervalReport>,
-    /// Totals.
-    pub end: Iperf3End,
-    /// The server's own report, where it is JSON.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub server_output_json: Option<Value>,
-    /// The server's own report, where it is text.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub server_output_text: Option<Value>,
-    /// Why it ended early: then the rest is what there is.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
-    /// What iperf3 does not say: exact counts of this side, and of the other where it is plumb.
-    pub plumb: Value,
-}
-
-/// Figures of a stream, or of several.
-#[derive(Clone, Debug, Default, Serialize)]
-#[expect(missing_docs, reason = "the names are the format's own")]
-pub struct Iperf3Summary {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub socket: Option<u32>,
-    pub start: f64,
-    pub end: f64,
-    pub seconds: f64,
-    pub bytes: u64,
-    pub bits_per_second: f64,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub retransmits: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub snd_cwnd: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub snd_wnd: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rtt: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub rttvar: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub pmtu: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reorder: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_snd_cwnd: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_snd_wnd: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_rtt: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub min_rtt: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mean_rtt: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub jitter_ms: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lost_packets: Option<i64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub packets: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub lost_percent: Option<f64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub out_of_order: Option<u64>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub omitted: Option<bool>,
-    pub sender: bool,
-}
-
-impl Iperf3Summary {
-    fn of(start: f64, end: f64, bytes: u64, sender: bool) -> Self {
-        let seconds = (end - start).max(0.0);
-        let bits_per_second = if seconds > 0.0 { bytes as f64 * 8.0 / seconds } else { 0.0 };
-        Self { start, end, seconds, bytes, bits_per_second, sender, ..Self::default() }
-    }
-
-    /// With what a receiver of datagrams knows.
-    fn with_datagrams(mut self, packets: u64, lost: i64, jitter_s: f64) -> Self {
-        let share = if packets > 0 { 100.0 * lost as f64 / packets as f64 } else { 0.0 };
-        self.jitter_ms = Some(jitter_s * 1e3);
-        self.lost_packets = Some(lost);
-        self.packets = Some(packets);
-        self.lost_percent = Some(share);
-        self
-    }
-}
 
 /// One stream with what is known of each of its sides.
 struct Iperf3StreamSides<'a> {
@@ -134,85 +28,74 @@ impl<'a> Iperf3StreamSides<'a> {
         let theirs = remote.and_then(|remote| remote.stream(record.id)).map(|theirs| {
             // The first versions do not say how long it took: then it took as long as here.
             let unsaid = theirs.seconds <= 0.0;
-            Iperf3Totals { seconds: if unsaid { own.seconds } else { theirs.seconds }, ..*theirs }
+            Iperf3Totals {
+                seconds: if unsaid { own.seconds } else { theirs.seconds },
+                ..*theirs
+            }
         });
         let (sent, received) = if record.sends { (Some(own), theirs) } else { (theirs, Some(own)) };
         Self { record, sent, received }
     }
 }
 
-impl Iperf3Report {
-    /// The report of a test, from the side that recorded it.
-    pub fn of(test: &Iperf3Test) -> Self {
-        let streams = test.record.as_ref().map_or(&[] as &[Iperf3Stream], |record| &record.streams);
-        let remote = test.remote_results.as_ref();
-        let sides: Vec<Iperf3StreamSides<'_>> =
-            streams.iter().map(|record| Iperf3StreamSides::of(record, remote)).collect();
-        let server_report = remote.and_then(|remote| remote.report.clone());
-        let is_text = server_report.as_ref().is_some_and(Value::is_string);
-        Self {
-            schema: SCHEMA,
-            title: test.parameters.title.clone(),
-            extra_data: test.parameters.extra.clone(),
-            start: start(test, streams),
-            intervals: intervals(test, streams),
-            end: end(test, &sides),
-            server_output_json: server_report.clone().filter(|_| !is_text),
-            server_output_text: server_report.filter(|_| is_text),
-            error: test.error.clone(),
-            plumb: plumb_extension(test),
-        }
+/// The document of a test, from the side that recorded it.
+pub fn document(test: &Iperf3Test) -> Iperf3Document {
+    let streams = test.streams();
+    let remote = test.remote_results.as_ref();
+    let sides: Vec<Iperf3StreamSides<'_>> =
+        streams.iter().map(|record| Iperf3StreamSides::of(record, remote)).collect();
+    let server_report = remote.and_then(|remote| remote.report.clone());
+    let is_text = server_report.as_ref().is_some_and(Value::is_string);
+    Iperf3Document {
+        schema: SCHEMA,
+        title: test.parameters.title.clone(),
+        extra_data: test.parameters.extra.clone(),
+        start: start(test, streams),
+        intervals: intervals(test, streams),
+        end: end(test, &sides),
+        server_output_json: server_report.clone().filter(|_| !is_text),
+        server_output_text: server_report.filter(|_| is_text),
+        error: test.error.clone(),
+        plumb: counts(test),
     }
 }
 
 /// What plumb says beyond iperf3: this side's counts, and the other's where it is plumb as well.
-pub fn plumb_extension(test: &Iperf3Test) -> Value {
+pub fn counts(test: &Iperf3Test) -> Iperf3Counts {
     let record = test.record.as_ref();
-    let streams = record.map_or(&[] as &[Iperf3Stream], |record| &record.streams);
-    let streams: Vec<Value> = streams
-        .iter()
-        .map(|stream| {
-            let Iperf3Count { bytes, packets, lost, out_of_order: late, duplicates, .. } =
-                stream.count;
-            let mut value = json!({
-                "id": stream.id, "socket": stream.socket, "sender": stream.sends, "bytes": bytes,
-            });
-            if !stream.sends {
-                value["drained"] = json!(stream.drained);
-            }
-            if test.parameters.protocol == Iperf3Transport::Udp {
-                value["packets"] = json!(packets);
-                if !stream.sends {
-                    value["lost"] = json!(lost);
-                    value["out_of_order"] = json!(late);
-                    value["duplicates"] = json!(duplicates);
-                }
-            }
-            if let Some(trouble) = &stream.error {
-                value["trouble"] = json!(trouble);
-            }
-            value
-        })
-        .collect();
-    let [user, system] = record.map_or([0.0; 2], |record| record.cpu_s);
-    let mut value = json!({
-        "version": VERSION,
-        "role": match test.role { Iperf3Role::Client { .. } => "client", Iperf3Role::Server => "server" },
-        "streams": streams,
-        "cpu_user_s": user,
-        "cpu_system_s": system,
-        "intervals_truncated": record.is_some_and(|record| record.truncated),
-    });
-    if test.role == Iperf3Role::Server {
-        value["overlap"] = json!({
-            "tests": test.overlap.tests,
-            "seconds": test.overlap.duration.as_secs_f64(),
-        });
+    let is_udp = test.parameters.protocol == Iperf3Transport::Udp;
+    let stream = |stream: &Iperf3Stream| {
+        let receives_datagrams = is_udp && !stream.sends;
+        let count = &stream.count;
+        Iperf3StreamCounts {
+            id: stream.id,
+            socket: stream.socket,
+            sender: stream.sends,
+            bytes: count.bytes,
+            drained: (!stream.sends).then_some(stream.drained),
+            packets: is_udp.then_some(count.packets),
+            lost: receives_datagrams.then(|| u64::try_from(count.lost).unwrap_or(0)),
+            out_of_order: receives_datagrams.then_some(count.out_of_order),
+            duplicates: receives_datagrams.then_some(count.duplicates),
+            trouble: stream.error.clone(),
+        }
+    };
+    let [cpu_user_s, cpu_system_s] = record.map_or([0.0; 2], |record| record.cpu_s);
+    let is_server = test.role == Iperf3Role::Server;
+    let theirs = test.remote_results.as_ref().and_then(|remote| remote.extra.clone());
+    Iperf3Counts {
+        version: VERSION.to_owned(),
+        role: if is_server { Iperf3Side::Server } else { Iperf3Side::Client },
+        streams: test.streams().iter().map(stream).collect(),
+        cpu_user_s,
+        cpu_system_s,
+        intervals_truncated: record.is_some_and(|record| record.truncated),
+        overlap: is_server.then(|| Iperf3Overlap {
+            tests: u32::try_from(test.overlap.tests).unwrap_or(u32::MAX),
+            seconds: test.overlap.duration.as_secs_f64(),
+        }),
+        remote: theirs.and_then(|theirs| serde_json::from_value(theirs).ok()),
     }
-    if let Some(theirs) = test.remote_results.as_ref().and_then(|remote| remote.extra.clone()) {
-        value["remote"] = theirs;
-    }
-    value
 }
 
 fn start(test: &Iperf3Test, streams: &[Iperf3Stream]) -> Iperf3Start {

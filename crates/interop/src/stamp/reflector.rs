@@ -21,14 +21,14 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use plumb_base::time::{Instant, Span};
+use plumb_result::stamp::{ReflectorCounts, TimestampFormat};
 use plumb_sys::clock::{ClockId, read_ns};
 use plumb_sys::datagram::{DatagramOption, ReceiveBatch, enable_option, send_from, set_ttl};
-use serde::{Deserialize, Serialize};
 
 use super::hmac::StampKey;
 use super::packet::{self, StampAnswer, StampPacketError, StampQuestion};
 use super::sender::SyncStopCheck;
-use super::timestamp::{ErrorEstimate, TimestampFormat};
+use super::timestamp::ErrorEstimate;
 use super::tlv;
 use plumb_remote::address::source_prefix;
 use plumb_remote::udp_handshake::is_transient;
@@ -77,23 +77,6 @@ impl Default for ReflectorOptions {
             replies_per_session: 100_000_000,
         }
     }
-}
-
-/// What became of the questions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReflectorCounts {
-    /// Answered.
-    pub answered: u64,
-    /// Too short to be of this mode.
-    pub short: u64,
-    /// Not sealed with this key.
-    pub unsealed: u64,
-    /// Above the rate, or what a session may have.
-    pub limited: u64,
-    /// Answers of another reflector, or from a port where one is.
-    pub looped: u64,
-    /// Answers that the kernel did not take.
-    pub unsent: u64,
 }
 
 /// A question as it came.

@@ -1,15 +1,13 @@
 //! What came of a STAMP session: round trips, both ways apart, and in which direction was lost.
 
-use plumb_base::stats::quantile;
-use serde::{Deserialize, Serialize};
-
-use super::packet::StampAnswer;
-use super::timestamp::{ErrorEstimate, TimestampFormat};
-use super::tlv::TlvFlagCounts;
 use plumb_net::measure::clock_offset::{
-    self, ClockOffsetEstimate, ClockRelation, OneWayDelay, TimestampExchange,
+    self, ClockOffsetEstimate, ClockRelation, TimestampExchange,
 };
 use plumb_net::measure::datagram::sequence_tracker::SequenceCounts;
+use plumb_result::stamp::{ClockStep, StampClock, StampDistribution, StampSession};
+
+use super::packet::StampAnswer;
+use super::timestamp::ErrorEstimate;
 
 /// One question that was answered.
 #[derive(Clone, Copy, Debug)]
@@ -26,146 +24,65 @@ pub struct StampReply {
     pub ttl: Option<u8>,
 }
 
-/// A few figures of many times.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct StampDelaySummary {
-    /// The least.
-    pub min_ns: f64,
-    /// Half are no greater.
-    pub p50_ns: f64,
-    /// Nine in ten.
-    pub p90_ns: f64,
-    /// Ninety-nine in a hundred.
-    pub p99_ns: f64,
-    /// The greatest.
-    pub max_ns: f64,
-}
-
-impl StampDelaySummary {
-    /// Of times; `None` without any.
-    pub fn of(times_ns: &[f64]) -> Option<Self> {
-        let sorted = quantile::sorted(times_ns);
-        if sorted.is_empty() {
-            return None;
-        }
-        let of = |p: f64| quantile::of_sorted(&sorted, p);
-        Some(Self {
-            min_ns: of(0.0),
-            p50_ns: of(0.5),
-            p90_ns: of(0.9),
-            p99_ns: of(0.99),
-            max_ns: of(1.0),
-        })
+/// A session by what came; what the replies do not tell is counted already.
+pub(super) fn summarize(
+    counted: StampSession,
+    sent: u64,
+    tally: &SequenceCounts,
+    replies: &[StampReply],
+    here: ErrorEstimate,
+) -> StampSession {
+    let exchanges: Vec<TimestampExchange> = replies.iter().map(exchange).collect();
+    let dwells: Vec<f64> = exchanges
+        .iter()
+        .map(|e| e.far_sent_ns.wrapping_sub(e.far_received_ns).cast_signed() as f64)
+        .collect();
+    let trips: Vec<f64> =
+        replies.iter().zip(&dwells).map(|(reply, dwell)| reply.elapsed_ns as f64 - dwell).collect();
+    let clock = ClockOffsetEstimate::new(&exchanges, ClockRelation::Apart);
+    let ways = clock.as_ref().and_then(|clock| clock_offset::one_way(clock, &exchanges));
+    let far = replies.last().map(|reply| ErrorEstimate::read(reply.answer.error));
+    let losses = losses(sent, tally, replies);
+    StampSession {
+        sent,
+        answered: tally.unique,
+        lost: tally.lost,
+        lost_forward: losses.map(|losses| losses.forward),
+        lost_backward: losses.map(|losses| losses.backward),
+        lost_last: losses.map(|losses| losses.last),
+        duplicates: tally.duplicates,
+        reordered: tally.reordered,
+        round_trip: StampDistribution::of(&trips),
+        dwell: StampDistribution::of(&dwells),
+        forward: ways.map(|ways| ways.0),
+        backward: ways.map(|ways| ways.1),
+        clock: clock.as_ref().map(clock_summary),
+        reflector_synchronised: far.map(|far| far.synchronised),
+        reflector_error_ns: far.map(ErrorEstimate::ns),
+        reflector_format: far.map(|far| far.format),
+        sender_synchronised: here.synchronised,
+        sender_error_ns: here.ns(),
+        ttl_forward: replies.last().map(|reply| reply.answer.ttl).filter(|&ttl| ttl > 0),
+        ttl_backward: replies.last().and_then(|reply| reply.ttl),
+        ..counted
     }
 }
 
-/// What a reflector's numbers tell about where questions without an answer were lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "known")]
-pub enum StampLossDirection {
-    /// Nothing was lost.
-    NothingLost,
-    /// The reflector numbers its answers.
-    Told {
-        /// Questions that did not arrive.
-        forward: u64,
-        /// Answers that did not.
-        backward: u64,
-        /// Those after the last answer, of which nothing is known.
-        unknown: u64,
-    },
-    /// It copies the questions' numbers, or all were lost on the way back, which look the same.
-    NotTold,
-}
-
-/// What came of a session.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct StampReport {
-    /// Questions asked.
-    pub sent: u64,
-    /// Answered, lost, late and answered twice.
-    pub tally: SequenceCounts,
-    /// Where the lost ones were lost.
-    pub lost_where: StampLossDirection,
-    /// Answers not sealed with the key.
-    pub unsealed: u64,
-    /// Datagrams that were no answer of this session.
-    pub foreign: u64,
-    /// Answers without a session, as of a reflector that knows none (RFC 8762; RFC 8972 §3).
-    pub sessionless: u64,
-    /// Round trips without the reflector's stay.
-    pub round_trip: Option<StampDelaySummary>,
-    /// How long the reflector kept each.
-    pub dwell: Option<StampDelaySummary>,
-    /// The ways there.
-    pub forward: Option<OneWayDelay>,
-    /// The ways back.
-    pub backward: Option<OneWayDelay>,
-    /// The reflector's clock against this one.
-    pub clock: Option<ClockOffsetEstimate>,
-    /// Whether the reflector says that its clock is synchronised.
-    pub reflector_synchronised: Option<bool>,
-    /// The error of its clock that it states.
-    pub reflector_error_ns: Option<f64>,
-    /// How it writes times.
-    pub reflector_format: Option<TimestampFormat>,
-    /// Whether this side's clock is synchronised.
-    pub sender_synchronised: bool,
-    /// The error of it that the kernel states.
-    pub sender_error_ns: f64,
-    /// What was left of 255 hops when a question arrived.
-    pub ttl_forward: Option<u8>,
-    /// What was left of the answer's hops.
-    pub ttl_backward: Option<u8>,
-    /// TLVs that the reflector did not take.
-    pub flagged_tlvs: TlvFlagCounts,
-    /// Whether it was told to stop before all were asked.
-    pub cut_short: bool,
-}
-
-impl StampReport {
-    /// From what came; the counts that are not told by the replies are the caller's.
-    pub fn new(
-        sent: u64,
-        tally: SequenceCounts,
-        replies: &[StampReply],
-        here: ErrorEstimate,
-    ) -> Self {
-        let exchanges: Vec<TimestampExchange> = replies.iter().map(exchange).collect();
-        let dwells: Vec<f64> = exchanges
-            .iter()
-            .map(|e| e.far_sent_ns.wrapping_sub(e.far_received_ns).cast_signed() as f64)
-            .collect();
-        let trips: Vec<f64> = replies
-            .iter()
-            .zip(&dwells)
-            .map(|(reply, dwell)| reply.elapsed_ns as f64 - dwell)
-            .collect();
-        let clock = ClockOffsetEstimate::new(&exchanges, ClockRelation::Apart);
-        let ways = clock.as_ref().and_then(|clock| clock_offset::one_way(clock, &exchanges));
-        let far = replies.last().map(|reply| ErrorEstimate::read(reply.answer.error));
-        Self {
-            sent,
-            lost_where: direction(sent, &tally, replies),
-            tally,
-            unsealed: 0,
-            foreign: 0,
-            sessionless: 0,
-            round_trip: StampDelaySummary::of(&trips),
-            dwell: StampDelaySummary::of(&dwells),
-            forward: ways.map(|ways| ways.0),
-            backward: ways.map(|ways| ways.1),
-            clock,
-            reflector_synchronised: far.map(|far| far.synchronised),
-            reflector_error_ns: far.map(ErrorEstimate::ns),
-            reflector_format: far.map(|far| far.format),
-            sender_synchronised: here.synchronised,
-            sender_error_ns: here.ns(),
-            ttl_forward: replies.last().map(|reply| reply.answer.ttl).filter(|&ttl| ttl > 0),
-            ttl_backward: replies.last().and_then(|reply| reply.ttl),
-            flagged_tlvs: TlvFlagCounts::default(),
-            cut_short: false,
-        }
+fn clock_summary(estimate: &ClockOffsetEstimate) -> StampClock {
+    let first = &estimate.segments[0];
+    let since = |moment: u64| moment.saturating_sub(first.from_ns);
+    let step = |step: &ClockStep| ClockStep {
+        after_ns: since(step.after_ns),
+        before_ns: since(step.before_ns),
+        ..*step
+    };
+    StampClock {
+        offset_ns: first.offset_ns,
+        bound_ns: estimate.bound_ns(),
+        drift_ppm: first.drift_ppm,
+        drift_ppm_min: first.drift_ppm_min,
+        drift_ppm_max: first.drift_ppm_max,
+        steps: estimate.steps.iter().map(step).collect(),
     }
 }
 
@@ -179,30 +96,39 @@ fn exchange(reply: &StampReply) -> TimestampExchange {
     }
 }
 
-/// By the greatest number that came back: so many questions had arrived by then, of those asked by then.
-fn direction(sent: u64, tally: &SequenceCounts, replies: &[StampReply]) -> StampLossDirection {
+/// Where questions without an answer were lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct StampLosses {
+    /// Questions that did not arrive.
+    forward: u64,
+    /// Answers that did not.
+    backward: u64,
+    /// Those after the last answer, of which nothing is known.
+    last: u64,
+}
+
+/// By the greatest number that came back: so many questions had arrived by then, of those asked by then. `None` where
+/// the reflector copies the questions' numbers, or all were lost on the way back, which look the same.
+fn losses(sent: u64, tally: &SequenceCounts, replies: &[StampReply]) -> Option<StampLosses> {
     if tally.lost == 0 {
-        return StampLossDirection::NothingLost;
+        return Some(StampLosses::default());
     }
     let differs = |reply: &StampReply| reply.answer.sequence != reply.answer.sender.sequence;
     if !replies.iter().any(differs) {
-        return StampLossDirection::NotTold;
+        return None;
     }
     let greatest = replies.iter().map(|reply| reply.answer.sender.sequence).max();
     let asked = greatest.map_or(0, |number| u64::from(number) + 1);
     let answers = replies.iter().map(|reply| u64::from(reply.answer.sequence) + 1).max();
-    let unknown = sent.saturating_sub(asked);
-    let forward =
-        asked.saturating_sub(answers.unwrap_or(0)).min(tally.lost.saturating_sub(unknown));
-    StampLossDirection::Told {
-        forward,
-        backward: tally.lost.saturating_sub(unknown + forward),
-        unknown,
-    }
+    let last = sent.saturating_sub(asked);
+    let forward = asked.saturating_sub(answers.unwrap_or(0)).min(tally.lost.saturating_sub(last));
+    Some(StampLosses { forward, backward: tally.lost.saturating_sub(last + forward), last })
 }
 
 #[cfg(test)]
 mod tests {
+    use plumb_result::stamp::TimestampFormat;
+
     use super::super::packet::StampQuestion;
     use super::*;
 
@@ -236,7 +162,7 @@ mod tests {
     fn a_round_trip_is_without_the_stay_and_its_halves_have_a_bound() {
         let replies: Vec<StampReply> = (0..10).map(|number| reply(number, number)).collect();
         let here = ErrorEstimate::of(false, TimestampFormat::Ntp, 0);
-        let report = StampReport::new(10, tally(0), &replies, here);
+        let report = summarize(StampSession::default(), 10, &tally(0), &replies, here);
         assert!((report.round_trip.unwrap().p50_ns - 5e6).abs() < 1.0);
         assert!((report.dwell.unwrap().p50_ns - 1e6).abs() < 1.0);
         let (there, back) = (report.forward.unwrap(), report.backward.unwrap());
@@ -244,7 +170,10 @@ mod tests {
         assert!((there.least_ns - 2.5e6).abs() < 10.0 && (back.least_ns - 2.5e6).abs() < 10.0);
         // A little more, as ten of them leave the drift open.
         assert!((2.499e6..2.52e6).contains(&there.bound_ns), "{there:?}");
-        assert_eq!(report.lost_where, StampLossDirection::NothingLost);
+        assert_eq!(
+            (report.lost_forward, report.lost_backward, report.lost_last),
+            (Some(0), Some(0), Some(0))
+        );
         assert_eq!((report.ttl_forward, report.ttl_backward), (Some(60), Some(61)));
     }
 
@@ -252,9 +181,9 @@ mod tests {
     fn a_reflector_that_numbers_its_answers_tells_where_the_others_went() {
         // Ten asked: 2 and 3 never arrived, the answer to 5 was lost, and nothing is known of 9.
         let replies = [(0, 0), (1, 1), (4, 2), (6, 4), (7, 5), (8, 6)].map(|(q, a)| reply(q, a));
-        let told = StampLossDirection::Told { forward: 2, backward: 1, unknown: 1 };
-        assert_eq!(direction(10, &tally(4), &replies), told);
+        let told = StampLosses { forward: 2, backward: 1, last: 1 };
+        assert_eq!(losses(10, &tally(4), &replies), Some(told));
         let copied = [(0, 0), (4, 4)].map(|(q, a)| reply(q, a));
-        assert_eq!(direction(5, &tally(3), &copied), StampLossDirection::NotTold);
+        assert_eq!(losses(5, &tally(3), &copied), None);
     }
 }

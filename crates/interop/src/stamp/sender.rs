@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use plumb_base::time::Span;
+use plumb_result::stamp::{StampEnding, StampSession, TimestampFormat};
 use plumb_sys::clock::{ClockId, read_ns};
 use plumb_sys::datagram::{DatagramOption, ReceiveBatch, ReceivedDatagram, enable_option, set_ttl};
 use plumb_sys::errno::is_queue_full;
@@ -18,8 +19,8 @@ use plumb_sys::timer;
 
 use super::hmac::StampKey;
 use super::packet::{self, StampAnswer, StampPacketError, StampQuestion};
-use super::report::{StampReply, StampReport};
-use super::timestamp::{ErrorEstimate, TimestampFormat};
+use super::report::{self, StampReply};
+use super::timestamp::ErrorEstimate;
 use super::tlv::{self, TlvFlagCounts};
 use plumb_clock::ReceiveTimestamps;
 use plumb_net::measure::datagram::sequence_tracker::SequenceTracker;
@@ -95,7 +96,7 @@ pub fn run(
     socket: &UdpSocket,
     plan: &SessionSenderOptions,
     stop: SyncStopCheck<'_>,
-) -> io::Result<StampReport> {
+) -> io::Result<(StampSession, StampEnding)> {
     let v6 = socket.local_addr()?.is_ipv6();
     for kind in [DatagramOption::ReceiveTimestamp, DatagramOption::Ttl] {
         enable_option(socket.as_fd(), v6, kind)?;
@@ -124,13 +125,12 @@ pub fn run(
     })?;
     let asked = asked.load(Ordering::Relaxed);
     let tally = hearing.account.finish(Some(asked));
-    let mut report = StampReport::new(asked, tally, &hearing.replies, here);
-    report.unsealed = hearing.unsealed;
-    report.foreign = hearing.foreign;
-    report.sessionless = hearing.sessionless;
-    report.flagged_tlvs = hearing.flagged_tlvs;
-    report.cut_short = asked < u64::from(count);
-    Ok(report)
+    let ended = match asked {
+        _ if asked < u64::from(count) => StampEnding::Interrupted,
+        _ if tally.unique == 0 => StampEnding::Silent,
+        _ => StampEnding::Complete,
+    };
+    Ok((report::summarize(hearing.counted, asked, &tally, &hearing.replies, here), ended))
 }
 
 /// When one question left, by both clocks.
@@ -187,10 +187,8 @@ struct ReplyReceiver<'a> {
     replies: Vec<StampReply>,
     /// The longest trip so far.
     longest_ns: Option<u64>,
-    unsealed: u64,
-    foreign: u64,
-    sessionless: u64,
-    flagged_tlvs: TlvFlagCounts,
+    /// What is not told by the replies.
+    counted: StampSession,
 }
 
 impl<'a> ReplyReceiver<'a> {
@@ -201,10 +199,7 @@ impl<'a> ReplyReceiver<'a> {
             account: SequenceTracker::new(u64::from(count)),
             replies: Vec::with_capacity(sent.len()),
             longest_ns: None,
-            unsealed: 0,
-            foreign: 0,
-            sessionless: 0,
-            flagged_tlvs: TlvFlagCounts::default(),
+            counted: StampSession::default(),
         }
     }
 
@@ -264,11 +259,11 @@ impl<'a> ReplyReceiver<'a> {
         let (answer, tlvs) = match StampAnswer::read(self.plan.key.as_ref(), arrival.bytes) {
             Ok(read) => read,
             Err(StampPacketError::BadHmac) => {
-                self.unsealed += 1;
+                self.counted.unsealed += 1;
                 return;
             }
             Err(StampPacketError::Short { .. }) => {
-                self.foreign += 1;
+                self.counted.foreign += 1;
                 return;
             }
         };
@@ -281,14 +276,17 @@ impl<'a> ReplyReceiver<'a> {
             && answer.sender.time == self.plan.format.write(sent_unix_ns)
             && [self.plan.session, NO_SESSION].contains(&answer.sender.session);
         if !is_ours {
-            self.foreign += 1;
+            self.counted.foreign += 1;
             return;
         }
         if !self.account.record(answer.sender.sequence).is_new() {
             return;
         }
-        self.sessionless += u64::from(answer.sender.session != self.plan.session);
-        self.flagged_tlvs += TlvFlagCounts::of(tlvs);
+        self.counted.sessionless += u64::from(answer.sender.session != self.plan.session);
+        let flagged = TlvFlagCounts::of(tlvs);
+        self.counted.unrecognised_tlvs += flagged.unrecognised;
+        self.counted.malformed_tlvs += flagged.malformed;
+        self.counted.unsealed_tlvs += flagged.unsealed;
         // Where its stamp is not to be believed, it came when it was read; and not before it was asked for.
         let read = stamps.last();
         let stamped = arrival.received_ns.and_then(|stamp_ns| stamps.to_steady_ns(stamp_ns));
@@ -308,7 +306,6 @@ impl<'a> ReplyReceiver<'a> {
 #[cfg(test)]
 mod tests {
     use super::super::reflector::{ReflectorOptions, serve};
-    use super::super::report::StampLossDirection;
     use super::*;
 
     /// A sender's socket and the reflector's, to which it is connected.
@@ -331,16 +328,16 @@ mod tests {
         at: &str,
         conduct: ReflectorOptions,
         plan: &SessionSenderOptions,
-    ) -> StampReport {
+    ) -> (StampSession, StampEnding) {
         let (near, far) = pair(at);
         let stop = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let serving = scope.spawn(|| serve(&far, conduct, &|| stop.load(Ordering::Relaxed)));
-            let report = run(&near, plan, &|| false).unwrap();
+            let came = run(&near, plan, &|| false).unwrap();
             stop.store(true, Ordering::Relaxed);
             let counts = serving.join().unwrap().unwrap();
             assert_eq!(counts.unsent, 0);
-            report
+            came
         })
     }
 
@@ -355,9 +352,9 @@ mod tests {
                         SessionSenderOptions { key: key.clone(), format, padding, ..plan.clone() };
                     let key = key.clone();
                     let conduct = ReflectorOptions { key, format, ..ReflectorOptions::default() };
-                    let report = with_reflector(at, conduct, &plan);
-                    assert_eq!((report.sent, report.tally.unique), (50, 50), "{report:?}");
-                    assert_eq!(report.lost_where, StampLossDirection::NothingLost);
+                    let (report, _) = with_reflector(at, conduct, &plan);
+                    assert_eq!((report.sent, report.answered), (50, 50), "{report:?}");
+                    assert_eq!((report.lost, report.lost_forward), (0, Some(0)));
                     assert_eq!(report.reflector_format, Some(format));
                     assert_eq!((report.ttl_forward, report.ttl_backward), (Some(255), Some(255)));
                     let trip = report.round_trip.unwrap();
@@ -381,10 +378,10 @@ mod tests {
             let reflect =
                 || serve(&far, ReflectorOptions::default(), &|| stop.load(Ordering::Relaxed));
             let serving = scope.spawn(reflect);
-            let report = run(&near, &plan, &|| false).unwrap();
+            let (report, _) = run(&near, &plan, &|| false).unwrap();
             stop.store(true, Ordering::Relaxed);
             serving.join().unwrap().unwrap();
-            assert_eq!((report.tally.unique, report.ttl_backward), (3, Some(255)), "{report:?}");
+            assert_eq!((report.answered, report.ttl_backward), (3, Some(255)), "{report:?}");
         });
     }
 
@@ -402,9 +399,9 @@ mod tests {
                     far.send_to(&bytes[..len], from).unwrap();
                 }
             });
-            let report = run(&near, &plan, &|| false).unwrap();
+            let (report, _) = run(&near, &plan, &|| false).unwrap();
             // The second is another session's.
-            assert_eq!((report.tally.unique, report.sessionless, report.foreign), (1, 1, 1));
+            assert_eq!((report.answered, report.sessionless, report.foreign), (1, 1, 1));
         });
     }
 
@@ -433,10 +430,10 @@ mod tests {
                     }
                 }
             });
-            let report = run(&near, &plan, &|| stop.load(Ordering::Relaxed)).unwrap();
+            let (report, ended) = run(&near, &plan, &|| stop.load(Ordering::Relaxed)).unwrap();
             over.store(true, Ordering::Relaxed);
-            assert!(report.cut_short && report.sent > 1, "{report:?}");
-            assert_eq!(report.tally.lost, 0, "{} of {}", report.tally.unique, report.sent);
+            assert!(ended == StampEnding::Interrupted && report.sent > 1, "{report:?}");
+            assert_eq!(report.lost, 0, "{} of {}", report.answered, report.sent);
         });
     }
 
@@ -451,10 +448,10 @@ mod tests {
                 timer::sleep_ns(1_500_000_000);
                 serve(&far, ReflectorOptions::default(), &|| stop.load(Ordering::Relaxed))
             });
-            let report = run(&near, &plan, &|| false).unwrap();
+            let (report, _) = run(&near, &plan, &|| false).unwrap();
             stop.store(true, Ordering::Relaxed);
             serving.join().unwrap().unwrap();
-            assert_eq!((report.sent, report.tally.unique, report.tally.lost), (3, 3, 0));
+            assert_eq!((report.sent, report.answered, report.lost), (3, 3, 0));
         });
     }
 
@@ -464,8 +461,8 @@ mod tests {
         let plan = SessionSenderOptions { key, reply_timeout, ..questions(3) };
         let theirs =
             ReflectorOptions { key: Some(StampKey::new(b"theirs")), ..ReflectorOptions::default() };
-        let report = with_reflector("127.0.0.1:0", theirs, &plan);
-        assert_eq!((report.tally.received, report.tally.lost), (0, 3));
+        let (report, _) = with_reflector("127.0.0.1:0", theirs, &plan);
+        assert_eq!((report.answered, report.lost), (0, 3));
         assert!(report.round_trip.is_none() && report.clock.is_none());
     }
 
@@ -477,7 +474,7 @@ mod tests {
         answer_to(StampQuestion { time: 12_345, ..StampQuestion::default() }, &mut forged);
         far.send(&forged).unwrap();
         let plan = SessionSenderOptions { reply_timeout: Span::from_ms(50), ..questions(1) };
-        let report = run(&near, &plan, &|| false).unwrap();
-        assert_eq!((report.tally.received, report.foreign), (0, 1));
+        let (report, _) = run(&near, &plan, &|| false).unwrap();
+        assert_eq!((report.answered, report.foreign), (0, 1));
     }
 }

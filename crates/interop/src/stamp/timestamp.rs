@@ -3,51 +3,10 @@
 //! Left out: leap seconds, which the real-time clock smears or repeats, and PTP's own time scale: the seconds
 //! written are those of the real-time clock in either format.
 
+use plumb_result::stamp::TimestampFormat;
 use plumb_sys::probe;
-use serde::{Deserialize, Serialize};
 
-/// How a time is written; which one is said by a bit of the error estimate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TimestampFormat {
-    /// Seconds since 1900 and 2⁻³² of them (RFC 5905 §6).
-    Ntp,
-    /// Seconds since 1970 and nanoseconds (IEEE 1588, truncated).
-    Ptp,
-}
-
-/// Seconds from 1900 to 1970.
-const NTP_TO_UNIX: u64 = 2_208_988_800;
 const NS: u64 = 1_000_000_000;
-const SECONDS_MASK: u64 = 0xffff_ffff;
-
-impl TimestampFormat {
-    /// The 64 bits of a moment, given as nanoseconds since 1970.
-    pub fn write(self, unix_ns: u64) -> u64 {
-        let (seconds, ns) = (unix_ns / NS, unix_ns % NS);
-        match self {
-            // Rounded up, so that reading, which rounds down, gives the same nanosecond.
-            Self::Ntp => {
-                let fraction = (ns << 32).div_ceil(NS);
-                (seconds.wrapping_add(NTP_TO_UNIX) & SECONDS_MASK) << 32 | fraction
-            }
-            Self::Ptp => (seconds & SECONDS_MASK) << 32 | ns,
-        }
-    }
-
-    /// The moment of 64 bits, in nanoseconds since 1970: of NTP between 1970 and 2106.
-    pub fn read(self, bits: u64) -> u64 {
-        let (seconds, low) = (bits >> 32, bits & SECONDS_MASK);
-        match self {
-            Self::Ntp => {
-                // What is before 1970 is of the era that begins in 2036.
-                let unix = seconds.wrapping_sub(NTP_TO_UNIX) & SECONDS_MASK;
-                unix * NS + ((low * NS) >> 32)
-            }
-            Self::Ptp => seconds * NS + low.min(NS - 1),
-        }
-    }
-}
 
 /// How wrong a time may be, in sixteen bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

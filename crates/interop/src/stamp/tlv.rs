@@ -5,10 +5,6 @@
 //! the question how this side's clock is set and read. Left out: all others, which are flagged as not recognised,
 //! and a key for the TLVs of the open mode.
 
-use std::ops::AddAssign;
-
-use serde::{Deserialize, Serialize};
-
 use super::hmac::{self, StampKey};
 
 /// Not recognised by the reflector; set by a sender.
@@ -86,7 +82,7 @@ pub fn append_hmac(packet: &mut Vec<u8>, start: usize, key: &StampKey) {
 }
 
 /// What an answer's flags say of the TLVs that were asked with.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TlvFlagCounts {
     /// Not recognised there.
     pub unrecognised: u64,
@@ -113,14 +109,6 @@ impl TlvFlagCounts {
             malformed: u64::from(iterate(tlvs).any(|tlv| is_malformed(&tlv))),
             unsealed: 0,
         }
-    }
-}
-
-impl AddAssign for TlvFlagCounts {
-    fn add_assign(&mut self, other: Self) {
-        self.unrecognised += other.unrecognised;
-        self.malformed += other.malformed;
-        self.unsealed += other.unsealed;
     }
 }
 

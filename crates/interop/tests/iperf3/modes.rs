@@ -6,7 +6,7 @@ use plumb_interop::iperf3::client::Iperf3ClientError;
 use plumb_interop::iperf3::control::Iperf3ControlError;
 use plumb_interop::iperf3::parameters::{Iperf3Direction, Iperf3TestLength, Iperf3Transport};
 use plumb_interop::iperf3::record::Iperf3Test;
-use plumb_interop::iperf3::report::Iperf3Report;
+use plumb_interop::iperf3::report;
 use plumb_interop::iperf3::session::Iperf3Limits;
 
 use crate::fixture::{RunningIperf3Server, client, last_test, run};
@@ -62,7 +62,7 @@ pub fn assert_sound(words: &str, test: &Iperf3Test) {
             assert!(stream.count.bytes > 0 && theirs.bytes > 0, "{words}: stream {}", stream.id);
         }
     }
-    let report = serde_json::to_value(Iperf3Report::of(test)).unwrap();
+    let report = serde_json::to_value(report::document(test)).unwrap();
     let received = report["end"]["sum_received"]["bits_per_second"].as_f64().unwrap();
     // iperf3 reads no more once all is sent, and large buffers may still hold all of a number of bytes.
     let may_be_held = test.parameters.protocol == Iperf3Transport::Tcp
@@ -129,7 +129,7 @@ fn the_server_tells_of_the_test_what_the_client_does() {
     assert_eq!(server.error, None);
     let theirs = &server.record.as_ref().unwrap().streams[0];
     assert_eq!((theirs.count.bytes, theirs.drained), (5_000_000, true));
-    let report = serde_json::to_value(Iperf3Report::of(&test)).unwrap();
+    let report = serde_json::to_value(report::document(&test)).unwrap();
     let inner = &report["server_output_json"];
     assert_eq!(inner["end"]["sum_received"]["bytes"], 5_000_000, "{inner}");
     assert_eq!(report["plumb"]["remote"]["streams"][0]["bytes"], 5_000_000);
@@ -251,7 +251,7 @@ fn a_user_who_stops_a_test_gets_what_there_is_and_the_server_is_free_again() {
     assert!(matches!(failure.error, Iperf3ClientError::Stopped));
     let partial = failure.partial.unwrap();
     assert!(partial.record.is_some() && partial.error.is_some());
-    let report = serde_json::to_value(Iperf3Report::of(&partial)).unwrap();
+    let report = serde_json::to_value(report::document(&partial)).unwrap();
     assert!(report["error"].as_str().unwrap().contains("stopped"), "{}", report["error"]);
     run(&client(served.port(), "-n 10K")).expect("the server is free");
     let server = served.end();

@@ -9,6 +9,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 
+use plumb_result::net::ThreadPlacement;
 use plumb_sys::errno;
 use plumb_sys::socket;
 use plumb_sys::socket::IntOption;
@@ -18,8 +19,7 @@ use super::connect::{DataConnectError, connect_tcp};
 use super::pacer::Pacer;
 use super::report::{StreamReport, StreamSample};
 use super::test_spec::BulkTcpSpec;
-use super::thread::ThreadCpuClock;
-use super::thread::{ThreadPlacement, ThreadPlacementPolicy};
+use super::thread::{ThreadCpuClock, ThreadPlacementPolicy, place_by_queue};
 use crate::connection_pool::{self, NextCall, PooledConnection};
 use crate::evidence::TcpSample;
 use plumb_base::time::Span;
@@ -144,8 +144,10 @@ impl BulkConnection {
             bytes_total: self.bytes.get(),
             samples,
             is_drained: outcome.is_drained,
-            placement: self.placement.get().cloned().unwrap_or_default(),
-            served_with: u16::try_from(self.cpu_clock.connections()).unwrap_or(u16::MAX),
+            placement: ThreadPlacement {
+                served: u32::try_from(self.cpu_clock.connections()).unwrap_or(u32::MAX),
+                ..self.placement.get().cloned().unwrap_or_default()
+            },
             error: outcome.error,
         }
     }
@@ -372,7 +374,7 @@ impl BulkTransfer<'_> {
             let socket = self.connection.stream.as_fd();
             self.connection
                 .placement
-                .get_or_init(|| ThreadPlacement::apply(socket, self.plan.placement));
+                .get_or_init(|| place_by_queue(socket, self.plan.placement));
         }
     }
 

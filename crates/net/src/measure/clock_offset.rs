@@ -18,12 +18,12 @@ mod estimate;
 mod hull;
 mod step;
 
-use plumb_base::stats::quantile;
+use plumb_result::net::OneWayDelay;
 use serde::{Deserialize, Serialize};
 
 use super::datagram::transit::{TransitSample, TransitTrace};
 
-pub use estimate::{ClockOffsetEstimate, ClockSegment, ClockStep};
+pub use estimate::{ClockOffsetEstimate, ClockSegment};
 
 /// No clock is further from its nominal rate, in parts per million: the kernel itself corrects by up to 500
 /// (NTP's MAXFREQ), and crystals are within 100.
@@ -104,44 +104,6 @@ impl ClockIdentity {
                 .map(|link| link.to_string_lossy().into_owned())
                 .unwrap_or_default(),
         }
-    }
-}
-
-/// The delays of one direction.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct OneWayDelay {
-    /// The least delay, by the estimated offset.
-    pub least_ns: f64,
-    /// The least delay, and so every other, is not further than this from what is said: the bound on the offset.
-    /// Zero where both sides read one clock.
-    pub bound_ns: f64,
-    /// Half of all are no longer than the least and this.
-    pub above_p50_ns: f64,
-    /// Nine in ten.
-    pub above_p90_ns: f64,
-    /// Ninety-nine in a hundred.
-    pub above_p99_ns: f64,
-    /// The longest.
-    pub above_max_ns: f64,
-    /// How many there are.
-    pub samples: usize,
-}
-
-impl OneWayDelay {
-    /// Of delays in nanoseconds; `None` without any.
-    pub fn of(delays_ns: &[f64], bound_ns: f64) -> Option<Self> {
-        let sorted = quantile::sorted(delays_ns);
-        let least_ns = *sorted.first()?;
-        let above = |p: f64| quantile::of_sorted(&sorted, p) - least_ns;
-        Some(Self {
-            least_ns,
-            bound_ns,
-            above_p50_ns: above(0.5),
-            above_p90_ns: above(0.9),
-            above_p99_ns: above(0.99),
-            above_max_ns: above(1.0),
-            samples: sorted.len(),
-        })
     }
 }
 

@@ -14,12 +14,13 @@ use std::time::Duration;
 
 use plumb_base::stats::histogram::Histogram;
 use plumb_base::time::Span;
+use plumb_result::net::ProbeReflectorReport;
 use plumb_sys::{datagram, socket, timer};
 
 use super::connect::connect_udp;
 use super::datagram::sequence_tracker::{SequenceStatus, SequenceTracker};
 use super::progress::{AtomicRttHistogram, RttHistogram};
-use super::report::{ProbeReflectorReport, ProbeTimestamps, ProbesReport};
+use super::report::{ProbeTimestamps, ProbesReport};
 use super::test_spec::{ProbesSpec, TestSpec};
 use plumb_clock::ReceiveTimestamps;
 use plumb_clock::{monotonic_ns, sleep_until};

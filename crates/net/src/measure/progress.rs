@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use plumb_base::time::{Instant, Span};
+use plumb_result::net::SenderLimits;
 
 use super::report::StreamSample;
 use super::test_spec::TestSpec;
@@ -149,48 +150,16 @@ impl SenderLimitedTime {
     }
 
     /// Where the time since an earlier reading went; `None` where nothing sends, or no time passed.
-    pub fn since(&self, earlier: &Self, elapsed_ns: u64) -> Option<SenderLimitedShares> {
+    pub fn since(&self, earlier: &Self, elapsed_ns: u64) -> Option<SenderLimits> {
         let all_us = elapsed_ns as f64 / 1e3 * f64::from(self.senders);
         let share = |now: u64, then: u64| now.saturating_sub(then) as f64 / all_us;
         (all_us > 0.0).then(|| {
-            SenderLimitedShares::of(
+            SenderLimits::of(
                 share(self.busy_us, earlier.busy_us),
                 share(self.receive_window_us, earlier.receive_window_us),
                 share(self.send_buffer_us, earlier.send_buffer_us),
             )
         })
-    }
-}
-
-/// Where senders' time went, as shares that come to one.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct SenderLimitedShares {
-    /// Busy, and held by neither end: by the congestion window, the path, or nothing.
-    pub network: f64,
-    /// The receiver's window was full.
-    pub receive_window: f64,
-    /// The send buffer was full.
-    pub send_buffer: f64,
-    /// There was nothing to send.
-    pub application: f64,
-}
-
-impl SenderLimitedShares {
-    /// Of the shares that the kernel counts; its counts and the clock are read one after the other, so what
-    /// exceeds the whole is cut.
-    pub fn of(busy: f64, receive_window: f64, send_buffer: f64) -> Self {
-        let part = |value: f64, most: f64| {
-            if value.is_finite() { value.clamp(0.0, most) } else { 0.0 }
-        };
-        let busy = part(busy, 1.0);
-        let receive_window = part(receive_window, busy);
-        let send_buffer = part(send_buffer, busy - receive_window);
-        Self {
-            network: busy - receive_window - send_buffer,
-            receive_window,
-            send_buffer,
-            application: 1.0 - busy,
-        }
     }
 }
 
@@ -271,11 +240,8 @@ mod tests {
 
     #[test]
     fn shares_of_no_time_are_shares_all_the_same() {
-        let shares = SenderLimitedShares::of(f64::NAN, f64::INFINITY, f64::NAN);
-        assert_eq!(
-            shares,
-            SenderLimitedShares { application: 1.0, ..SenderLimitedShares::default() }
-        );
+        let shares = SenderLimits::of(f64::NAN, f64::INFINITY, f64::NAN);
+        assert_eq!(shares, SenderLimits { application: 1.0, ..SenderLimits::default() });
     }
 
     fn spec(interval: Span) -> TestSpec {
@@ -320,8 +286,8 @@ mod tests {
 
         #[test]
         fn shares_come_to_one(busy in 0.0..2.0, window in 0.0..2.0, buffer in 0.0..2.0) {
-            let SenderLimitedShares { network, receive_window, send_buffer, application } =
-                SenderLimitedShares::of(busy, window, buffer);
+            let SenderLimits { network, receive_window, send_buffer, application } =
+                SenderLimits::of(busy, window, buffer);
             let all = [network, receive_window, send_buffer, application];
             prop_assert!(all.iter().all(|share| (0.0..=1.0).contains(share)), "{all:?}");
             prop_assert!((all.iter().sum::<f64>() - 1.0).abs() < 1e-9);

@@ -6,12 +6,11 @@
 use std::collections::BTreeMap;
 
 use plumb_remote::agent::TestOverlap;
+use plumb_result::net::{DatagramSample, HostReading, ProbeReflectorReport, ThreadPlacement};
 use serde::{Deserialize, Serialize};
 
 use super::request_response::{RequesterReport, ResponderReport};
-use super::thread::ThreadPlacement;
-use crate::evidence::TcpSample;
-use crate::evidence::{HostFacts, HostReading};
+use crate::evidence::{HostFacts, TcpSample};
 use crate::measure::datagram::receiver::ReceiverReport;
 use crate::measure::datagram::sender::SenderReport;
 use crate::measure::mtu::{MtuReport, MtuSearchProgress};
@@ -107,10 +106,8 @@ pub struct StreamReport {
     pub bytes_total: u64,
     /// Whether a receiver came to the end of the stream, and a sender closed it with nothing left to send.
     pub is_drained: bool,
-    /// Where this end's thread ran.
+    /// Where this end's thread ran, which served 0 connections where it never did.
     pub placement: ThreadPlacement,
-    /// Connections that this thread served, this one included; 0 where it never ran.
-    pub served_with: u16,
     /// What went wrong.
     pub error: Option<String>,
 }
@@ -170,24 +167,6 @@ pub struct ProbeTimestamps {
     pub received_ns: u64,
 }
 
-/// Probes, as the side that answers saw them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ProbeReflectorReport {
-    /// Datagrams that came with the token and are in the time that counts, as all that follow but the strange ones and
-    /// those without room; each counted once.
-    pub received: u64,
-    /// Those that came again.
-    pub duplicated: u64,
-    /// Those that came after a later one.
-    pub reordered: u64,
-    /// Answers that the kernel took.
-    pub answered: u64,
-    /// Datagrams without the token, which were not answered.
-    pub strange: u64,
-    /// Datagrams that the socket had no room for.
-    pub overflowed: u64,
-}
-
 /// Paced datagrams, as one side saw them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DatagramsReport {
@@ -201,17 +180,6 @@ pub struct DatagramsReport {
     pub samples: Vec<DatagramSample>,
     /// What went wrong.
     pub error: Option<String>,
-}
-
-/// How far one side of a stream of datagrams was.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct DatagramSample {
-    /// Datagrams sent, or different ones received.
-    pub datagrams: u64,
-    /// Their bytes of payload.
-    pub bytes: u64,
-    /// Processor time of the thread that sends or receives them: CLOCK_THREAD_CPUTIME_ID.
-    pub cpu_ns: u64,
 }
 
 /// The longest packet that arrives, as one side saw it.

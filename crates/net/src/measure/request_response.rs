@@ -31,41 +31,6 @@ pub const MESSAGE_BYTES_MAX: u32 = 1 << 20;
 /// Most requests a second that may be asked for.
 pub const PER_SECOND_MAX: u32 = 1_000_000;
 
-/// What requests and responses go over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum RequestTransport {
-    /// TCP as it is.
-    Tcp,
-    /// TLS 1.3 over TCP.
-    Tls,
-    /// QUIC.
-    Quic,
-    /// UDP as it is: requests and responses only.
-    Udp,
-}
-
-impl RequestTransport {
-    /// Its name.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Tcp => "TCP",
-            Self::Tls => "TLS 1.3",
-            Self::Quic => "QUIC",
-            Self::Udp => "UDP",
-        }
-    }
-
-    /// Its word on a command line: `tcp`, `tls`, `quic` or `udp`.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Tcp => "tcp",
-            Self::Tls => "tls",
-            Self::Quic => "quic",
-            Self::Udp => "udp",
-        }
-    }
-}
-
 /// What is asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestSpec {

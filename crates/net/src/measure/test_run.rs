@@ -23,7 +23,7 @@ use super::request_response::endpoint::{Requester, Responder};
 use super::spec_limits;
 use super::test_spec::{BulkTcpSpec, OVERRUN_NS, PartSpec, TestSpec};
 use crate::connection_pool::assign_to_threads;
-use crate::evidence::{HostFacts, HostReading, KernelCounters, counter_growth, read_counters};
+use crate::evidence::{self, HostFacts, KernelCounters, counter_growth, read_counters};
 use crate::service::TestPorts;
 use plumb_clock::{monotonic_ns, realtime_offset_ns};
 use plumb_remote::address::{BindAddress, with_port};
@@ -487,7 +487,7 @@ impl<'scope> RunningTest<'scope> {
                     samples.push(sample);
                 }
                 course.datagram_endpoints().for_each(DatagramEndpoint::sample);
-                let host = HostReading::now();
+                let host = evidence::read_host();
                 moments.push(HostSample { at_ns, host, real_ahead_ns: realtime_offset_ns() });
                 watch(progress);
                 let next = (at_ns / course.spec.interval_ns + 1) * course.spec.interval_ns;

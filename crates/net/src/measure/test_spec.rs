@@ -2,9 +2,9 @@
 //!
 //! Plain numbers with their units in their names, because they cross the wire. Left out: what comes of it.
 
+use plumb_result::net::{Direction, RequestTransport};
 use serde::{Deserialize, Serialize};
 
-use super::request_response::RequestTransport;
 use super::request_response::{RequestError, RequestPacing, RequestSpec, udp};
 use super::thread::ThreadPlacementPolicy;
 
@@ -75,12 +75,12 @@ pub enum TransferDirection {
 }
 
 impl TransferDirection {
-    /// Its word: `up`, `down` or `both`.
-    pub const fn name(self) -> &'static str {
+    /// Each direction by itself.
+    pub const fn each(self) -> &'static [Direction] {
         match self {
-            Self::Up => "up",
-            Self::Down => "down",
-            Self::Both => "both",
+            Self::Up => &[Direction::Up],
+            Self::Down => &[Direction::Down],
+            Self::Both => &[Direction::Up, Direction::Down],
         }
     }
 }

@@ -13,6 +13,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use plumb_base::cpu_list;
+use plumb_result::net::ThreadPlacement;
 use plumb_sys::clock::{ClockId, read_ns, thread_cpu_ns};
 use plumb_sys::process;
 use plumb_sys::sched;
@@ -30,33 +31,20 @@ pub enum ThreadPlacementPolicy {
     Free,
 }
 
-/// Where a connection's thread ran.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ThreadPlacement {
-    /// The CPU that took in the flow's packets when the thread was seated, where the kernel says.
-    pub incoming: Option<u32>,
-    /// The kernel's number of the receive queue that they came by; none where a device has none.
-    pub queue: Option<u32>,
-    /// The CPUs that the thread was bound to then; none: it was left to the scheduler.
-    pub bound: Vec<u32>,
-}
-
-impl ThreadPlacement {
-    /// Places the calling thread by where this connection is served.
-    pub(super) fn apply(socket: BorrowedFd<'_>, seating: ThreadPlacementPolicy) -> Self {
-        let told = |option| u32::try_from(socket::option(socket, option).ok()?).ok();
-        let incoming = told(IntOption::IncomingCpu);
-        let queue = told(IntOption::IncomingQueue).filter(|&queue| queue > 0);
-        let mut placement = Self { incoming, queue, bound: Vec::new() };
-        if let (ThreadPlacementPolicy::Queue, Some(_), Some(served)) = (seating, queue, incoming) {
-            let allowed = sched::allowed_cpus().unwrap_or_default();
-            let bound = neighboring_cpus(served, &allowed, &sharers_of_last_cache(served));
-            if !bound.is_empty() && sched::bind(&bound).is_ok() {
-                placement.bound = bound;
-            }
+/// Places the calling thread by where this connection is served.
+pub(super) fn place_by_queue(socket: BorrowedFd<'_>, seating: ThreadPlacementPolicy) -> ThreadPlacement {
+    let told = |option| u32::try_from(socket::option(socket, option).ok()?).ok();
+    let served_by = told(IntOption::IncomingCpu);
+    let queue = told(IntOption::IncomingQueue).filter(|&queue| queue > 0);
+    let mut placement = ThreadPlacement { served_by, queue, ..ThreadPlacement::default() };
+    if let (ThreadPlacementPolicy::Queue, Some(_), Some(served)) = (seating, queue, served_by) {
+        let allowed = sched::allowed_cpus().unwrap_or_default();
+        let bound_to = neighboring_cpus(served, &allowed, &sharers_of_last_cache(served));
+        if !bound_to.is_empty() && sched::bind(&bound_to).is_ok() {
+            placement.bound_to = bound_to;
         }
-        placement
     }
+    placement
 }
 
 /// The allowed CPUs that share a cache with the one that serves, and if there is none, the allowed ones; never that one
@@ -163,13 +151,13 @@ mod tests {
         far.read_exact(&mut [0; 64]).unwrap();
         let (placement, allowed) = std::thread::scope(|scope| {
             let thread = scope.spawn(|| {
-                let placement = ThreadPlacement::apply(far.as_fd(), ThreadPlacementPolicy::Queue);
+                let placement = place_by_queue(far.as_fd(), ThreadPlacementPolicy::Queue);
                 (placement, sched::allowed_cpus().unwrap())
             });
             thread.join().unwrap()
         });
-        assert!(placement.incoming.is_some(), "{placement:?}");
-        assert_eq!((placement.queue, placement.bound), (None, Vec::new()));
+        assert!(placement.served_by.is_some(), "{placement:?}");
+        assert_eq!((placement.queue, placement.bound_to), (None, Vec::new()));
         assert_eq!(allowed, sched::allowed_cpus().unwrap());
     }
 

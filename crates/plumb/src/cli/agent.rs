@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use clap::{ArgGroup, Args};
-use plumb_analysis::document::agent::{self as agent_document, AgentDocument};
+use plumb_analysis::document::agent::{AGENT_SCHEMA, AgentDocument};
 use plumb_base::time::{Instant, Span};
 use plumb_base::units::quantity::{parse_rate, parse_span};
 use plumb_base::units::rate::Rate;
@@ -303,7 +303,7 @@ fn listen(
     }
     if output.json {
         output.document(&AgentDocument {
-            schema: agent_document::SCHEMA.to_owned(),
+            schema: AGENT_SCHEMA.to_owned(),
             mode: "listen".to_owned(),
             address: address.to_string(),
             fingerprint,
@@ -354,7 +354,7 @@ fn serve_http(place: &str, output: &CliOutput) -> Result<ExitReason, CommandErro
     let fingerprint = server.fingerprint().to_string();
     if output.json {
         output.document(&AgentDocument {
-            schema: agent_document::SCHEMA.to_owned(),
+            schema: AGENT_SCHEMA.to_owned(),
             mode: "http".to_owned(),
             address: address.to_string(),
             fingerprint,

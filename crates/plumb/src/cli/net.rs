@@ -4,8 +4,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 
 use clap::Args;
-use plumb_analysis::document::net::{NetClocks, NetDocument, SCHEMA};
-use plumb_analysis::document::pair::{self as pair_document, PairDocument};
+use plumb_analysis::document::agent::{PAIR_SCHEMA, PairDocument};
 use plumb_base::time::Span;
 use plumb_net::measure::progress::TestProgress;
 use plumb_net::measure::test_spec::DatagramsSpec;
@@ -13,26 +12,28 @@ use plumb_net::test_client::AgentClient;
 use plumb_remote::address::with_zone;
 use plumb_remote::secure;
 use plumb_remote::secure::PairingToken;
-use plumb_report::terminal::{self, net::format_bit_rate};
+use plumb_report::terminal::net::format_bit_rate;
+use plumb_result::net::{NetDocument, NetEnding};
 
 use crate::VERSION;
 use crate::cli::output::{CliOutput, CommandResult};
 use crate::cli::stamp::StampSenderOptions;
 use crate::cli::{GlobalOptions, handle_stop_signals, is_stopped};
 use crate::net::address::host_and_port;
-use crate::net::agent_connection::{AgentConnection, connect, problem_from_client_error};
+use crate::net::agent_connection::{connect, problem_from_client_error};
+use crate::net::document::document;
 use crate::net::host_target::{
     AddressFamily, HostTarget, ReachMethod, choose_address, resolve, ssh_host,
 };
+use crate::net::stored_run::StoredDocument as _;
 use crate::net::test_run::{NetMeasurement, NetTestPlan, NetWatcher};
-use crate::net::{clocks, install, paired_agent, phase_summary, stored_run};
+use crate::net::{install, paired_agent};
 use crate::problem::{ExitReason, Problem};
 
 use live_view::{DrawingCpu, LiveView};
 use options::{ExchangeOptions, MTU_TIME_DEFAULT, MeasureOptions};
 
 pub mod http;
-mod http_page;
 mod live_view;
 mod options;
 mod stored_document;
@@ -237,7 +238,7 @@ impl NetCommand {
             progress.finish();
             (measured, None)
         };
-        let mut document = document(&place, address, &reached, &measured);
+        let mut document = document(&place.requested, address, &reached, &measured);
         document.flags.extend(note);
         reached.close();
         document.created_unix_ms = created_unix_ms;
@@ -261,12 +262,18 @@ impl NetCommand {
         let stored = if self.measure.no_store {
             Ok(())
         } else {
-            let run = |header, document: &NetDocument| stored_run::run(header, document, measured);
-            stored_document::store(global, output, &mut document, run)
+            stored_document::store(global, output, &mut document)
         };
-        let printed = print(&document, error, output);
+        output.show(&document, |style| document.page(style))?;
         stored?;
-        printed
+        if let Some(problem) = error.filter(|problem| problem.exit != ExitReason::Interrupted) {
+            return Err(problem.into());
+        }
+        Ok(match document.ended {
+            NetEnding::Complete => ExitReason::Success,
+            NetEnding::Stopped => ExitReason::Interrupted,
+            NetEnding::Partial => ExitReason::Failure,
+        })
     }
 
     /// The destination of the data, if it is known without the agent.
@@ -303,84 +310,6 @@ impl NetCommand {
             _ => AddressFamily::Any,
         }
     }
-}
-
-fn document(
-    place: &HostTarget,
-    address: SocketAddr,
-    reached: &AgentConnection,
-    measured: &NetMeasurement,
-) -> NetDocument {
-    let estimate = clocks::estimate(&measured.phases);
-    let estimate = estimate.as_ref();
-    let phases: Vec<_> =
-        measured.phases.iter().map(|phase| phase_summary::phase(phase, estimate)).collect();
-    let searched = measured.search.as_ref().map(|search| &search.outcome);
-    let outcomes = || measured.phases.iter().map(|phase| &phase.outcome).chain(searched);
-    let facts_here = outcomes().next().map(|outcome| outcome.here.host.clone());
-    let facts_there = outcomes()
-        .find_map(|outcome| outcome.there.as_ref().ok())
-        .map(|report| report.host.clone());
-    let (here, there) = (facts_here.unwrap_or_default(), facts_there.unwrap_or_default());
-    let lost = measured.phases.iter().filter_map(|phase| phase.outcome.there.as_ref().err());
-    let kept = if reached.client.welcome().report_retention_ns == 0 {
-        "; it ended with that connection, and its report with it"
-    } else {
-        "; its report could not be fetched"
-    };
-    let mut problems: Vec<String> =
-        lost.map(|error| format!("the agent was lost {error}{kept}")).collect();
-    problems.extend(measured.phases.iter().flat_map(phase_summary::phase_errors));
-    problems.extend(phases.iter().filter_map(phase_summary::path_cut));
-    let error = measured.error.as_ref().filter(|_| !measured.is_stopped());
-    problems.extend(error.map(ToString::to_string));
-    let ended = if measured.is_stopped() || phases.iter().any(|phase| phase.ended == "stopped") {
-        "stopped"
-    } else if !problems.is_empty() || phases.iter().any(|phase| phase.ended == "partial") {
-        "partial"
-    } else {
-        "complete"
-    };
-    let same_machine = phase_summary::is_same_machine(&here, &there);
-    let mut document = NetDocument {
-        schema: SCHEMA.to_owned(),
-        asked: place.requested.clone(),
-        address: with_zone(address),
-        ended: ended.to_owned(),
-        problems,
-        here: phase_summary::host(&here, VERSION),
-        there: phase_summary::host(&there, &reached.client.welcome().program),
-        same_machine,
-        clocks: estimate.map(clocks::document).or_else(|| {
-            clocks::are_same(&here, &there)
-                .then(|| NetClocks { same: true, ..NetClocks::default() })
-        }),
-        mtu: measured.mtu.as_ref().map(phase_summary::mtu),
-        phases,
-        ..NetDocument::default()
-    };
-    document.flags = phase_summary::flags(&document);
-    document.flags.extend(clocks::flags(&measured.phases, estimate));
-    document.flags.extend(measured.phases.iter().filter_map(|phase| {
-        let lost = phase.control_lost.as_ref()?;
-        Some(format!(
-            "{}: the control connection was lost {lost}; the agent's report was fetched over another one",
-            phase.name
-        ))
-    }));
-    document
-}
-
-fn print(document: &NetDocument, error: Option<Problem>, output: &CliOutput) -> CommandResult {
-    output.show(document, |style| terminal::net::render(document, style))?;
-    if let Some(problem) = error.filter(|problem| problem.exit != ExitReason::Interrupted) {
-        return Err(problem.into());
-    }
-    Ok(match document.ended.as_str() {
-        "complete" => ExitReason::Success,
-        "stopped" => ExitReason::Interrupted,
-        _ => ExitReason::Failure,
-    })
 }
 
 /// Progress line on standard error.
@@ -429,7 +358,7 @@ fn pair(host: &str, family: AddressFamily, token: &str, output: &CliOutput) -> C
     )
     .map_err(|error| paired_agent::problem(&error))?;
     let document = PairDocument {
-        schema: pair_document::SCHEMA.to_owned(),
+        schema: PAIR_SCHEMA.to_owned(),
         agent: remote.name,
         fingerprint: fingerprint.to_string(),
     };

@@ -5,19 +5,15 @@ use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs as _, UdpSocket};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use plumb_analysis::document::stamp::{
-    SCHEMA, StampClock, StampClockStep, StampDistribution, StampDocument, StampOneWayDelay,
-    StampReflectorCounts, StampSessionSummary,
-};
 use plumb_base::time::Span;
 use plumb_interop::stamp;
 use plumb_interop::stamp::hmac::StampKey;
-use plumb_interop::stamp::reflector::{ReflectorCounts, ReflectorOptions, serve};
-use plumb_interop::stamp::report::{StampDelaySummary, StampLossDirection, StampReport};
+use plumb_interop::stamp::reflector::{ReflectorOptions, serve};
 use plumb_interop::stamp::sender::{COUNT_MAX, SessionSenderOptions, run};
-use plumb_interop::stamp::timestamp::TimestampFormat;
-use plumb_net::measure::clock_offset::{ClockOffsetEstimate, OneWayDelay};
 use plumb_report::terminal;
+use plumb_result::stamp::{
+    SCHEMA, StampDocument, StampEnding, StampRole, StampSession, TimestampFormat,
+};
 
 use crate::cli::output::{CliOutput, CommandResult};
 use crate::cli::{handle_stop_signals, is_stopped, seed_or_random};
@@ -105,13 +101,21 @@ impl StampSenderOptions {
         output.note(&format!("sending {} packets to {address} in {takes}", plan.count));
         let failed =
             |error| Problem::failure(format!("the session with {address} failed")).because(error);
-        let report = run(&socket, &plan, &is_stopped).map_err(failed)?;
-        let document = sender_document(address, &plan, &report);
+        let (session, ended) = run(&socket, &plan, &is_stopped).map_err(failed)?;
+        let document = StampDocument {
+            schema: SCHEMA.to_owned(),
+            role: StampRole::Sender,
+            address: address.to_string(),
+            authenticated: plan.key.is_some(),
+            ended,
+            session: Some(session.clone()),
+            reflected: None,
+        };
         output.show(&document, |style| terminal::stamp::render(&document, style))?;
-        match document.ended.as_str() {
-            "interrupted" => Ok(ExitReason::Interrupted),
-            "silent" => Err(no_reply(address, &report).into()),
-            _ => Ok(ExitReason::Success),
+        match ended {
+            StampEnding::Interrupted => Ok(ExitReason::Interrupted),
+            StampEnding::Silent => Err(no_reply(address, &session).into()),
+            StampEnding::Complete => Ok(ExitReason::Success),
         }
     }
 
@@ -191,7 +195,7 @@ pub fn read_key(path: &Path) -> Result<StampKey, Problem> {
     Ok(StampKey::new(secret))
 }
 
-fn no_reply(address: SocketAddr, report: &StampReport) -> Problem {
+fn no_reply(address: SocketAddr, report: &StampSession) -> Problem {
     let problem = Problem::failure(format!("{address} did not answer"));
     if report.unsealed > 0 {
         return problem
@@ -202,106 +206,6 @@ fn no_reply(address: SocketAddr, report: &StampReport) -> Problem {
         "check that a reflector listens there in the same mode, on UDP port 862 by default: \
              'plumb agent --stamp ADDRESS:PORT', with --key if this side has one",
     )
-}
-
-fn sender_document(
-    address: SocketAddr,
-    plan: &SessionSenderOptions,
-    report: &StampReport,
-) -> StampDocument {
-    let ended = match report {
-        _ if report.cut_short => "interrupted",
-        _ if report.tally.unique == 0 => "silent",
-        _ => "complete",
-    };
-    let lost = match report.lost_where {
-        StampLossDirection::Told { forward, backward, unknown } => {
-            Some((forward, backward, unknown))
-        }
-        StampLossDirection::NothingLost => Some((0, 0, 0)),
-        StampLossDirection::NotTold => None,
-    };
-    let session = StampSessionSummary {
-        sent: report.sent,
-        answered: report.tally.unique,
-        lost: report.tally.lost,
-        lost_forward: lost.map(|lost| lost.0),
-        lost_backward: lost.map(|lost| lost.1),
-        lost_last: lost.map(|lost| lost.2),
-        duplicates: report.tally.duplicates,
-        reordered: report.tally.reordered,
-        unsealed: report.unsealed,
-        foreign: report.foreign,
-        sessionless: report.sessionless,
-        round_trip: report.round_trip.as_ref().map(spread),
-        dwell: report.dwell.as_ref().map(spread),
-        forward: report.forward.as_ref().map(one_way),
-        backward: report.backward.as_ref().map(one_way),
-        clock: report.clock.as_ref().map(clock),
-        reflector_synchronised: report.reflector_synchronised,
-        reflector_error_ns: report.reflector_error_ns,
-        reflector_format: report.reflector_format.map(|format| {
-            match format {
-                TimestampFormat::Ntp => "ntp",
-                TimestampFormat::Ptp => "ptp",
-            }
-            .to_owned()
-        }),
-        sender_synchronised: report.sender_synchronised,
-        sender_error_ns: report.sender_error_ns,
-        ttl_forward: report.ttl_forward,
-        ttl_backward: report.ttl_backward,
-        unrecognised_tlvs: report.flagged_tlvs.unrecognised,
-        malformed_tlvs: report.flagged_tlvs.malformed,
-        unsealed_tlvs: report.flagged_tlvs.unsealed,
-    };
-    StampDocument {
-        schema: SCHEMA.to_owned(),
-        role: "sender".to_owned(),
-        address: address.to_string(),
-        authenticated: plan.key.is_some(),
-        ended: ended.to_owned(),
-        session: Some(session),
-        reflected: None,
-    }
-}
-
-const fn spread(spread: &StampDelaySummary) -> StampDistribution {
-    let StampDelaySummary { min_ns, p50_ns, p90_ns, p99_ns, max_ns } = *spread;
-    StampDistribution { min_ns, p50_ns, p90_ns, p99_ns, max_ns }
-}
-
-const fn one_way(way: &OneWayDelay) -> StampOneWayDelay {
-    StampOneWayDelay {
-        least_ns: way.least_ns,
-        bound_ns: way.bound_ns,
-        above_p50_ns: way.above_p50_ns,
-        above_p90_ns: way.above_p90_ns,
-        above_p99_ns: way.above_p99_ns,
-        above_max_ns: way.above_max_ns,
-    }
-}
-
-fn clock(estimate: &ClockOffsetEstimate) -> StampClock {
-    let first = &estimate.segments[0];
-    let since = |moment: u64| moment.saturating_sub(first.from_ns);
-    StampClock {
-        offset_ns: first.offset_ns,
-        bound_ns: estimate.bound_ns(),
-        drift_ppm: first.drift_ppm,
-        drift_ppm_min: first.drift_ppm_min,
-        drift_ppm_max: first.drift_ppm_max,
-        steps: estimate
-            .steps
-            .iter()
-            .map(|step| StampClockStep {
-                after_ns: since(step.after_ns),
-                before_ns: since(step.before_ns),
-                size_ns: step.size_ns,
-                proved: step.proved,
-            })
-            .collect(),
-    }
 }
 
 /// The agent's other modes.
@@ -370,8 +274,14 @@ impl StampReflectorOptions {
         output.note(&format!("STAMP reflector on {address} until Ctrl-C"));
         let failed =
             |error| Problem::failure(format!("the reflector on {address} failed")).because(error);
-        let counts = serve(&socket, options, &is_stopped).map_err(failed)?;
-        let document = reflector_document(address, authenticated, counts);
+        let document = StampDocument {
+            schema: SCHEMA.to_owned(),
+            role: StampRole::Reflector,
+            address: address.to_string(),
+            authenticated,
+            reflected: Some(serve(&socket, options, &is_stopped).map_err(failed)?),
+            ..StampDocument::default()
+        };
         output.show(&document, |style| terminal::stamp::render(&document, style))?;
         Ok(ExitReason::Success)
     }
@@ -387,30 +297,6 @@ fn bind_problem(address: SocketAddr, error: io::Error) -> Problem {
         _ => "give an address of this host",
     };
     problem.because(error).fix(fix)
-}
-
-fn reflector_document(
-    address: SocketAddr,
-    authenticated: bool,
-    counts: ReflectorCounts,
-) -> StampDocument {
-    let ReflectorCounts { answered, short, unsealed, limited, looped, unsent } = counts;
-    StampDocument {
-        schema: SCHEMA.to_owned(),
-        role: "reflector".to_owned(),
-        address: address.to_string(),
-        authenticated,
-        ended: "complete".to_owned(),
-        session: None,
-        reflected: Some(StampReflectorCounts {
-            answered,
-            short,
-            unsealed,
-            limited,
-            looped,
-            unsent,
-        }),
-    }
 }
 
 #[cfg(test)]

@@ -1,26 +1,21 @@
 //! From the two sides' accounts of paced datagrams to what the document says of them.
 //!
-//! The receiver's count is the truth, the sender's says of how many. Left out: which datagram was lost where
-//! (`plumb_net::measure::datagram::loss`), and words.
+//! The receiver's count is the truth, the sender's says of how many.
 
-use std::collections::BTreeMap;
-
-use plumb_analysis::document::net::{
-    NetDatagramReceiver, NetDatagramSender, NetDatagrams, NetInterval, NetLossLocations,
-};
 use plumb_net::measure::clock_offset::ClockOffsetEstimate;
-use plumb_net::measure::datagram::drops::KernelDrops;
-use plumb_net::measure::datagram::drops::LossByLocation;
-use plumb_net::measure::datagram::receiver::{ReceiveEnding, ReceiverReport};
+use plumb_net::measure::datagram::drops;
+use plumb_net::measure::datagram::receiver::ReceiverReport;
 use plumb_net::measure::datagram::sender::SenderReport;
 use plumb_net::measure::report::{DatagramsReport, TestPartReport, TestReport};
 use plumb_net::measure::test_spec::{DatagramsSpec, PartSpec, TestSpec};
+use plumb_result::net::{
+    Direction, NetDatagramReceiver, NetDatagramSender, NetDatagrams, PhaseName, ReceiveEnding,
+};
 
-use super::clocks;
-use super::phase_summary::{seconds, window};
+use super::phase::{CountedTime, each, intervals, seconds};
 
 /// Every stream of datagrams of a phase.
-pub fn summarize(
+pub(super) fn summarize(
     spec: &TestSpec,
     here: &TestReport,
     there: Option<&TestReport>,
@@ -31,73 +26,97 @@ pub fn summarize(
         _ => None,
     });
     let is_alone = streams.clone().count() == 1;
-    streams
-        .map(|(index, datagrams)| {
-            let (here, there) = (account(here, index), there.and_then(|r| account(r, index)));
-            let (from, to) = if datagrams.is_up { (here, there) } else { (there, here) };
-            let mut said = stream(datagrams, from, to, estimate);
-            said.intervals = to.map(|to| intervals(spec, to)).unwrap_or_default();
-            let cost = from.map(|from| DatagramCpuCost::of(spec, from)).unwrap_or_default();
-            said.sender_cpu_ns_per_byte = cost.cpu_ns_per_byte;
-            said.sender_cpu_ns_per_datagram = cost.cpu_ns_per_datagram;
-            said.sender_softirq_ns_per_byte = cost.softirq_ns_per_byte.filter(|_| is_alone);
-            let cost = to.map(|to| DatagramCpuCost::of(spec, to)).unwrap_or_default();
-            said.receiver_cpu_ns_per_byte = cost.cpu_ns_per_byte;
-            said.receiver_cpu_ns_per_datagram = cost.cpu_ns_per_datagram;
-            said.receiver_softirq_ns_per_byte = cost.softirq_ns_per_byte.filter(|_| is_alone);
-            said
-        })
-        .collect()
+    let stream = |(index, datagrams): (usize, &DatagramsSpec)| {
+        let end = |report| DatagramEnd::of(report, spec, index);
+        let (here, there) = (end(here), there.and_then(end));
+        let (from, to) = if datagrams.is_up { (here, there) } else { (there, here) };
+        let mut said = stream(datagrams, from.as_ref(), to.as_ref(), estimate);
+        if !is_alone {
+            said.costs.sender_softirq_ns_per_byte = None;
+            said.costs.receiver_softirq_ns_per_byte = None;
+        }
+        said
+    };
+    streams.map(stream).collect()
 }
 
-/// The moments of a side and its account of one stream.
-type DatagramStreamSide<'a> = (&'a TestReport, &'a DatagramsReport);
+/// One end of a stream.
+struct DatagramEnd<'a> {
+    report: &'a TestReport,
+    account: &'a DatagramsReport,
+    counted: Option<CountedTime<'a>>,
+}
 
-fn account(report: &TestReport, index: usize) -> Option<DatagramStreamSide<'_>> {
-    match report.parts.get(index)? {
-        TestPartReport::Datagrams(datagrams) => Some((report, datagrams)),
-        _ => None,
+impl<'a> DatagramEnd<'a> {
+    fn of(report: &'a TestReport, spec: &TestSpec, index: usize) -> Option<Self> {
+        let TestPartReport::Datagrams(account) = report.parts.get(index)? else { return None };
+        Some(Self { report, account, counted: CountedTime::of(report, spec) })
+    }
+
+    /// What it used in the time that counts: of its thread for each byte that it sent or received and for each
+    /// datagram, and of the whole host in softirqs for each byte.
+    fn costs(&self) -> Option<[Option<f64>; 3]> {
+        let time = self.counted?;
+        let (first, last) =
+            (self.account.samples.get(time.from)?, self.account.samples.get(time.to)?);
+        let cpu_ns = last.cpu_ns.saturating_sub(first.cpu_ns);
+        let cpu = |count: u64| each(cpu_ns, count).filter(|&cost| cost > 0.0);
+        let bytes = last.bytes.saturating_sub(first.bytes);
+        Some([
+            cpu(bytes),
+            cpu(last.datagrams.saturating_sub(first.datagrams)),
+            each(time.used().host_softirq_ns, bytes),
+        ])
     }
 }
 
 fn stream(
     spec: &DatagramsSpec,
-    from: Option<DatagramStreamSide<'_>>,
-    to: Option<DatagramStreamSide<'_>>,
+    from: Option<&DatagramEnd<'_>>,
+    to: Option<&DatagramEnd<'_>>,
     estimate: Option<&ClockOffsetEstimate>,
 ) -> NetDatagrams {
-    let sent = from.and_then(|(_, account)| account.sender.as_ref());
-    let came = to.and_then(|(_, account)| account.receiver.as_ref());
+    let sent = from.and_then(|end| end.account.sender.as_ref());
+    let came = to.and_then(|end| end.account.receiver.as_ref());
     let mut said = NetDatagrams {
-        direction: if spec.is_up { "up" } else { "down" }.to_owned(),
+        direction: Direction::of(spec.is_up),
         datagram_bytes: u32::from(spec.datagram_bytes),
         asked_bytes_per_second: spec.rate_bits_per_second as f64 / 8.0,
+        lost_at: sent.zip(came).map(|(sent, came)| drops::locate(sent, came)),
         ..NetDatagrams::default()
     };
     if let Some(sent) = sent {
-        describe_sender(sent, &mut said);
+        add_sender(sent, &mut said);
     }
     if let Some(came) = came {
-        describe_receiver(came, &mut said);
-        let delays = estimate.and_then(|estimate| estimate.one_way(&came.trace, spec.is_up));
-        said.one_way = delays.map(|delays| clocks::one_way_summary(&delays));
+        add_receiver(came, &mut said);
+        said.one_way = estimate.and_then(|estimate| estimate.one_way(&came.trace, spec.is_up));
+        said.sent = said.sent.or(came.count);
     }
-    said.sent = said.sent.or_else(|| came.and_then(|came| came.count));
     if let (Some(sent), Some(received)) = (said.sent, said.received) {
         let lost = sent.saturating_sub(received);
         said.lost = Some(lost);
-        said.loss = Some(if sent > 0 { lost as f64 / sent as f64 } else { 0.0 });
+        said.loss = Some(lost as f64 / sent.max(1) as f64);
     }
-    said.lost_at = sent.zip(came).map(|(sent, came)| {
-        let mut places = loss_places(&LossByLocation::new(sent, came));
-        let dropped = sent.queue_dropped.filter(|&count| count > 0);
-        places.sender_host.extend(dropped.map(|count| ("queue".to_owned(), count)));
-        places
-    });
+    if let Some(to) = to {
+        said.intervals = intervals(to.report, to.counted, |at| {
+            to.account.samples.get(at).map(|sample| sample.bytes)
+        });
+    }
+    [
+        said.costs.sender_cpu_ns_per_byte,
+        said.sender_cpu_ns_per_datagram,
+        said.costs.sender_softirq_ns_per_byte,
+    ] = from.and_then(DatagramEnd::costs).unwrap_or_default();
+    [
+        said.costs.receiver_cpu_ns_per_byte,
+        said.receiver_cpu_ns_per_datagram,
+        said.costs.receiver_softirq_ns_per_byte,
+    ] = to.and_then(DatagramEnd::costs).unwrap_or_default();
     said
 }
 
-fn describe_sender(sent: &SenderReport, said: &mut NetDatagrams) {
+fn add_sender(sent: &SenderReport, said: &mut NetDatagrams) {
     said.planned = sent.planned;
     said.sent = Some(sent.count);
     said.late_p99_ns = Some(sent.late_p99_ns as f64);
@@ -115,25 +134,17 @@ fn describe_sender(sent: &SenderReport, said: &mut NetDatagrams) {
     });
 }
 
-fn describe_receiver(came: &ReceiverReport, said: &mut NetDatagrams) {
+fn add_receiver(came: &ReceiverReport, said: &mut NetDatagrams) {
     let tally = &came.tally;
     said.received = Some(tally.unique);
     let both = came.last_ns.zip(came.first_ns);
-    let span_ns = both.map_or(0, |(last, first)| last.saturating_sub(first));
-    said.seconds = seconds(span_ns);
+    said.seconds = seconds(both.map_or(0, |(last, first)| last.saturating_sub(first)));
     said.bytes_per_second = came.rate_bits_per_second / 8.0;
     (said.loss_runs, said.loss_run_max) = (tally.loss_runs, tally.loss_run_max);
     (said.reordered, said.reordered_extent_max) = (tally.reordered, tally.extent_max);
     (said.duplicated, said.too_old) = (tally.duplicates, tally.beyond_window);
     said.jitter_ns = came.jitter_ns;
-    let ending = match came.ending {
-        ReceiveEnding::Complete => "complete",
-        ReceiveEnding::Grace => "grace",
-        ReceiveEnding::Idle => "idle",
-        ReceiveEnding::Deadline => "deadline",
-        ReceiveEnding::Stopped => "stopped",
-    };
-    ending.clone_into(&mut said.ending);
+    said.ending = came.ending;
     said.receiver = Some(NetDatagramReceiver {
         buffer_bytes: came.buffer_bytes,
         buffer_asked_bytes: came.buffer_asked_bytes,
@@ -146,85 +157,11 @@ fn describe_receiver(came: &ReceiverReport, said: &mut NetDatagrams) {
     });
 }
 
-/// What one end used in the time that counts, for what it sent or received in it.
-#[derive(Clone, Copy, Debug, Default)]
-struct DatagramCpuCost {
-    cpu_ns_per_byte: Option<f64>,
-    cpu_ns_per_datagram: Option<f64>,
-    softirq_ns_per_byte: Option<f64>,
-}
-
-impl DatagramCpuCost {
-    fn of(spec: &TestSpec, (report, account): DatagramStreamSide<'_>) -> Self {
-        let Some((from, to)) = window(report, spec) else { return Self::default() };
-        let sample = |at: usize| account.samples.get(at).copied();
-        let Some((first, last)) = sample(from).zip(sample(to)) else { return Self::default() };
-        let each = |ns: u64, count: u64| (count > 0).then(|| ns as f64 / count as f64);
-        let cpu_ns = last.cpu_ns.saturating_sub(first.cpu_ns);
-        let of_cpu = |count: u64| each(cpu_ns, count).filter(|&cost| cost > 0.0);
-        let bytes = last.bytes.saturating_sub(first.bytes);
-        let host = report.moments[to].host.since(&report.moments[from].host);
-        Self {
-            cpu_ns_per_byte: of_cpu(bytes),
-            cpu_ns_per_datagram: of_cpu(last.datagrams.saturating_sub(first.datagrams)),
-            softirq_ns_per_byte: each(host.host_softirq_ns, bytes),
-        }
-    }
-}
-
-fn loss_places(located: &LossByLocation) -> NetLossLocations {
-    NetLossLocations {
-        sender_queue: located.sender_queue,
-        path: located.path,
-        receiver_buffer: located.receiver_buffer,
-        receiver_buffer_at_least: located.receiver_buffer_at_least,
-        sender_host: nonzero_drops(&located.sender_host),
-        receiver_host: nonzero_drops(&located.receiver_host),
-    }
-}
-
-/// Those of a host's counters that grew.
-fn nonzero_drops(drops: &KernelDrops) -> BTreeMap<String, u64> {
-    let counters = [
-        ("receive_buffer", drops.receive_buffer),
-        ("send_buffer", drops.send_buffer),
-        ("checksum", drops.checksum),
-        ("no_port", drops.no_port),
-        ("device_receive", drops.device_receive),
-        ("device_transmit", drops.device_transmit),
-        ("backlog", drops.backlog),
-    ];
-    let grew = counters.into_iter().filter(|(_, count)| *count > 0);
-    grew.map(|(name, count)| (name.to_owned(), count)).collect()
-}
-
-/// Between every two readings: those of the time that counts are as for bulk TCP, each by the reading that ends it.
-fn intervals(spec: &TestSpec, (report, account): DatagramStreamSide<'_>) -> Vec<NetInterval> {
-    let counted = window(report, spec);
-    let counts = |at: usize| counted.is_some_and(|(first, last)| first < at && at <= last);
-    let readings = report.moments.iter().zip(&account.samples);
-    let readings: Vec<_> = readings.map(|(moment, sample)| (moment.at_ns, sample.bytes)).collect();
-    readings
-        .windows(2)
-        .enumerate()
-        .filter(|(_, pair)| pair[1].0 > pair[0].0)
-        .map(|(index, pair)| {
-            let bytes = pair[1].1.saturating_sub(pair[0].1) as f64;
-            NetInterval {
-                from_seconds: seconds(pair[0].0),
-                to_seconds: seconds(pair[1].0),
-                bytes_per_second: bytes / seconds(pair[1].0 - pair[0].0),
-                counts: counts(index + 1),
-            }
-        })
-        .collect()
-}
-
 /// What a reader must know of them.
-pub fn flags(phase: &str, datagrams: &[NetDatagrams]) -> Vec<String> {
+pub(super) fn flags(phase: PhaseName, datagrams: &[NetDatagrams]) -> Vec<String> {
     let mut flags = Vec::new();
     for stream in datagrams {
-        let direction = &stream.direction;
+        let direction = stream.direction;
         if let (Some(planned), Some(sent)) = (stream.planned, stream.sent)
             && sent < planned
         {
@@ -237,19 +174,18 @@ pub fn flags(phase: &str, datagrams: &[NetDatagrams]) -> Vec<String> {
                 "{phase}: the sender of {direction} sent {sent} of {planned} datagrams, because {why}"
             ));
         }
-        let ending = match stream.ending.as_str() {
-            "idle" => Some(format!(
+        match stream.ending {
+            ReceiveEnding::Idle => flags.push(format!(
                 "{phase}: nothing came to the receiver of {direction} any more, nor the sender's word that it had \
                  ended, so all that it heard nothing of counts as lost: the path was cut, or the sender is gone; \
                  check both and measure again"
             )),
-            "deadline" => Some(format!(
+            ReceiveEnding::Deadline => flags.push(format!(
                 "{phase}: the receiver of {direction} ran out of time before it knew that all had come, so what \
                  came later counts as lost; measure again, with fewer datagrams a second or a longer time"
             )),
-            _ => None,
-        };
-        flags.extend(ending);
+            _ => {}
+        }
         if stream.received.is_none() {
             flags.push(format!(
                 "{phase}: the receiver's count of {direction} is lost, so what arrived is not known"
@@ -265,8 +201,8 @@ pub fn flags(phase: &str, datagrams: &[NetDatagrams]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use plumb_net::evidence::HostReading;
-    use plumb_net::measure::report::{DatagramSample, HostSample};
+    use plumb_net::measure::report::HostSample;
+    use plumb_result::net::{DatagramSample, HostReading};
 
     use super::*;
 
@@ -333,15 +269,15 @@ mod tests {
             assert!(found.is_some_and(|found| (found - wanted).abs() < 1e-9), "{found:?} {wanted}");
         };
         is(said.sender_cpu_ns_per_datagram, 5_000.0);
-        is(said.sender_cpu_ns_per_byte, 5.0);
+        is(said.costs.sender_cpu_ns_per_byte, 5.0);
         is(said.receiver_cpu_ns_per_datagram, 5_000.0);
-        is(said.receiver_cpu_ns_per_byte, 5.0);
-        is(said.sender_softirq_ns_per_byte, 200.0);
-        is(said.receiver_softirq_ns_per_byte, 200.0);
+        is(said.costs.receiver_cpu_ns_per_byte, 5.0);
+        is(said.costs.sender_softirq_ns_per_byte, 200.0);
+        is(said.costs.receiver_softirq_ns_per_byte, 200.0);
         // A side whose report is lost has no cost, and two directions no softirqs of their own.
         let said = &summarize(&spec(), &here, None, None)[0];
         assert_eq!(
-            (said.receiver_cpu_ns_per_byte, said.receiver_softirq_ns_per_byte),
+            (said.costs.receiver_cpu_ns_per_byte, said.costs.receiver_softirq_ns_per_byte),
             (None, None)
         );
         let mut both = spec();
@@ -351,28 +287,29 @@ mod tests {
             report.parts.push(report.parts[0].clone());
         }
         for said in summarize(&both, &here, Some(&there), None) {
-            is(said.sender_cpu_ns_per_byte, 5.0);
-            assert_eq!(said.sender_softirq_ns_per_byte.or(said.receiver_softirq_ns_per_byte), None);
+            is(said.costs.sender_cpu_ns_per_byte, 5.0);
+            assert_eq!(
+                said.costs.sender_softirq_ns_per_byte.or(said.costs.receiver_softirq_ns_per_byte),
+                None
+            );
         }
     }
 
     #[test]
     fn a_receiver_that_did_not_hear_the_end_is_flagged() {
-        let of = |ending: &str| {
+        let of = |ending| {
             let stream = NetDatagrams {
-                direction: "up".to_owned(),
                 planned: Some(10),
                 sent: Some(10),
                 received: Some(5),
-                ending: ending.to_owned(),
+                ending,
                 ..NetDatagrams::default()
             };
-            flags("udp-up", &[stream])
+            flags(PhaseName::UdpUp, &[stream])
         };
-        for ending in ["complete", "grace", "stopped", ""] {
-            assert_eq!(of(ending), [""; 0], "{ending}");
+        for ending in ReceiveEnding::ALL {
+            let is_flagged = matches!(ending, ReceiveEnding::Idle | ReceiveEnding::Deadline);
+            assert_eq!(of(ending).len(), usize::from(is_flagged), "{ending}");
         }
-        assert!(of("idle")[0].contains("the path was cut"), "{:?}", of("idle"));
-        assert!(of("deadline")[0].contains("ran out of time"), "{:?}", of("deadline"));
     }
 }

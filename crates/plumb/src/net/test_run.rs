@@ -1,7 +1,7 @@
 //! The phases of a measurement, one test each: idle, requests and responses, then each direction under load.
 //!
 //! A control connection that is lost is made again, and the agent's report fetched over the new one, where the agent
-//! keeps it. Left out: what the reports of a phase mean (`super::digest`).
+//! keeps it.
 
 use std::net::SocketAddr;
 
@@ -10,7 +10,6 @@ use plumb_base::time::Span;
 use plumb_clock::{monotonic_ns, sleep_until};
 use plumb_net::measure::progress::TestProgress;
 use plumb_net::measure::report::{MtuPartReport, TestPartReport, TestReport};
-use plumb_net::measure::request_response::RequestTransport;
 use plumb_net::measure::spec_limits;
 use plumb_net::measure::test_spec::{
     BulkTcpSpec, DatagramsSpec, MtuSearchSpec, PartSpec, ProbesSpec, RequestResponsePart, TestSpec,
@@ -19,6 +18,7 @@ use plumb_net::measure::test_spec::{
 use plumb_net::measure::thread::ThreadPlacementPolicy;
 use plumb_net::test_client::{AgentClientError, TestOutcome};
 use plumb_remote::session::ControlSessionError;
+use plumb_result::net::{Direction, PhaseName, RequestTransport};
 
 use super::agent_connection::AgentConnection;
 use crate::problem::Problem;
@@ -76,8 +76,8 @@ pub struct DatagramLoad {
 /// One phase that was measured.
 #[derive(Debug)]
 pub struct MeasuredPhase {
-    /// `idle`, or its direction, after `udp-` with datagrams.
-    pub name: &'static str,
+    /// What it measured.
+    pub name: PhaseName,
     /// Which repetition.
     pub round: u32,
     /// What was asked for.
@@ -256,7 +256,7 @@ impl NetTestPlan {
                 let spec = self.spec(step, round_trip);
                 let name = step.name();
                 left = left.saturating_sub(Span::from_ns(spec.planned_ns()));
-                let mut tell = |progress| watcher.progress(name, &progress, left);
+                let mut tell = |progress| watcher.progress(name.name(), &progress, left);
                 match reached.client.run(address, &spec, &mut tell, is_stopped) {
                     Ok(mut outcome) => {
                         let fetched =
@@ -347,18 +347,20 @@ enum NetPhaseKind<'a> {
 }
 
 impl NetPhaseKind<'_> {
-    const fn name(self) -> &'static str {
+    const fn name(self) -> PhaseName {
         match self {
-            Self::Idle => "idle",
-            Self::Load(direction) => direction.name(),
-            Self::Paced(TransferDirection::Up, _) => "udp-up",
-            Self::Paced(TransferDirection::Down, _) => "udp-down",
-            Self::Paced(TransferDirection::Both, _) => "udp-both",
+            Self::Idle => PhaseName::Idle,
+            Self::Load(TransferDirection::Up) => PhaseName::Up,
+            Self::Load(TransferDirection::Down) => PhaseName::Down,
+            Self::Load(TransferDirection::Both) => PhaseName::Both,
+            Self::Paced(TransferDirection::Up, _) => PhaseName::UdpUp,
+            Self::Paced(TransferDirection::Down, _) => PhaseName::UdpDown,
+            Self::Paced(TransferDirection::Both, _) => PhaseName::UdpBoth,
             Self::Exchange(part) => match part.transport {
-                RequestTransport::Tcp => "exchange tcp",
-                RequestTransport::Udp => "exchange udp",
-                RequestTransport::Tls => "exchange tls",
-                RequestTransport::Quic => "exchange quic",
+                RequestTransport::Tcp => PhaseName::ExchangeTcp,
+                RequestTransport::Udp => PhaseName::ExchangeUdp,
+                RequestTransport::Tls => PhaseName::ExchangeTls,
+                RequestTransport::Quic => PhaseName::ExchangeQuic,
             },
         }
     }
@@ -366,14 +368,9 @@ impl NetPhaseKind<'_> {
 
 impl DatagramLoad {
     fn parts(self, direction: TransferDirection) -> impl Iterator<Item = PartSpec> {
-        let ways = match direction {
-            TransferDirection::Up => [Some(true), None],
-            TransferDirection::Down => [Some(false), None],
-            TransferDirection::Both => [Some(true), Some(false)],
-        };
-        ways.into_iter().flatten().map(move |is_up| {
+        direction.each().iter().map(move |direction| {
             PartSpec::Datagrams(DatagramsSpec {
-                is_up,
+                is_up: *direction == Direction::Up,
                 rate_bits_per_second: self.rate_bits_per_second,
                 datagram_bytes: self.datagram_bytes,
             })

@@ -5,11 +5,12 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use plumb_interop::http::client::{HttpClient, HttpFetchMode};
+use plumb_interop::http::client::HttpClient;
 use plumb_interop::http::server::{HttpServer, HttpServerLimits};
 use plumb_interop::http::target::HttpTarget;
 use plumb_interop::http::trust::CertificateTrust;
 use plumb_remote::secure::HostIdentity;
+use plumb_result::http::HttpFetchMode;
 
 /// Serves the page at an address, to one guest where one is named, for as long as the process lasts, and tells where that is.
 ///

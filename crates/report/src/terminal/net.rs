@@ -1,92 +1,57 @@
-//! What is between two hosts, in a terminal.
-//!
-//! Left out: the readings of each connection, which are in the document.
+//! What is between two hosts, in a terminal; the readings of each connection are in the document only.
 
-use plumb_analysis::document::net::{
-    NetBulkFlow, NetDatagrams, NetDistribution, NetDocument, NetLossLocations, NetOneWayDelay,
-    NetPathMtu, NetPhase, NetProbes, NetSenderLimits,
-};
 use plumb_base::units::{Unit, significant};
+use plumb_result::net::{
+    ByteCosts, ClockSummary, CountedBy, Direction, MtuResult, NetBulkFlow, NetDatagrams,
+    NetDistribution, NetDocument, NetEnding, NetLossLocations, NetPhase, NetProbes,
+    NetRequestResponse, OneWayDelay, PhaseName, RequestOrder, RequestTransport, SenderLimits, Side,
+};
 
 use super::summary::push_wrapped;
 use super::{TerminalStyle, TextRole};
-
-mod exchange;
 
 /// Where what is said of a phase begins.
 const COLUMN: usize = 4;
 
 /// The page.
 pub fn render(document: &NetDocument, style: TerminalStyle) -> String {
-    let mut out = String::new();
+    let mut page = NetPage { out: String::new(), style };
     let there = if document.there.name.is_empty() { "?" } else { &document.there.name };
     let kernel = match document.there.kernel.as_str() {
         "" => String::new(),
         kernel => format!(", Linux {kernel}"),
     };
     let title = format!("{} at {} ({there}{kernel})", document.asked, document.address);
-    push_wrapped(&mut out, &title, TextRole::Bold, 0, style);
+    page.put(0, TextRole::Bold, &title);
     for phase in &document.phases {
-        put_phase(&mut out, phase, document.phases.len(), style);
+        page.phase(phase, document.phases.len() > 4);
     }
     if let Some(mtu) = &document.mtu {
-        put_mtu(&mut out, mtu, style);
+        page.mtu(mtu);
     }
-    put_clocks(&mut out, document, style);
+    if let Some(clocks) = &document.clocks {
+        page.clocks(clocks);
+    }
     for flag in &document.flags {
-        push_wrapped(&mut out, &format!("note: {flag}"), TextRole::Dim, 2, style);
+        page.put(2, TextRole::Dim, &format!("note: {flag}"));
     }
     for problem in &document.problems {
-        push_wrapped(&mut out, &format!("partial: {problem}"), TextRole::Warn, 2, style);
+        page.put(2, TextRole::Warn, &format!("partial: {problem}"));
     }
-    if document.ended == "stopped" {
-        push_wrapped(
-            &mut out,
-            "stopped: what is above is what there was",
-            TextRole::Warn,
-            2,
-            style,
-        );
+    if document.ended == NetEnding::Stopped {
+        page.put(2, TextRole::Warn, "stopped: what is above is what there was");
     }
     if let Some(run) = &document.run {
-        push_wrapped(&mut out, &format!("run {run}: plumb show {run}"), TextRole::Dim, 2, style);
+        page.put(2, TextRole::Dim, &format!("run {run}: plumb show {run}"));
     }
-    out
-}
-
-fn put_phase(out: &mut String, phase: &NetPhase, phases: usize, style: TerminalStyle) {
-    let round = if phases > 4 { format!(" {}", phase.round + 1) } else { String::new() };
-    let title = match (&phase.exchange, phase.name.as_str()) {
-        (Some(exchange), _) => exchange::title(exchange),
-        (None, "idle") => "Idle".to_owned(),
-        (None, "down") => "Down, from there to here".to_owned(),
-        (None, "up") => "Up, from here to there".to_owned(),
-        (None, "udp-down") => "Datagrams down, from there to here".to_owned(),
-        (None, "udp-up") => "Datagrams up, from here to there".to_owned(),
-        (None, "udp-both") => "Datagrams in both directions at once".to_owned(),
-        (None, _) => "Both directions at once".to_owned(),
-    };
-    let cut = if phase.ended == "complete" { "" } else { " (not to its end)" };
-    push_wrapped(out, &format!("{title}{round}{cut}"), TextRole::Bold, 2, style);
-    for flow in &phase.flows {
-        put_flow(out, flow, phase.flows.len() > 1, style);
-    }
-    for stream in &phase.datagrams {
-        put_datagrams(out, stream, phase.datagrams.len() > 1, style);
-    }
-    if let Some(probes) = &phase.probes {
-        put_probes(out, probes, style);
-    }
-    if let Some(exchange) = &phase.exchange {
-        exchange::put_exchange(out, exchange, style);
-    }
-    put_cost(out, phase, style);
+    page.out
 }
 
 /// Bits a second, as networks are sold by.
 pub fn format_bit_rate(bytes_per_second: f64) -> String {
     let bits = bytes_per_second * 8.0;
     let steps = [(1e9, "Gb/s"), (1e6, "Mb/s"), (1e3, "kb/s")];
+    // As it will be rounded, so that 999.7 Mb/s is 1.00 Gb/s.
     let (factor, unit) =
         steps.into_iter().find(|(factor, _)| bits * 1.000_5 >= *factor).unwrap_or((1.0, "b/s"));
     format!("{} {unit}", significant(bits / factor, 3))
@@ -100,119 +65,334 @@ fn format_share(share: f64) -> String {
     Unit::Share.format(share, 2).to_string()
 }
 
-fn put_flow(out: &mut String, flow: &NetBulkFlow, named: bool, style: TerminalStyle) {
-    let which = if named { format!(" {}", flow.direction) } else { String::new() };
-    if flow.counted_by == "nobody" {
-        let text = format!("rate{which}: none, it ended before the time that counts");
-        return push_wrapped(out, &text, TextRole::Bad, COLUMN, style);
+/// The page as far as it is written.
+struct NetPage {
+    out: String,
+    style: TerminalStyle,
+}
+
+impl NetPage {
+    fn put(&mut self, indent: usize, ink: TextRole, text: &str) {
+        push_wrapped(&mut self.out, text, ink, indent, self.style);
     }
-    let over = match flow.streams {
-        1 => String::new(),
-        n => format!(" over {n} streams"),
-    };
-    let counted: Vec<f64> = flow
-        .intervals
-        .iter()
-        .filter(|interval| interval.counts)
-        .map(|interval| interval.bytes_per_second)
-        .collect();
-    let range = match (
-        counted.iter().copied().reduce(f64::min),
-        counted.iter().copied().reduce(f64::max),
-    ) {
-        (Some(least), Some(most)) => {
-            format!(", by interval {} to {}", format_bit_rate(least), format_bit_rate(most))
+
+    /// A line of a phase.
+    fn line(&mut self, ink: TextRole, text: &str) {
+        self.put(COLUMN, ink, text);
+    }
+
+    fn phase(&mut self, phase: &NetPhase, is_numbered: bool) {
+        let round = if is_numbered { format!(" {}", phase.round + 1) } else { String::new() };
+        let title = match (&phase.exchange, phase.name) {
+            (Some(exchange), _) => exchange_title(exchange),
+            (None, name) => match name {
+                PhaseName::Idle => "Idle",
+                PhaseName::Down => "Down, from there to here",
+                PhaseName::Up => "Up, from here to there",
+                PhaseName::UdpDown => "Datagrams down, from there to here",
+                PhaseName::UdpUp => "Datagrams up, from here to there",
+                PhaseName::UdpBoth => "Datagrams in both directions at once",
+                _ => "Both directions at once",
+            }
+            .to_owned(),
+        };
+        let cut = if phase.ended == NetEnding::Complete { "" } else { " (not to its end)" };
+        self.put(2, TextRole::Bold, &format!("{title}{round}{cut}"));
+        let named = |direction: Direction, count: usize| {
+            if count > 1 { format!(" {direction}") } else { String::new() }
+        };
+        for flow in &phase.flows {
+            self.flow(flow, &named(flow.direction, phase.flows.len()));
         }
-        _ => String::new(),
-    };
-    let rate = format_bit_rate(flow.bytes_per_second);
-    let seconds = flow.seconds;
-    let text = format!("rate{which}: {rate}{over} for {seconds:.1} s{range}");
-    push_wrapped(out, &text, TextRole::Good, COLUMN, style);
-    let congestion = if flow.congestion.is_empty() { "?" } else { &flow.congestion };
-    let again = match flow.retransmitted_segments {
-        0 => "nothing sent again".to_owned(),
-        n => {
-            let of = flow.bytes as f64 / f64::from(flow.mss_bytes.max(1));
-            format!("{n} segments sent again ({})", format_share(n as f64 / of.max(1.0)))
+        for stream in &phase.datagrams {
+            self.datagrams(stream, &named(stream.direction, phase.datagrams.len()));
         }
-    };
-    let rtt = if flow.rtt_mean_ns > 0.0 {
-        let (least, mean) = (format_span(flow.rtt_min_ns), format_span(flow.rtt_mean_ns));
-        format!(", round trip {least} at least, {mean} on average")
-    } else {
-        String::new()
-    };
-    push_wrapped(out, &format!("{congestion}, {again}{rtt}"), TextRole::Plain, COLUMN, style);
-    if let Some(waits) = &flow.waits {
-        push_wrapped(
-            out,
-            &format!("waited for: {}", sender_limits_text(waits)),
-            TextRole::Plain,
-            COLUMN,
-            style,
+        if let Some(probes) = &phase.probes {
+            self.probes(probes);
+        }
+        if let Some(exchange) = &phase.exchange {
+            self.exchange(exchange);
+        }
+        self.costs(phase);
+    }
+
+    fn flow(&mut self, flow: &NetBulkFlow, which: &str) {
+        if flow.counted_by == CountedBy::Nobody {
+            let text = format!("rate{which}: none, it ended before the time that counts");
+            return self.line(TextRole::Bad, &text);
+        }
+        let over = match flow.streams {
+            1 => String::new(),
+            n => format!(" over {n} streams"),
+        };
+        let counted = flow.intervals.iter().filter(|interval| interval.counts);
+        let counted = counted.map(|interval| interval.bytes_per_second);
+        let range = match (counted.clone().reduce(f64::min), counted.reduce(f64::max)) {
+            (Some(least), Some(most)) => {
+                format!(", by interval {} to {}", format_bit_rate(least), format_bit_rate(most))
+            }
+            _ => String::new(),
+        };
+        let (rate, seconds) = (format_bit_rate(flow.bytes_per_second), flow.seconds);
+        self.line(TextRole::Good, &format!("rate{which}: {rate}{over} for {seconds:.1} s{range}"));
+        let congestion = if flow.congestion.is_empty() { "?" } else { &flow.congestion };
+        let again = match flow.retransmitted_segments {
+            0 => "nothing sent again".to_owned(),
+            n => {
+                let of = flow.bytes as f64 / f64::from(flow.mss_bytes.max(1));
+                format!("{n} segments sent again ({})", format_share(n as f64 / of.max(1.0)))
+            }
+        };
+        let rtt = if flow.rtt_mean_ns > 0.0 {
+            let (least, mean) = (format_span(flow.rtt_min_ns), format_span(flow.rtt_mean_ns));
+            format!(", round trip {least} at least, {mean} on average")
+        } else {
+            String::new()
+        };
+        self.line(TextRole::Plain, &format!("{congestion}, {again}{rtt}"));
+        if let Some(waits) = &flow.waits {
+            self.line(TextRole::Plain, &format!("waited for: {}", sender_limits_text(waits)));
+        }
+    }
+
+    fn datagrams(&mut self, stream: &NetDatagrams, which: &str) {
+        let asked = format_bit_rate(stream.asked_bytes_per_second);
+        let size = stream.datagram_bytes;
+        let Some(received) = stream.received else {
+            let text =
+                format!("rate{which}: {asked} asked for in {size} B each, what came is not known");
+            return self.line(TextRole::Bad, &text);
+        };
+        let (rate, seconds) = (format_bit_rate(stream.bytes_per_second), stream.seconds);
+        let text = format!(
+            "rate{which}: {rate} for {seconds:.1} s, of {asked} asked for, in {received} datagrams of {size} B"
         );
+        self.line(TextRole::Good, &text);
+        let lost = match (stream.lost, stream.sent) {
+            (Some(0), Some(sent)) => format!("lost: none of {sent}"),
+            (Some(lost), Some(sent)) => {
+                let of = format_share(stream.loss.unwrap_or(0.0));
+                let place = stream.lost_at.as_ref().map_or_else(String::new, loss_locations_text);
+                let runs = match stream.loss_run_max {
+                    0 | 1 => String::new(),
+                    longest => format!("; at most {longest} in a row"),
+                };
+                format!("lost: {lost} of {sent} ({of}){place}{runs}")
+            }
+            _ => "lost: not known, the sender's count is".to_owned(),
+        };
+        let ink = if stream.lost == Some(0) { TextRole::Plain } else { TextRole::Warn };
+        self.line(ink, &lost);
+        let extent = match stream.reordered {
+            0 => String::new(),
+            _ => format!(" (by {} at most)", stream.reordered_extent_max),
+        };
+        let (reordered, doubled) = (stream.reordered, stream.duplicated);
+        let jitter = format_span(stream.jitter_ns);
+        let text =
+            format!("out of order: {reordered}{extent}, doubled: {doubled}, jitter {jitter}");
+        self.line(TextRole::Plain, &text);
+        if let Some(delay) = &stream.one_way {
+            self.line(TextRole::Plain, &format!("their way: {}", one_way(delay)));
+        }
+        if let Some(receiver) = &stream.receiver {
+            // The kernel keeps twice what it takes of what is asked for.
+            let (took, asked) = (receiver.buffer_bytes / 2, receiver.buffer_asked_bytes);
+            if took < asked {
+                let text = format!(
+                    "receive buffer{which}: {took} B of {asked} B asked for, as net.core.rmem_max allows"
+                );
+                let ink = if receiver.overflowed > 0 { TextRole::Warn } else { TextRole::Plain };
+                self.line(ink, &text);
+            }
+        }
+    }
+
+    fn probes(&mut self, probes: &NetProbes) {
+        let said = |times: &NetDistribution| {
+            format!("{}, most {}", quantiles(times), format_span(times.max_ns))
+        };
+        match &probes.path {
+            Some(path) => {
+                let least = format_span(path.min_ns);
+                self.line(TextRole::Good, &format!("latency: {} (least {least})", said(path)));
+            }
+            None => self.line(TextRole::Bad, "latency: no probe was answered"),
+        }
+        if let Some(application) = &probes.application {
+            let rpm = probes
+                .round_trips_per_minute
+                .map_or_else(String::new, |rpm| format!("; {rpm:.0} round trips a minute"));
+            let text = format!("as an application sees it: {}{rpm}", said(application));
+            self.line(TextRole::Plain, &text);
+        }
+        if let (Some(up), Some(down)) = (&probes.one_way_up, &probes.one_way_down) {
+            let text = format!("one way: up {}, down {}", one_way(up), one_way(down));
+            self.line(TextRole::Plain, &text);
+        }
+        let place = match (probes.lost_up, probes.lost_down) {
+            (Some(up), Some(down)) if probes.lost > 0 => {
+                format!(", {up} on the way up and {down} down")
+            }
+            _ => String::new(),
+        };
+        let lost = match probes.sent {
+            0 => "no probe could be sent".to_owned(),
+            sent => {
+                let share = format_share(probes.lost as f64 / sent as f64);
+                format!("lost: {} of {sent} probes ({share}){place}", probes.lost)
+            }
+        };
+        self.line(if probes.lost > 0 { TextRole::Warn } else { TextRole::Plain }, &lost);
+        let there = probes.there.unwrap_or_default();
+        let odd = [
+            ("doubled on the way up", there.duplicated),
+            // An answer to each copy: what the way down doubled is beyond these.
+            ("doubled on the way down", probes.duplicated.saturating_sub(there.duplicated)),
+            ("out of order on the way up", there.reordered),
+            ("out of order when back", probes.reordered),
+        ];
+        let odd = odd.into_iter().filter(|(_, count)| *count > 0);
+        let odd: Vec<String> = odd.map(|(what, count)| format!("{count} {what}")).collect();
+        if !odd.is_empty() {
+            self.line(TextRole::Warn, &format!("probes: {}", odd.join(", ")));
+        }
+    }
+
+    fn exchange(&mut self, exchange: &NetRequestResponse) {
+        let said = |times: &NetDistribution| {
+            let (most, least) = (format_span(times.max_ns), format_span(times.min_ns));
+            format!("{}, most {most}, least {least}", quantiles(times))
+        };
+        let bytes = |bytes: u32| match bytes {
+            0..1_024 => format!("{bytes} B"),
+            _ => Unit::Bytes.format(f64::from(bytes), 3).to_string(),
+        };
+        let size = match (exchange.request_bytes, exchange.response_bytes) {
+            (request, response) if request == response => format!("{} each way", bytes(request)),
+            (request, response) => format!("{} there, {} back", bytes(request), bytes(response)),
+        };
+        match &exchange.latency {
+            Some(latency) => {
+                self.line(TextRole::Good, &format!("latency: {} ({size})", said(latency)));
+            }
+            None => self.line(TextRole::Bad, "latency: no request was answered"),
+        }
+        let rate = significant(exchange.requests_per_second, 4);
+        let text = format!("rate: {rate} requests a second for {:.1} s", exchange.seconds);
+        self.line(TextRole::Plain, &text);
+        if let Some(lateness) = exchange.lateness.as_ref().filter(|lateness| lateness.n > 0) {
+            let most = format_span(lateness.max_ns);
+            let text = format!("left late by: {}, most {most}", quantiles(lateness));
+            self.line(TextRole::Plain, &text);
+        }
+        if let Some(connect) = &exchange.connect {
+            let text = match connect.n {
+                1 => format!("connected in {}", format_span(connect.p50_ns)),
+                _ => format!("until connected: {}", said(connect)),
+            };
+            self.line(TextRole::Plain, &text);
+        }
+        let (lost, due) = (exchange.lost, exchange.due);
+        if exchange.transport == RequestTransport::Udp {
+            let part = format_share(lost as f64 / due.max(1) as f64);
+            let ink = if lost > 0 { TextRole::Warn } else { TextRole::Plain };
+            self.line(ink, &format!("lost: {lost} of {due} ({part})"));
+        }
+        let costs = [
+            (Side::Here, exchange.asking_cpu_ns_per_request),
+            (Side::There, exchange.answering_cpu_ns_per_request),
+        ];
+        let costs = costs.into_iter();
+        let costs: Vec<String> = costs
+            .filter_map(|(side, cost)| Some(format!("{} {side}", format_span(cost?))))
+            .collect();
+        if !costs.is_empty() {
+            self.line(TextRole::Plain, &format!("processor a request: {}", costs.join(", ")));
+        }
+    }
+
+    fn costs(&mut self, phase: &NetPhase) {
+        let flows = phase.flows.iter().map(|flow| (flow.direction, &flow.costs, [None; 2]));
+        let datagrams = phase.datagrams.iter().map(|stream| {
+            let each = [stream.sender_cpu_ns_per_datagram, stream.receiver_cpu_ns_per_datagram];
+            (stream.direction, &stream.costs, each)
+        });
+        let costs: Vec<_> = flows.chain(datagrams).collect();
+        let mut parts = Vec::new();
+        for (direction, cost, [sender_each, receiver_each]) in &costs {
+            let [sender, receiver] = direction.sides();
+            let named = if costs.len() > 1 { format!("{direction} ") } else { String::new() };
+            for (what, side, cost, datagram) in [
+                ("sending", sender, cost.sender_cpu_ns_per_byte, *sender_each),
+                ("receiving", receiver, cost.receiver_cpu_ns_per_byte, *receiver_each),
+            ] {
+                let Some(cost) = cost else { continue };
+                let datagram =
+                    datagram.map_or_else(String::new, |ns| format!(" ({} each)", format_span(ns)));
+                parts.push(format!("{named}{what} {side} {}{datagram}", per_gigabyte(cost)));
+            }
+        }
+        if parts.is_empty() {
+            return;
+        }
+        let alone = match costs.as_slice() {
+            [(direction, costs, _)] => Some((*direction, *costs)),
+            _ => None,
+        };
+        let text = format!("processor: {}{}", parts.join(", "), softirqs(phase, alone));
+        self.line(TextRole::Plain, &text);
+    }
+
+    fn mtu(&mut self, mtu: &MtuResult) {
+        let kernel = mtu
+            .kernel_bytes
+            .map_or_else(String::new, |bytes| format!("; this host's kernel believes {bytes} B"));
+        let text = match (mtu.path_bytes, &mtu.problem) {
+            (Some(path), _) => {
+                let why = if mtu.limited_here {
+                    ", as long as this host's interface takes"
+                } else if mtu.told_by_router {
+                    ", by the word of a router"
+                } else if mtu.silent > 0 || mtu.kernel_bytes.is_some_and(|kernel| kernel > path) {
+                    ", longer ones vanish without a word"
+                } else {
+                    ""
+                };
+                format!("longest packet up: {path} B{why}{kernel}")
+            }
+            (None, Some(problem)) => format!("longest packet up: {problem}"),
+            (None, None) => return,
+        };
+        self.put(2, TextRole::Dim, &text);
+    }
+
+    fn clocks(&mut self, clocks: &ClockSummary) {
+        if clocks.same {
+            return self.put(2, TextRole::Dim, "clocks: one clock on both sides");
+        }
+        let steps = match clocks.steps {
+            0 => String::new(),
+            n => format!("; set {n} times meanwhile"),
+        };
+        let text = format!(
+            "clocks: theirs {} ±{} from ours, gaining {:.2} ppm, by {} exchanges{steps}",
+            format_span(clocks.offset_ns),
+            format_span(clocks.bound_ns),
+            clocks.drift_ppm,
+            clocks.exchanges
+        );
+        self.put(2, TextRole::Dim, &text);
     }
 }
 
-fn put_datagrams(out: &mut String, stream: &NetDatagrams, named: bool, style: TerminalStyle) {
-    let which = if named { format!(" {}", stream.direction) } else { String::new() };
-    let asked = format_bit_rate(stream.asked_bytes_per_second);
-    let size = stream.datagram_bytes;
-    let Some(received) = stream.received else {
-        let text =
-            format!("rate{which}: {asked} asked for in {size} B each, what came is not known");
-        return push_wrapped(out, &text, TextRole::Bad, COLUMN, style);
+fn exchange_title(exchange: &NetRequestResponse) -> String {
+    let pacing = match (exchange.pacing, exchange.per_second) {
+        (RequestOrder::Open, Some(per_second)) => format!("{per_second} a second"),
+        (RequestOrder::Connect, _) => "a connection each".to_owned(),
+        _ => "one after another".to_owned(),
     };
-    let rate = format_bit_rate(stream.bytes_per_second);
-    let text = format!(
-        "rate{which}: {rate} for {:.1} s, of {asked} asked for, in {received} datagrams of {size} B",
-        stream.seconds
-    );
-    push_wrapped(out, &text, TextRole::Good, COLUMN, style);
-    let lost = match (stream.lost, stream.sent) {
-        (Some(0), Some(sent)) => format!("lost: none of {sent}"),
-        (Some(lost), Some(sent)) => {
-            let of = format_share(stream.loss.unwrap_or(0.0));
-            let place = stream.lost_at.as_ref().map_or_else(String::new, loss_locations_text);
-            let runs = match stream.loss_run_max {
-                0 | 1 => String::new(),
-                longest => format!("; at most {longest} in a row"),
-            };
-            format!("lost: {lost} of {sent} ({of}){place}{runs}")
-        }
-        _ => "lost: not known, the sender's count is".to_owned(),
-    };
-    let ink = if stream.lost == Some(0) { TextRole::Plain } else { TextRole::Warn };
-    push_wrapped(out, &lost, ink, COLUMN, style);
-    let extent = match stream.reordered {
-        0 => String::new(),
-        _ => format!(" (by {} at most)", stream.reordered_extent_max),
-    };
-    let (reordered, doubled) = (stream.reordered, stream.duplicated);
-    let jitter = format_span(stream.jitter_ns);
-    let text = format!("out of order: {reordered}{extent}, doubled: {doubled}, jitter {jitter}");
-    push_wrapped(out, &text, TextRole::Plain, COLUMN, style);
-    if let Some(delay) = &stream.one_way {
-        push_wrapped(
-            out,
-            &format!("their way: {}", one_way(delay)),
-            TextRole::Plain,
-            COLUMN,
-            style,
-        );
-    }
-    if let Some(receiver) = &stream.receiver {
-        // The kernel keeps twice what it takes of what is asked for.
-        let (took, asked) = (receiver.buffer_bytes / 2, receiver.buffer_asked_bytes);
-        if took < asked {
-            let text = format!(
-                "receive buffer{which}: {took} B of {asked} B asked for, as net.core.rmem_max allows"
-            );
-            let ink = if receiver.overflowed > 0 { TextRole::Warn } else { TextRole::Plain };
-            push_wrapped(out, &text, ink, COLUMN, style);
-        }
-    }
+    format!("Requests and responses over {}, {pacing}", exchange.transport.title())
 }
 
 fn loss_locations_text(places: &NetLossLocations) -> String {
@@ -231,7 +411,7 @@ fn loss_locations_text(places: &NetLossLocations) -> String {
 }
 
 /// What took time, most first; what took less than one part in a hundred is left out.
-fn sender_limits_text(waits: &NetSenderLimits) -> String {
+fn sender_limits_text(waits: &SenderLimits) -> String {
     let mut parts = [
         (waits.network, "the network"),
         (waits.receive_window, "the receiver's window"),
@@ -239,12 +419,10 @@ fn sender_limits_text(waits: &NetSenderLimits) -> String {
         (waits.application, "the sender itself"),
     ];
     parts.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let parts: Vec<String> = parts
-        .iter()
-        .filter(|(share, _)| *share >= 0.01)
-        .map(|(part, what)| format!("{what} {}", format_share(*part)))
-        .collect();
-    parts.join(", ")
+    let told = parts.iter().filter(|(share, _)| *share >= 0.01);
+    let told: Vec<String> =
+        told.map(|(part, what)| format!("{what} {}", format_share(*part))).collect();
+    told.join(", ")
 }
 
 /// The median, and of the percentiles those that so many can tell.
@@ -258,60 +436,7 @@ fn quantiles(times: &NetDistribution) -> String {
     text
 }
 
-fn put_probes(out: &mut String, probes: &NetProbes, style: TerminalStyle) {
-    let said = |times: &NetDistribution| {
-        format!("{}, most {}", quantiles(times), format_span(times.max_ns))
-    };
-    match &probes.path {
-        Some(path) => {
-            let text = format!("latency: {} (least {})", said(path), format_span(path.min_ns));
-            push_wrapped(out, &text, TextRole::Good, COLUMN, style);
-        }
-        None => push_wrapped(out, "latency: no probe was answered", TextRole::Bad, COLUMN, style),
-    }
-    if let Some(application) = &probes.application {
-        let rpm = probes
-            .round_trips_per_minute
-            .map_or_else(String::new, |rpm| format!("; {rpm:.0} round trips a minute"));
-        let text = format!("as an application sees it: {}{rpm}", said(application));
-        push_wrapped(out, &text, TextRole::Plain, COLUMN, style);
-    }
-    if let (Some(up), Some(down)) = (&probes.one_way_up, &probes.one_way_down) {
-        let text = format!("one way: up {}, down {}", one_way(up), one_way(down));
-        push_wrapped(out, &text, TextRole::Plain, COLUMN, style);
-    }
-    let place = match (probes.lost, probes.lost_up, probes.lost_down) {
-        (0, ..) | (_, None, _) | (_, _, None) => String::new(),
-        (_, Some(up), Some(down)) => format!(", {up} on the way up and {down} down"),
-    };
-    let lost = match probes.sent {
-        0 => "no probe could be sent".to_owned(),
-        sent => format!(
-            "lost: {} of {sent} probes ({}){place}",
-            probes.lost,
-            format_share(probes.lost as f64 / sent as f64)
-        ),
-    };
-    let ink = if probes.lost > 0 { TextRole::Warn } else { TextRole::Plain };
-    push_wrapped(out, &lost, ink, COLUMN, style);
-    let there = probes.there.clone().unwrap_or_default();
-    let parts: Vec<String> = [
-        ("doubled on the way up", there.duplicated),
-        // An answer to each copy: what the way down doubled is beyond these.
-        ("doubled on the way down", probes.duplicated.saturating_sub(there.duplicated)),
-        ("out of order on the way up", there.reordered),
-        ("out of order when back", probes.reordered),
-    ]
-    .into_iter()
-    .filter(|(_, count)| *count > 0)
-    .map(|(what, count)| format!("{count} {what}"))
-    .collect();
-    if !parts.is_empty() {
-        push_wrapped(out, &format!("probes: {}", parts.join(", ")), TextRole::Warn, COLUMN, style);
-    }
-}
-
-fn one_way(delay: &NetOneWayDelay) -> String {
+fn one_way(delay: &OneWayDelay) -> String {
     let bound = if delay.bound_ns > 0.0 {
         format!(" (±{})", format_span(delay.bound_ns))
     } else {
@@ -321,74 +446,14 @@ fn one_way(delay: &NetOneWayDelay) -> String {
     format!("p50 {p50}{bound}, p99 {} above the least", format_span(delay.above_p99_ns))
 }
 
-fn put_cost(out: &mut String, phase: &NetPhase, style: TerminalStyle) {
-    let costs = DirectionCosts::all(phase);
-    let mut parts = Vec::new();
-    for each in &costs {
-        let sides = if each.direction == "up" { ["here", "there"] } else { ["there", "here"] };
-        let named = if costs.len() > 1 { format!("{} ", each.direction) } else { String::new() };
-        for (what, side, cost, datagram) in [
-            ("sending", sides[0], each.sender, each.sender_datagram),
-            ("receiving", sides[1], each.receiver, each.receiver_datagram),
-        ] {
-            let Some(cost) = cost else { continue };
-            let datagram =
-                datagram.map_or_else(String::new, |ns| format!(" ({} each)", format_span(ns)));
-            parts.push(format!("{named}{what} {side} {}{datagram}", per_gigabyte(cost)));
-        }
-    }
-    if parts.is_empty() {
-        return;
-    }
-    let text = format!("processor: {}{}", parts.join(", "), softirqs(phase, &costs));
-    push_wrapped(out, &text, TextRole::Plain, COLUMN, style);
-}
-
-/// What a byte cost in one direction, in nanoseconds.
-struct DirectionCosts<'a> {
-    direction: &'a str,
-    sender: Option<f64>,
-    receiver: Option<f64>,
-    /// For each datagram, where it is datagrams.
-    sender_datagram: Option<f64>,
-    receiver_datagram: Option<f64>,
-    sender_softirq: Option<f64>,
-    receiver_softirq: Option<f64>,
-}
-
-impl<'a> DirectionCosts<'a> {
-    /// Of every direction of a phase.
-    fn all(phase: &'a NetPhase) -> Vec<Self> {
-        let flows = phase.flows.iter().map(|flow| Self {
-            direction: &flow.direction,
-            sender: flow.sender_cpu_ns_per_byte,
-            receiver: flow.receiver_cpu_ns_per_byte,
-            sender_datagram: None,
-            receiver_datagram: None,
-            sender_softirq: flow.sender_softirq_ns_per_byte,
-            receiver_softirq: flow.receiver_softirq_ns_per_byte,
-        });
-        let datagrams = phase.datagrams.iter().map(|stream| Self {
-            direction: &stream.direction,
-            sender: stream.sender_cpu_ns_per_byte,
-            receiver: stream.receiver_cpu_ns_per_byte,
-            sender_datagram: stream.sender_cpu_ns_per_datagram,
-            receiver_datagram: stream.receiver_cpu_ns_per_datagram,
-            sender_softirq: stream.sender_softirq_ns_per_byte,
-            receiver_softirq: stream.receiver_softirq_ns_per_byte,
-        });
-        flows.chain(datagrams).collect()
-    }
-}
-
 /// Time in softirqs, which is of whole hosts: for each byte, where one direction had it for itself.
-fn softirqs(phase: &NetPhase, costs: &[DirectionCosts<'_>]) -> String {
-    let each = |side: &str| {
-        let [alone] = costs else { return None };
-        let sends = (alone.direction == "up") == (side == "here");
-        if sends { alone.sender_softirq } else { alone.receiver_softirq }
+fn softirqs(phase: &NetPhase, alone: Option<(Direction, &ByteCosts)>) -> String {
+    let each = |side: Side| {
+        let (direction, costs) = alone?;
+        let sends = direction.sides()[0] == side;
+        if sends { costs.sender_softirq_ns_per_byte } else { costs.receiver_softirq_ns_per_byte }
     };
-    let sides = [("here", &phase.cpu_here), ("there", &phase.cpu_there)];
+    let sides = [(Side::Here, &phase.cpu_here), (Side::There, &phase.cpu_there)];
     let parts: Vec<String> = sides
         .into_iter()
         .filter_map(|(side, cpu)| {
@@ -411,86 +476,65 @@ fn per_gigabyte(ns_per_byte: f64) -> String {
     format!("{} s/GB", significant(ns_per_byte, 3))
 }
 
-fn put_mtu(out: &mut String, mtu: &NetPathMtu, style: TerminalStyle) {
-    let kernel = mtu
-        .kernel_bytes
-        .map_or_else(String::new, |bytes| format!("; this host's kernel believes {bytes} B"));
-    let text = match (mtu.path_bytes, &mtu.problem) {
-        (Some(path), _) => {
-            let why = if mtu.limited_here {
-                ", as long as this host's interface takes"
-            } else if mtu.told_by_router {
-                ", by the word of a router"
-            } else if mtu.silent > 0 || mtu.kernel_bytes.is_some_and(|kernel| kernel > path) {
-                ", longer ones vanish without a word"
-            } else {
-                ""
-            };
-            format!("longest packet up: {path} B{why}{kernel}")
-        }
-        (None, Some(problem)) => format!("longest packet up: {problem}"),
-        (None, None) => return,
-    };
-    push_wrapped(out, &text, TextRole::Dim, 2, style);
-}
-
-fn put_clocks(out: &mut String, document: &NetDocument, style: TerminalStyle) {
-    let Some(clocks) = &document.clocks else { return };
-    if clocks.same {
-        return push_wrapped(out, "clocks: one clock on both sides", TextRole::Dim, 2, style);
-    }
-    let steps = match clocks.steps {
-        0 => String::new(),
-        n => format!("; set {n} times meanwhile"),
-    };
-    let text = format!(
-        "clocks: theirs {} ±{} from ours, gaining {:.2} ppm, by {} exchanges{steps}",
-        format_span(clocks.offset_ns),
-        format_span(clocks.bound_ns),
-        clocks.drift_ppm,
-        clocks.exchanges
-    );
-    push_wrapped(out, &text, TextRole::Dim, 2, style);
-}
-
 #[cfg(test)]
 mod tests {
-    use plumb_analysis::document::net::{NetCpu, NetDatagramReceiver, NetProbeReflector};
+    use plumb_result::net::{
+        NetCpu, NetDatagramReceiver, NetHost, NetInterval, ProbeReflectorReport,
+    };
 
     use super::*;
 
-    fn document() -> NetDocument {
-        let path = NetDistribution { n: 10, p50_ns: 2e7, p99_ns: Some(3e7), ..Default::default() };
+    fn times() -> NetDistribution {
+        NetDistribution {
+            n: 9,
+            min_ns: 1.8e4,
+            p50_ns: 2.13e4,
+            p99_ns: Some(4e4),
+            p999_ns: Some(8e4),
+            max_ns: 1.2e6,
+            ..NetDistribution::default()
+        }
+    }
+
+    fn bulk_phase() -> NetPhase {
+        let interval =
+            |bytes_per_second| NetInterval { bytes_per_second, counts: true, ..Default::default() };
+        let flow = NetBulkFlow {
+            streams: 4,
+            congestion: "cubic".to_owned(),
+            bytes_per_second: 117.7e6,
+            seconds: 4.0,
+            intervals: vec![interval(100e6), interval(125e6)],
+            retransmitted_segments: 12,
+            bytes: 470_800_000,
+            mss_bytes: 1448,
+            rtt_min_ns: 1e7,
+            rtt_mean_ns: 2e7,
+            waits: Some(SenderLimits { network: 0.9, application: 0.1, ..Default::default() }),
+            costs: ByteCosts {
+                sender_cpu_ns_per_byte: Some(0.31),
+                sender_softirq_ns_per_byte: Some(0.0625),
+                ..Default::default()
+            },
+            ..Default::default()
+        };
         let probes = NetProbes {
             sent: 200,
             answered: 198,
             lost: 2,
             lost_up: Some(2),
             lost_down: Some(0),
-            path: Some(path.clone()),
-            application: Some(path),
+            duplicated: 5,
+            path: Some(times()),
+            application: Some(times()),
             round_trips_per_minute: Some(2_950.0),
-            one_way_up: Some(NetOneWayDelay { least_ns: 1e7, bound_ns: 1e7, ..Default::default() }),
-            one_way_down: Some(NetOneWayDelay::default()),
+            one_way_up: Some(OneWayDelay { least_ns: 1e7, bound_ns: 1e7, ..Default::default() }),
+            one_way_down: Some(OneWayDelay::default()),
+            there: Some(ProbeReflectorReport { duplicated: 2, reordered: 7, ..Default::default() }),
             ..Default::default()
         };
-        let flow = NetBulkFlow {
-            direction: "up".to_owned(),
-            streams: 4,
-            congestion: "cubic".to_owned(),
-            bytes_per_second: 117.7e6,
-            seconds: 4.0,
-            retransmitted_segments: 12,
-            bytes: 470_800_000,
-            mss_bytes: 1448,
-            waits: Some(NetSenderLimits { network: 0.9, application: 0.1, ..Default::default() }),
-            sender_cpu_ns_per_byte: Some(0.31),
-            sender_softirq_ns_per_byte: Some(0.0625),
-            ..Default::default()
-        };
-        let phase = NetPhase {
-            name: "up".to_owned(),
-            ended: "complete".to_owned(),
+        NetPhase {
+            name: PhaseName::Up,
             flows: vec![flow],
             probes: Some(probes),
             cpu_here: Some(NetCpu {
@@ -499,37 +543,12 @@ mod tests {
                 ..Default::default()
             }),
             ..Default::default()
-        };
-        NetDocument {
-            asked: "user@host".to_owned(),
-            address: "10.0.0.2".to_owned(),
-            ended: "partial".to_owned(),
-            problems: vec!["the agent was lost while running a test".to_owned()],
-            phases: vec![phase],
-            ..Default::default()
         }
     }
 
-    #[test]
-    fn the_page_says_rate_latency_loss_waits_and_cost() {
-        let page = render(&document(), TerminalStyle::plain(120));
-        for part in [
-            "942 Mb/s over 4 streams",
-            "latency: p50 20.0 ms, p99 30.0 ms",
-            "2950 round trips a minute",
-            "lost: 2 of 200 probes (1.0%), 2 on the way up and 0 down",
-            "waited for: the network 90%, the sender itself 10%",
-            "sending here 0.310 s/GB; softirqs of the whole host: here 0.0625 s/GB (5.0% of a processor)",
-            "partial: the agent was lost",
-        ] {
-            assert!(page.contains(part), "no '{part}' in\n{page}");
-        }
-    }
-
-    #[test]
-    fn the_page_says_where_datagrams_were_lost_and_what_else_became_of_them() {
+    fn datagram_phase() -> NetPhase {
         let stream = NetDatagrams {
-            direction: "down".to_owned(),
+            direction: Direction::Down,
             datagram_bytes: 1_400,
             asked_bytes_per_second: 2.5e6,
             bytes_per_second: 2.4e6,
@@ -544,8 +563,8 @@ mod tests {
             reordered_extent_max: 3,
             duplicated: 1,
             jitter_ns: 12_300.0,
-            one_way: Some(NetOneWayDelay { least_ns: 1e7, ..Default::default() }),
-            sender_cpu_ns_per_byte: Some(1.5),
+            one_way: Some(OneWayDelay { least_ns: 1e7, ..Default::default() }),
+            costs: ByteCosts { sender_cpu_ns_per_byte: Some(1.5), ..Default::default() },
             sender_cpu_ns_per_datagram: Some(2_100.0),
             receiver: Some(NetDatagramReceiver {
                 buffer_bytes: 425_984,
@@ -554,90 +573,93 @@ mod tests {
             }),
             ..Default::default()
         };
-        let lost = NetDatagrams { direction: "up".to_owned(), ..Default::default() };
-        let phase = NetPhase {
-            name: "udp-both".to_owned(),
-            datagrams: vec![stream, lost],
+        NetPhase {
+            name: PhaseName::UdpBoth,
+            datagrams: vec![stream, NetDatagrams::default()],
             cpu_there: Some(NetCpu {
                 wall_seconds: 4.0,
                 host_softirq_seconds: 0.4,
                 ..Default::default()
             }),
             ..Default::default()
-        };
-        let document = NetDocument { phases: vec![phase], ..document() };
-        let page = render(&document, TerminalStyle::plain(120));
-        for part in [
-            "Datagrams in both directions",
-            "rate down: 19.2 Mb/s for 4.0 s, of 20.0 Mb/s asked for, in 7100 datagrams of 1400 B",
-            "lost: 43 of 7143 (0.60%): 40 on the path, 3 in the receiver's buffer; at most 5 in a row",
-            "out of order: 2 (by 3 at most), doubled: 1, jitter 12.3 µs",
-            "their way: p50 10.0 ms",
-            "asked for in 0 B each, what came is not known",
-            "receive buffer down: 212992 B of 4000000 B asked for, as net.core.rmem_max allows",
-            "down sending there 1.50 s/GB (2.10 µs each); softirqs of the whole host: there 10% of a processor",
-        ] {
-            assert!(page.contains(part), "no '{part}' in\n{page}");
         }
-        let narrow = render(&document, TerminalStyle::plain(40));
-        assert!(narrow.lines().all(|line| line.chars().count() <= 40), "{narrow}");
     }
 
-    #[test]
-    fn probes_that_came_twice_or_late_are_told_by_direction_and_others_are_not() {
-        let with = |duplicated, there| {
-            let mut document = document();
-            let probes = document.phases[0].probes.as_mut().unwrap();
-            (probes.duplicated, probes.there) = (duplicated, Some(there));
-            render(&document, TerminalStyle::plain(120))
+    fn exchange_phase() -> NetPhase {
+        let exchange = NetRequestResponse {
+            transport: RequestTransport::Udp,
+            request_bytes: 64,
+            response_bytes: 64,
+            due: 100,
+            answered: 98,
+            lost: 2,
+            seconds: 4.0,
+            requests_per_second: 46_812.0,
+            latency: Some(times()),
+            connect: Some(times()),
+            asking_cpu_ns_per_request: Some(6_100.0),
+            answering_cpu_ns_per_request: Some(5_000.0),
+            ..Default::default()
         };
-        let quiet =
-            with(0, NetProbeReflector { received: 198, answered: 198, ..Default::default() });
-        assert!(!quiet.contains("doubled") && !quiet.contains("out of order"), "{quiet}");
-        let loud = with(5, NetProbeReflector { duplicated: 2, reordered: 7, ..Default::default() });
-        let wanted = "probes: 2 doubled on the way up, 3 doubled on the way down, 7 out of order on the way up";
-        assert!(loud.contains(wanted), "{loud}");
+        NetPhase {
+            name: PhaseName::ExchangeUdp,
+            exchange: Some(exchange),
+            ended: NetEnding::Partial,
+            ..Default::default()
+        }
     }
 
-    #[test]
-    fn the_page_says_how_long_a_packet_arrives_and_who_said_so() {
-        let found = NetPathMtu {
-            path_bytes: Some(1_400),
-            kernel_bytes: Some(1_500),
-            ..NetPathMtu::default()
-        };
-        let told = NetPathMtu { told_by_router: true, ..found.clone() };
-        let problem = Some("nobody answered".to_owned());
-        let cases = [
-            (
-                told,
-                "longest packet up: 1400 B, by the word of a router; this host's kernel believes 1500 B",
-            ),
-            (found, "1400 B, longer ones vanish without a word"),
-            (NetPathMtu { problem, ..NetPathMtu::default() }, "longest packet up: nobody answered"),
-        ];
-        for (mtu, part) in cases {
-            let page =
-                render(&NetDocument { mtu: Some(mtu), ..document() }, TerminalStyle::plain(120));
-            assert!(page.contains(part), "no '{part}' in\n{page}");
+    fn document() -> NetDocument {
+        let cut = NetBulkFlow { counted_by: CountedBy::Nobody, ..Default::default() };
+        let down = NetPhase { name: PhaseName::Down, flows: vec![cut], ..Default::default() };
+        NetDocument {
+            asked: "user@host".to_owned(),
+            address: "10.0.0.2".to_owned(),
+            there: NetHost {
+                name: "host".to_owned(),
+                kernel: "6.1".to_owned(),
+                ..Default::default()
+            },
+            ended: NetEnding::Partial,
+            problems: vec!["the agent was lost while running a test".to_owned()],
+            flags: vec!["both sides are one machine".to_owned()],
+            clocks: Some(ClockSummary { offset_ns: 3e6, exchanges: 200, ..Default::default() }),
+            phases: vec![bulk_phase(), datagram_phase(), exchange_phase(), down],
+            ..Default::default()
         }
     }
 
     #[test]
-    fn a_direction_without_time_that_counts_has_no_rate_on_the_page() {
-        let counted_by = "nobody".to_owned();
-        let flow = NetBulkFlow { direction: "up".to_owned(), counted_by, ..Default::default() };
-        let phase = NetPhase { name: "up".to_owned(), flows: vec![flow], ..Default::default() };
-        let page =
-            render(&NetDocument { phases: vec![phase], ..document() }, TerminalStyle::plain(120));
-        assert!(page.contains("rate: none, it ended before the time that counts"), "{page}");
-        assert!(!page.contains("b/s"), "{page}");
+    fn the_page_tells_every_phase() {
+        insta::assert_snapshot!(render(&document(), TerminalStyle::plain(120)));
     }
 
     #[test]
     fn the_page_fits_forty_columns() {
         let page = render(&document(), TerminalStyle::plain(40));
         assert!(page.lines().all(|line| line.chars().count() <= 40), "{page}");
+    }
+
+    #[test]
+    fn the_page_says_how_long_a_packet_arrives_and_who_said_so() {
+        let line = |mtu: MtuResult| {
+            let document = NetDocument { mtu: Some(mtu), ..NetDocument::default() };
+            render(&document, TerminalStyle::plain(120)).lines().nth(1).unwrap().trim().to_owned()
+        };
+        let found =
+            MtuResult { path_bytes: Some(1_400), kernel_bytes: Some(1_500), ..Default::default() };
+        let kernel = "this host's kernel believes 1500 B";
+        assert_eq!(
+            line(MtuResult { told_by_router: true, ..found.clone() }),
+            format!("longest packet up: 1400 B, by the word of a router; {kernel}")
+        );
+        assert_eq!(
+            line(found),
+            format!("longest packet up: 1400 B, longer ones vanish without a word; {kernel}")
+        );
+        let problem = Some("nobody answered".to_owned());
+        let silent = MtuResult { problem, ..MtuResult::default() };
+        assert_eq!(line(silent), "longest packet up: nobody answered");
     }
 
     #[test]

@@ -1,12 +1,11 @@
 //! A STAMP session or reflector in a terminal.
-//!
-//! Left out: the protocol.
 
-use plumb_analysis::document::stamp::{
-    StampClock, StampDistribution, StampDocument, StampOneWayDelay, StampReflectorCounts,
-    StampSessionSummary,
-};
 use plumb_base::units::{Unit, significant};
+use plumb_result::net::OneWayDelay;
+use plumb_result::stamp::{
+    ReflectorCounts, StampClock, StampDistribution, StampDocument, StampEnding, StampRole,
+    StampSession,
+};
 
 use super::summary::push_wrapped;
 use super::{TerminalStyle, TextRole};
@@ -15,10 +14,11 @@ use super::{TerminalStyle, TextRole};
 pub fn render(document: &StampDocument, style: TerminalStyle) -> String {
     let mut out = String::new();
     let mode = if document.authenticated { "authenticated" } else { "open" };
-    let title = match document.role.as_str() {
-        "reflector" => format!("STAMP reflector on {}, {mode} mode", document.address),
-        _ => format!("STAMP with {}, {mode} mode", document.address),
+    let what = match document.role {
+        StampRole::Reflector => "STAMP reflector on",
+        StampRole::Sender => "STAMP with",
     };
+    let title = format!("{what} {}, {mode} mode", document.address);
     push_wrapped(&mut out, &title, TextRole::Bold, 0, style);
     if let Some(session) = &document.session {
         put_session(&mut out, session, style);
@@ -26,7 +26,7 @@ pub fn render(document: &StampDocument, style: TerminalStyle) -> String {
     if let Some(reflected) = &document.reflected {
         put_reflected(&mut out, reflected, style);
     }
-    if document.ended == "interrupted" && document.session.is_some() {
+    if document.ended == StampEnding::Interrupted && document.session.is_some() {
         push_wrapped(
             &mut out,
             "interrupted: of what was asked until then",
@@ -60,7 +60,7 @@ fn time(ns: f64) -> String {
     Unit::Nanoseconds.format(ns, 3).to_string()
 }
 
-fn put_session(out: &mut String, session: &StampSessionSummary, style: TerminalStyle) {
+fn put_session(out: &mut String, session: &StampSession, style: TerminalStyle) {
     let ink = if session.lost > 0 { TextRole::Warn } else { TextRole::Plain };
     line(out, "questions", &packets_text(session), ink, style);
     if let Some(spread) = &session.round_trip {
@@ -111,8 +111,8 @@ fn put_session(out: &mut String, session: &StampSessionSummary, style: TerminalS
     }
 }
 
-fn packets_text(session: &StampSessionSummary) -> String {
-    let StampSessionSummary { sent, answered, lost, duplicates, reordered, .. } = session;
+fn packets_text(session: &StampSession) -> String {
+    let StampSession { sent, answered, lost, duplicates, reordered, .. } = session;
     let mut text = format!("{sent} asked, {answered} answered, {lost} lost");
     match (session.lost_forward, session.lost_backward) {
         _ if *lost == 0 => {}
@@ -145,7 +145,7 @@ fn spread_text(spread: &StampDistribution) -> String {
     )
 }
 
-fn way_text(way: &StampOneWayDelay) -> String {
+fn way_text(way: &OneWayDelay) -> String {
     format!(
         "{} ± {} at least; above that {} half, {} 99 %, {} at most",
         time(way.least_ns),
@@ -161,7 +161,7 @@ fn signed(ns: f64) -> String {
     format!("{sign}{}", time(ns.abs()))
 }
 
-fn clock_text(clock: &StampClock, session: &StampSessionSummary) -> String {
+fn clock_text(clock: &StampClock, session: &StampSession) -> String {
     let ppm = |value: f64| significant(value, 3);
     let mut text = format!("{} from this one, ± {}", signed(clock.offset_ns), time(clock.bound_ns));
     text += &format!(
@@ -178,7 +178,7 @@ fn clock_text(clock: &StampClock, session: &StampSessionSummary) -> String {
 }
 
 /// From 255, which both sides send with.
-fn hops(session: &StampSessionSummary) -> Option<String> {
+fn hops(session: &StampSession) -> Option<String> {
     let passed = |ttl: Option<u8>| ttl.map(|ttl| u8::MAX - ttl);
     match (passed(session.ttl_forward), passed(session.ttl_backward)) {
         (Some(there), Some(back)) => Some(format!("{there} there, {back} back")),
@@ -188,7 +188,7 @@ fn hops(session: &StampSessionSummary) -> Option<String> {
     }
 }
 
-fn put_reflected(out: &mut String, reflected: &StampReflectorCounts, style: TerminalStyle) {
+fn put_reflected(out: &mut String, reflected: &ReflectorCounts, style: TerminalStyle) {
     line(out, "answered", &reflected.answered.to_string(), TextRole::Plain, style);
     let odd = [
         (reflected.short, "too short for this mode"),
@@ -214,7 +214,7 @@ mod tests {
             p99_ns: 80_000.0,
             max_ns: 1.2e6,
         };
-        let way = StampOneWayDelay {
+        let way = OneWayDelay {
             least_ns: 25_600.0,
             bound_ns: 25_600.0,
             above_p50_ns: 4_000.0,
@@ -224,9 +224,8 @@ mod tests {
         };
         let clock = StampClock { offset_ns: -3.2e6, bound_ns: 25_600.0, ..StampClock::default() };
         StampDocument {
-            role: "sender".to_owned(),
             address: "[2001:db8::1]:862".to_owned(),
-            session: Some(StampSessionSummary {
+            session: Some(StampSession {
                 sent: 100,
                 answered: 97,
                 lost: 3,
@@ -239,7 +238,7 @@ mod tests {
                 clock: Some(clock),
                 ttl_forward: Some(253),
                 ttl_backward: Some(252),
-                ..StampSessionSummary::default()
+                ..StampSession::default()
             }),
             ..StampDocument::default()
         }
@@ -267,10 +266,9 @@ mod tests {
 
     #[test]
     fn a_reflector_says_what_it_did_not_answer() {
-        let reflected =
-            StampReflectorCounts { answered: 5, limited: 2, ..StampReflectorCounts::default() };
+        let reflected = ReflectorCounts { answered: 5, limited: 2, ..ReflectorCounts::default() };
         let document = StampDocument {
-            role: "reflector".to_owned(),
+            role: StampRole::Reflector,
             address: "127.0.0.1:862".to_owned(),
             reflected: Some(reflected),
             ..StampDocument::default()

@@ -476,9 +476,9 @@ impl Iperf3TestDriver<'_> {
         let mut results = record.results();
         test.record = Some(record);
         test.remote_results = Some(theirs);
-        results.extra = Some(report::plumb_extension(test));
+        results.extra = serde_json::to_value(report::counts(test)).ok();
         if self.parameters.server_report {
-            results.report = serde_json::to_value(report::Iperf3Report::of(test)).ok();
+            results.report = serde_json::to_value(report::document(test)).ok();
         }
         (self.tick, self.counted) = (Instant::NEVER, None);
         self.session.finished(now(), &results);

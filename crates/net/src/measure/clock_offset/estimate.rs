@@ -1,5 +1,6 @@
 //! Offset and drift of the far clock, stretch by stretch between its steps.
 
+use plumb_result::stamp::ClockStep;
 use serde::{Deserialize, Serialize};
 
 use super::hull::{Corridor, OffsetPoint};
@@ -44,19 +45,6 @@ impl ClockSegment {
         let open = (self.drift_ppm_max - self.drift_ppm_min) * 1e-6;
         self.bound_ns + open * before.max(after).max(0) as f64
     }
-}
-
-/// A moment at which a clock was set.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ClockStep {
-    /// It was after this moment of the near clock.
-    pub after_ns: u64,
-    /// It was before this one.
-    pub before_ns: u64,
-    /// By how much the far clock less the near one grew.
-    pub size_ns: f64,
-    /// Whether no constant drift explains the exchanges without it, or only both directions' edges moved.
-    pub proved: bool,
 }
 
 /// What is known of the far clock.

@@ -7,9 +7,11 @@
 //! were lost there as its count grew. What neither kernel knows of was lost between the two; the counts of everybody's
 //! packets beside it bound how much of that was on the hosts after all.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
+use plumb_result::net::NetLossLocations;
 use plumb_sys::netlink::{
     ACKNOWLEDGE, DUMP, NetlinkError, NetlinkRequest, REQUEST, RouteSocket, attribute, number32,
 };
@@ -78,6 +80,21 @@ impl KernelDrops {
         }
     }
 
+    /// Those that are not zero, by name.
+    fn grown(&self) -> BTreeMap<String, u64> {
+        let counters = [
+            ("receive_buffer", self.receive_buffer),
+            ("send_buffer", self.send_buffer),
+            ("checksum", self.checksum),
+            ("no_port", self.no_port),
+            ("device_receive", self.device_receive),
+            ("device_transmit", self.device_transmit),
+            ("backlog", self.backlog),
+        ];
+        let grown = counters.into_iter().filter(|(_, count)| *count > 0);
+        grown.map(|(name, count)| (name.to_owned(), count)).collect()
+    }
+
     /// What was added since an earlier reading.
     #[must_use]
     pub const fn since(self, earlier: Self) -> Self {
@@ -93,44 +110,24 @@ impl KernelDrops {
     }
 }
 
-/// The lost datagrams of one stream by place.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LossByLocation {
-    /// Numbered datagrams that never arrived, in all.
-    pub lost: u64,
-    /// Refused by the queue of the sender's own device, or dropped by it later.
-    pub sender_queue: u64,
-    /// Without room in the receiver's socket.
-    pub receiver_buffer: u64,
-    /// Whether the receiver's kernel joined datagrams and each drop there was of one or more: some of what is
-    /// counted for the path may then have been lost there.
-    pub receiver_buffer_at_least: bool,
-    /// Neither: between the two sockets.
-    pub path: u64,
-    /// What the sender's host dropped of all its packets meanwhile.
-    pub sender_host: KernelDrops,
-    /// What the receiver's host dropped of all its packets meanwhile.
-    pub receiver_host: KernelDrops,
-}
-
-impl LossByLocation {
-    /// Divides what was lost.
-    pub fn new(sender: &SenderReport, receiver: &ReceiverReport) -> Self {
-        let lost = sender.count.saturating_sub(receiver.tally.unique);
-        let refused = sender.refused.min(lost);
-        // A copy that found no room lost nothing, so there may be more such drops than losses.
-        let receiver_buffer = receiver.overflow.min(lost - refused);
-        let dropped_later = sender.queue_dropped.unwrap_or(0).saturating_sub(sender.refused);
-        let sender_queue = refused + dropped_later.min(lost - refused - receiver_buffer);
-        Self {
-            lost,
-            sender_queue,
-            receiver_buffer,
-            receiver_buffer_at_least: receiver.joined && receiver.overflow > 0,
-            path: lost - sender_queue - receiver_buffer,
-            sender_host: sender.drops,
-            receiver_host: receiver.drops,
-        }
+/// Divides what was lost of one stream by place.
+pub fn locate(sender: &SenderReport, receiver: &ReceiverReport) -> NetLossLocations {
+    let lost = sender.count.saturating_sub(receiver.tally.unique);
+    let refused = sender.refused.min(lost);
+    // A copy that found no room lost nothing, so there may be more such drops than losses.
+    let receiver_buffer = receiver.overflow.min(lost - refused);
+    let dropped_later = sender.queue_dropped.unwrap_or(0).saturating_sub(sender.refused);
+    let sender_queue = refused + dropped_later.min(lost - refused - receiver_buffer);
+    let mut sender_host = sender.drops.grown();
+    let dropped = sender.queue_dropped.filter(|&count| count > 0);
+    sender_host.extend(dropped.map(|count| ("queue".to_owned(), count)));
+    NetLossLocations {
+        sender_queue,
+        path: lost - sender_queue - receiver_buffer,
+        receiver_buffer,
+        receiver_buffer_at_least: receiver.joined && receiver.overflow > 0,
+        sender_host,
+        receiver_host: receiver.drops.grown(),
     }
 }
 

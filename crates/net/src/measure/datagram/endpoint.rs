@@ -15,7 +15,7 @@ use plumb_base::units::rate::Rate;
 use super::receiver::{self, DatagramProgress, PreparedReceiver, ReceiverConfig};
 use super::sender::{self, DatagramSendPlan};
 use crate::measure::connect::connect_udp;
-use crate::measure::report::{DatagramSample, DatagramsReport};
+use crate::measure::report::DatagramsReport;
 use crate::measure::test_spec::{DatagramsSpec, TestSpec};
 use crate::measure::thread::ThreadCpuClock;
 use plumb_clock::monotonic_ns;
@@ -23,6 +23,7 @@ use plumb_remote::address::BindAddress;
 use plumb_remote::task_control::TestControl;
 use plumb_remote::token::TestToken;
 use plumb_remote::udp_handshake::{self, UdpHandshakeError};
+use plumb_result::net::DatagramSample;
 
 /// How long the client announces itself.
 const PATIENCE: Span = Span::from_secs(5);

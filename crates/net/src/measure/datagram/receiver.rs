@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use plumb_base::time::Span;
 use plumb_base::units::rate::Rate;
+use plumb_result::net::ReceiveEnding;
 use plumb_sys::clock::{ClockId, read_ns};
 use plumb_sys::datagram::{ReceiveBatch, ReceivedDatagram, send_from};
 use plumb_sys::socket;
@@ -105,23 +106,6 @@ impl ReceiverConfig {
             half_second.clamp(LEAST, MOST) as usize
         }
     }
-}
-
-/// Why a receiver ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ReceiveEnding {
-    /// Everything that was sent came.
-    #[default]
-    Complete,
-    /// The sender ended, and nothing more came for the grace period.
-    Grace,
-    /// Nothing came any more, and no end either.
-    Idle,
-    /// The time allowed was over.
-    Deadline,
-    /// It was told to.
-    Stopped,
 }
 
 /// What a receiver saw.

@@ -19,7 +19,6 @@ use super::{RequestError, RequestPacing, RequesterReport, ResponderBounds, Respo
 use super::{open_loop, request_in_turn, udp, with_connect_time};
 use crate::measure::bulk::Counter;
 use crate::measure::connect::{DataConnectError, connect_udp};
-use crate::measure::request_response::RequestTransport;
 use crate::measure::test_spec::{OVERRUN_NS, RequestResponsePart, TestSpec};
 use crate::measure::{quic, tls};
 use plumb_clock::monotonic_ns;
@@ -29,6 +28,7 @@ use plumb_remote::task_control::TestControl;
 use plumb_remote::token::{TOKEN_BYTES, TestToken};
 use plumb_remote::token_listener;
 use plumb_remote::udp_handshake;
+use plumb_result::net::RequestTransport;
 
 /// How long the side that asks shows its token before it gives up.
 const HANDSHAKE_TIMEOUT: Span = Span::from_secs(5);

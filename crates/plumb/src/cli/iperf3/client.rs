@@ -14,7 +14,7 @@ use plumb_interop::iperf3::parameters::{
     Iperf3Direction, Iperf3Parameters, Iperf3TestLength, Iperf3Transport,
 };
 use plumb_interop::iperf3::record::Iperf3Test;
-use plumb_interop::iperf3::report::Iperf3Report;
+use plumb_interop::iperf3::report;
 use plumb_interop::iperf3::sockets::{Iperf3AddressFamily, Iperf3SocketError};
 
 use super::page;
@@ -310,7 +310,7 @@ impl Iperf3ClientCommand {
 }
 
 fn print(test: &Iperf3Test, output: &CliOutput) -> Result<(), CommandError> {
-    let report = Iperf3Report::of(test);
+    let report = report::document(test);
     if output.json {
         return output.document(&report);
     }

@@ -5,16 +5,13 @@ use plumb_base::units::{format_bytes, significant};
 use plumb_interop::iperf3::client::Iperf3Progress;
 use plumb_interop::iperf3::parameters::{Iperf3Direction, Iperf3TestLength, Iperf3Transport};
 use plumb_interop::iperf3::record::{self, Iperf3Role, Iperf3Test};
-use plumb_interop::iperf3::report::{Iperf3Report, Iperf3Summary};
+use plumb_report::terminal::net::format_bit_rate;
 use plumb_report::terminal::{TerminalStyle, TextRole};
+use plumb_result::iperf3::{Iperf3Counts, Iperf3Document, Iperf3Summary};
 
 /// Bits a second with a suitable prefix.
 fn rate(bits_per_second: f64) -> String {
-    let steps = [(1e9, "Gb/s"), (1e6, "Mb/s"), (1e3, "kb/s"), (1.0, "b/s")];
-    // As it will be rounded, so that 999.7 Mb/s is 1.00 Gb/s.
-    let magnitude = bits_per_second * 1.000_5;
-    let (factor, unit) = steps.into_iter().find(|(step, _)| magnitude >= *step).unwrap_or(steps[3]);
-    format!("{} {unit}", significant(bits_per_second / factor, 3))
+    format_bit_rate(bits_per_second / 8.0)
 }
 
 fn seconds(span: f64) -> String {
@@ -42,7 +39,7 @@ pub fn progress(progress: &Iperf3Progress) -> String {
 }
 
 /// The whole test.
-pub fn test(test: &Iperf3Test, report: &Iperf3Report, style: TerminalStyle) -> String {
+pub fn test(test: &Iperf3Test, report: &Iperf3Document, style: TerminalStyle) -> String {
     let mut page = String::new();
     let mut line = |indent: usize, ink: TextRole, text: &str| {
         for (index, part) in
@@ -75,7 +72,7 @@ pub fn test(test: &Iperf3Test, report: &Iperf3Report, style: TerminalStyle) -> S
             line(4, TextRole::Dim, &text);
         }
     }
-    if let Some(text) = datagram_orders(test) {
+    if let Some(text) = datagram_orders(&report.plumb) {
         line(2, TextRole::Plain, &text);
     }
     let cpu = &end.cpu_utilization_percent;
@@ -164,9 +161,8 @@ fn totals(
 }
 
 /// A line for each of several streams.
-fn per_stream_lines(test: &Iperf3Test, report: &Iperf3Report) -> Vec<String> {
-    let streams = test.record.as_ref().map_or(&[][..], |record| &record.streams);
-    streams
+fn per_stream_lines(test: &Iperf3Test, report: &Iperf3Document) -> Vec<String> {
+    test.streams()
         .iter()
         .zip(&report.end.streams)
         .filter_map(|(stream, figures)| {
@@ -181,28 +177,19 @@ fn per_stream_lines(test: &Iperf3Test, report: &Iperf3Report) -> Vec<String> {
 }
 
 /// What only an exact count knows: from here, or from a plumb at the other side.
-fn datagram_orders(test: &Iperf3Test) -> Option<String> {
-    if test.parameters.protocol != Iperf3Transport::Udp {
-        return None;
-    }
-    let own = test.record.iter().flat_map(|record| &record.streams).filter(|s| !s.sends);
-    let own: Vec<[u64; 2]> = own.map(|s| [s.count.out_of_order, s.count.duplicates]).collect();
-    let theirs = test.remote_results.as_ref().and_then(|remote| remote.extra.as_ref());
-    let theirs = theirs.and_then(|extra| extra["streams"].as_array());
-    let theirs = theirs.into_iter().flatten().filter(|stream| stream["sender"] == false);
-    let of = |stream: &serde_json::Value, name| stream[name].as_u64().unwrap_or(0);
-    let theirs: Vec<[u64; 2]> =
-        theirs.map(|stream| [of(stream, "out_of_order"), of(stream, "duplicates")]).collect();
-    if own.is_empty() && theirs.is_empty() {
-        return None;
-    }
-    let sum = |which: usize| own.iter().chain(&theirs).map(|counts| counts[which]).sum::<u64>();
-    Some(format!("datagrams: {} out of order, {} duplicates", sum(0), sum(1)))
+fn datagram_orders(counts: &Iperf3Counts) -> Option<String> {
+    let sides = [Some(counts), counts.remote.as_deref()].into_iter().flatten();
+    let received: Vec<[u64; 2]> = sides
+        .flat_map(|side| &side.streams)
+        .filter_map(|stream| Some([stream.out_of_order?, stream.duplicates?]))
+        .collect();
+    let sum = |which: usize| received.iter().map(|counts| counts[which]).sum::<u64>();
+    (!received.is_empty())
+        .then(|| format!("datagrams: {} out of order, {} duplicates", sum(0), sum(1)))
 }
 
 fn round_trips(test: &Iperf3Test) -> Option<String> {
-    let streams = &test.record.as_ref()?.streams;
-    let extents = streams.iter().map(|stream| stream.rtt_us).filter(|extent| extent.max > 0);
+    let extents = test.streams().iter().map(|stream| stream.rtt_us).filter(|extent| extent.max > 0);
     let extents: Vec<_> = extents.collect();
     let min = extents.iter().map(|extent| extent.min).min()?;
     let max = extents.iter().map(|extent| extent.max).max()?;
@@ -217,13 +204,6 @@ fn round_trips(test: &Iperf3Test) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rates_are_in_bits_with_three_digits() {
-        assert_eq!(rate(9.4127e9), "9.41 Gb/s");
-        assert_eq!(rate(999.7e6), "1.00 Gb/s");
-        assert_eq!(rate(0.0), "0 b/s");
-    }
 
     #[test]
     fn an_interval_names_the_directions_that_carried_something() {

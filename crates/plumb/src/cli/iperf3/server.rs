@@ -7,7 +7,7 @@ use plumb_base::time::Span;
 use plumb_base::units::quantity::{parse_rate, parse_span};
 use plumb_base::units::rate::Rate;
 use plumb_interop::iperf3::PORT;
-use plumb_interop::iperf3::report::Iperf3Report;
+use plumb_interop::iperf3::report;
 use plumb_interop::iperf3::server::{
     Iperf3Server, Iperf3ServerError, Iperf3ServerEvent, Iperf3ServerOptions,
 };
@@ -162,7 +162,7 @@ fn print_event(event: Iperf3ServerEvent, output: &CliOutput) -> Result<(), Comma
             output.note(&format!("{client}: refused, too many tests are running"));
         }
         Iperf3ServerEvent::Ended(test) => {
-            let report = Iperf3Report::of(&test);
+            let report = report::document(&test);
             if output.json {
                 let line = serde_json::to_string(&report).map_err(|error| {
                     Problem::failure("cannot write the result as JSON").because(error)

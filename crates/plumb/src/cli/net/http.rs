@@ -5,20 +5,18 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use clap::Args;
-use plumb_analysis::document::http::{HttpDocument, HttpModeResult, HttpPageLoad, SCHEMA};
 use plumb_base::time::Span;
-use plumb_interop::http::client::{HttpFetchMode, PageLoad};
-use plumb_interop::http::report::{self, FetchModeReport, PageReport, PageSpec, VISITS_MAX};
+use plumb_interop::http::report::{self, PageSpec, VISITS_MAX};
 use plumb_interop::http::target::HttpTarget;
 use plumb_interop::http::trust::CertificateTrust;
 use plumb_remote::secure::Fingerprint;
+use plumb_result::http::{HttpDocument, HttpEnding, HttpFetchMode};
 
-use crate::cli::net::http_page::render;
 use crate::cli::net::stored_document;
+use crate::net::stored_run::StoredDocument as _;
 use crate::cli::output::{CliOutput, CommandResult};
 use crate::cli::{GlobalOptions, handle_stop_signals, is_stopped, seed_or_random};
 use crate::net::host_target::AddressFamily;
-use crate::net::stored_page;
 use crate::problem::{ExitReason, Problem};
 
 /// Time for a connection to one of several addresses.
@@ -101,15 +99,15 @@ impl HttpOptions {
             }
             return Err(failure(&report, &target).into());
         }
+        let ended = if is_interrupted { HttpEnding::Interrupted } else { HttpEnding::Complete };
         let seconds = Span::from_ns(plumb_clock::monotonic_ns() - began_ns).as_secs_f64();
-        let mut document =
-            HttpDocument { created_unix_ms, seconds, ..document(report, is_interrupted) };
+        let mut document = HttpDocument { created_unix_ms, seconds, ended, ..report };
         // Printed even if it cannot be stored.
         let stored = match store {
-            Some(global) => stored_document::store(global, output, &mut document, stored_page::run),
+            Some(global) => stored_document::store(global, output, &mut document),
             None => Ok(()),
         };
-        output.show(&document, |_| render(&document, output))?;
+        output.show(&document, |style| document.page(style))?;
         stored?;
         Ok(if is_interrupted { ExitReason::Interrupted } else { ExitReason::Success })
     }
@@ -144,36 +142,11 @@ fn choose(target: &HttpTarget, family: AddressFamily) -> Result<SocketAddr, Prob
     found.ok_or_else(|| Problem::failure(format!("'{}' has no address", target.host)))
 }
 
-fn document(report: PageReport, is_interrupted: bool) -> HttpDocument {
-    let PageReport { url, address, is_verified, is_server_proven, seed, ways } = report;
-    let ended = if is_interrupted { "interrupted" } else { "complete" };
-    let visit = |visit: &PageLoad| {
-        let PageLoad { total_ns, connected_ns, page_ns, cpu_ns, connections, objects, bytes } =
-            *visit;
-        HttpPageLoad { total_ns, connected_ns, page_ns, cpu_ns, connections, objects, bytes }
-    };
-    let way = |way: FetchModeReport| {
-        let FetchModeReport { way, is_encrypted, visits, error } = way;
-        HttpModeResult { way, is_encrypted, visits: visits.iter().map(visit).collect(), error }
-    };
-    HttpDocument {
-        schema: SCHEMA.to_owned(),
-        url,
-        address,
-        is_verified,
-        is_server_proven,
-        seed,
-        ended: ended.to_owned(),
-        ways: ways.into_iter().map(way).collect(),
-        ..HttpDocument::default()
-    }
-}
-
 /// Why no mode fetched the page: the reason of each, or their common one.
-fn failure(report: &PageReport, target: &HttpTarget) -> Problem {
-    let PageReport { url, address, ways, .. } = report;
+fn failure(report: &HttpDocument, target: &HttpTarget) -> Problem {
+    let HttpDocument { url, address, ways, .. } = report;
     let errors: Vec<(&str, &str)> =
-        ways.iter().filter_map(|way| Some((way.way.as_str(), way.error.as_deref()?))).collect();
+        ways.iter().filter_map(|way| Some((way.way.name(), way.error.as_deref()?))).collect();
     let shared = errors.first().map(|(_, error)| *error).unwrap_or_default();
     let (why, own_fix) = if errors.iter().all(|(_, error)| *error == shared) {
         let (reason, fix) = shared.split_once("; ").map_or((shared, None), |(a, b)| (a, Some(b)));

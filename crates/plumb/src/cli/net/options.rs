@@ -5,10 +5,10 @@ use plumb_base::time::Span;
 use plumb_base::units::parse_bytes;
 use plumb_base::units::quantity::{parse_rate, parse_span};
 use plumb_base::units::rate::Rate;
-use plumb_net::measure::request_response::RequestTransport;
 use plumb_net::measure::request_response::{PER_SECOND_MAX, RequestPacing};
 use plumb_net::measure::test_spec::{RequestResponsePart, TransferDirection};
 use plumb_net::measure::thread::ThreadPlacementPolicy;
+use plumb_result::net::RequestTransport;
 
 use crate::net::test_run::{DatagramLoad, NetTestPlan};
 

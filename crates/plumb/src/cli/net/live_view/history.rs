@@ -4,8 +4,9 @@
 
 use plumb_base::time::Span;
 use plumb_net::measure::progress::TestProgress;
-use plumb_net::measure::progress::{RttHistogram, SenderLimitedShares, SenderLimitedTime};
+use plumb_net::measure::progress::{RttHistogram, SenderLimitedTime};
 use plumb_net::measure::report::{TestPartReport, TestReport};
+use plumb_result::net::SenderLimits;
 
 /// Most intervals kept.
 const POINTS_MAX: usize = 1_024;
@@ -24,9 +25,9 @@ pub struct LiveInterval {
     /// Bytes from there to here.
     pub down_bytes: f64,
     /// Limits of the senders on this side.
-    pub here: Option<SenderLimitedShares>,
+    pub here: Option<SenderLimits>,
     /// Limits of the senders on the other side, once reported.
-    pub there: Option<SenderLimitedShares>,
+    pub there: Option<SenderLimits>,
 }
 
 impl LiveInterval {
@@ -48,8 +49,8 @@ impl LiveInterval {
     fn joined(&self, next: &Self) -> Self {
         let (mine, theirs) = (self.seconds(), next.seconds());
         let mean = |a: f64, b: f64| (a * mine + b * theirs) / (mine + theirs);
-        let both = |a: Option<SenderLimitedShares>, b: Option<SenderLimitedShares>| match (a, b) {
-            (Some(a), Some(b)) => Some(SenderLimitedShares {
+        let both = |a: Option<SenderLimits>, b: Option<SenderLimits>| match (a, b) {
+            (Some(a), Some(b)) => Some(SenderLimits {
                 network: mean(a.network, b.network),
                 receive_window: mean(a.receive_window, b.receive_window),
                 send_buffer: mean(a.send_buffer, b.send_buffer),
@@ -195,7 +196,7 @@ impl LiveHistory {
 pub struct IntervalWaits {
     from: f64,
     to: f64,
-    shares: SenderLimitedShares,
+    shares: SenderLimits,
 }
 
 /// Limits of the senders of a report over time.

@@ -1,9 +1,10 @@
 //! The screen of the live view, as lines of text for any width and height.
 
 use plumb_base::units::Unit;
-use plumb_net::measure::progress::{RttHistogram, SenderLimitedShares};
+use plumb_net::measure::progress::RttHistogram;
 use plumb_report::terminal::net::format_bit_rate;
 use plumb_report::terminal::{TerminalStyle, TextRole};
+use plumb_result::net::SenderLimits;
 use ratatui::Frame;
 use ratatui::style::{Color, Modifier};
 use ratatui::text::{Line, Span};
@@ -207,7 +208,7 @@ impl LiveScreen<'_> {
         &self,
         history: &LiveHistory,
         side: &str,
-        of: impl Fn(&LiveInterval) -> Option<SenderLimitedShares>,
+        of: impl Fn(&LiveInterval) -> Option<SenderLimits>,
     ) -> Vec<Line<'static>> {
         let latest = history.latest().and_then(&of);
         let note = match (side, latest) {
@@ -229,7 +230,7 @@ impl LiveScreen<'_> {
         if history.columns(64, |point| point.there.map(|_| 1.0)).iter().all(Option::is_none) {
             return self.one("sending there: known at the end of each phase", TextRole::Plain);
         }
-        let mean = |part: fn(&SenderLimitedShares) -> f64| {
+        let mean = |part: fn(&SenderLimits) -> f64| {
             let known = history.columns(64, |point| point.there.map(|shares| part(&shares)));
             let known: Vec<f64> = known.into_iter().flatten().collect();
             known.iter().sum::<f64>() / known.len().max(1) as f64
@@ -270,7 +271,7 @@ const RATES: [GraphRow<LiveInterval>; 2] =
     [("down", LiveInterval::down, 0), ("up", LiveInterval::up, 1)];
 
 /// Graphs of what limits a sender.
-const PARTS: [GraphRow<SenderLimitedShares>; 4] = [
+const PARTS: [GraphRow<SenderLimits>; 4] = [
     ("network", |shares| shares.network, 2),
     ("receive window", |shares| shares.receive_window, 1),
     ("send buffer", |shares| shares.send_buffer, 4),

@@ -1,14 +1,177 @@
 //! What was measured between two hosts, `plumb.net/1`.
 //!
-//! Every number's name ends in its unit, or it is a count or a share. Left out: how it was measured.
+//! Every number's name ends in its unit, or it is a count or a share.
 
 use std::collections::BTreeMap;
 
+use plumb_base::stats::histogram::Histogram;
+use plumb_base::stats::quantile::{self, samples_needed};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::words;
+
 /// The name of this document's shape.
 pub const SCHEMA: &str = "plumb.net/1";
+
+words! {
+    /// How a measurement or a phase ended.
+    #[derive(Default)]
+    NetEnding {
+        /// As planned.
+        #[default]
+        Complete = "complete",
+        /// Its user stopped it.
+        Stopped = "stopped",
+        /// Something broke.
+        Partial = "partial",
+    }
+}
+
+words! {
+    /// A direction, as this host sees it.
+    #[derive(Default)]
+    Direction {
+        /// From here to there.
+        #[default]
+        Up = "up",
+        /// From there to here.
+        Down = "down",
+    }
+}
+
+impl Direction {
+    /// Up, or else down.
+    pub const fn of(is_up: bool) -> Self {
+        if is_up { Self::Up } else { Self::Down }
+    }
+
+    /// The sides of the sender and the receiver.
+    pub const fn sides(self) -> [Side; 2] {
+        match self {
+            Self::Up => [Side::Here, Side::There],
+            Self::Down => [Side::There, Side::Here],
+        }
+    }
+}
+
+words! {
+    /// A side of a measurement.
+    #[derive(Default)]
+    Side {
+        /// This host.
+        #[default]
+        Here = "here",
+        /// The other host.
+        There = "there",
+    }
+}
+
+words! {
+    /// What a phase measures.
+    #[derive(Default)]
+    PhaseName {
+        /// Probes alone.
+        #[default]
+        Idle = "idle",
+        /// Bulk TCP from there to here.
+        Down = "down",
+        /// Bulk TCP from here to there.
+        Up = "up",
+        /// Bulk TCP in both directions at once.
+        Both = "both",
+        /// Paced datagrams from there to here.
+        UdpDown = "udp-down",
+        /// Paced datagrams from here to there.
+        UdpUp = "udp-up",
+        /// Paced datagrams in both directions at once.
+        UdpBoth = "udp-both",
+        /// Requests and responses over TCP.
+        ExchangeTcp = "exchange tcp",
+        /// Requests and responses over UDP.
+        ExchangeUdp = "exchange udp",
+        /// Requests and responses over TLS.
+        ExchangeTls = "exchange tls",
+        /// Requests and responses over QUIC.
+        ExchangeQuic = "exchange quic",
+    }
+}
+
+words! {
+    /// Whose count a rate is.
+    #[derive(Default)]
+    CountedBy {
+        /// The receiver's.
+        #[default]
+        Receiver = "receiver",
+        /// The sender's: the receiver's was lost.
+        Sender = "sender",
+        /// There is no rate: the phase ended before the time that counts.
+        Nobody = "nobody",
+    }
+}
+
+words! {
+    /// Why a receiver of datagrams ended.
+    #[derive(Default)]
+    ReceiveEnding {
+        /// Its report was lost.
+        #[default]
+        Unknown = "",
+        /// Everything that was sent came.
+        Complete = "complete",
+        /// The sender ended, and nothing more came for the grace period.
+        Grace = "grace",
+        /// Nothing came any more, and no end either.
+        Idle = "idle",
+        /// The time allowed was over.
+        Deadline = "deadline",
+        /// It was told to.
+        Stopped = "stopped",
+    }
+}
+
+words! {
+    /// What requests and responses go over.
+    #[derive(Default)]
+    RequestTransport {
+        /// TCP as it is.
+        #[default]
+        Tcp = "tcp",
+        /// TLS 1.3 over TCP.
+        Tls = "tls",
+        /// QUIC.
+        Quic = "quic",
+        /// UDP as it is.
+        Udp = "udp",
+    }
+}
+
+impl RequestTransport {
+    /// What it is called in text.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Tcp => "TCP",
+            Self::Tls => "TLS 1.3",
+            Self::Quic => "QUIC",
+            Self::Udp => "UDP",
+        }
+    }
+}
+
+words! {
+    /// When requests are sent.
+    #[derive(Default)]
+    RequestOrder {
+        /// Each after the response to the one before.
+        #[default]
+        Closed = "closed",
+        /// At even times, whatever comes back.
+        Open = "open",
+        /// Each over a connection of its own.
+        Connect = "connect",
+    }
+}
 
 /// One measurement between two hosts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -23,8 +186,8 @@ pub struct NetDocument {
     pub asked: String,
     /// The address that data went to.
     pub address: String,
-    /// `complete`, `stopped` by its user, or `partial` where something broke.
-    pub ended: String,
+    /// How it ended.
+    pub ended: NetEnding,
     /// What broke, and what to do about it.
     pub problems: Vec<String>,
     /// What a reader must know.
@@ -38,15 +201,15 @@ pub struct NetDocument {
     /// Whether both are one machine, so that times of the whole host are of both sides.
     pub same_machine: bool,
     /// How the two clocks relate; null where nothing is known.
-    pub clocks: Option<NetClocks>,
+    pub clocks: Option<ClockSummary>,
     /// The longest packet that arrives from here there; null where it was not looked for.
-    pub mtu: Option<NetPathMtu>,
+    pub mtu: Option<MtuResult>,
     /// One entry for each phase, in the order they were measured.
     pub phases: Vec<NetPhase>,
 }
 
 /// What a host is.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NetHost {
     /// Its name.
     pub name: String,
@@ -64,7 +227,7 @@ pub struct NetHost {
 
 /// How the clocks of the two hosts relate.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct NetClocks {
+pub struct ClockSummary {
     /// Whether both sides read one clock, so that nothing had to be estimated.
     pub same: bool,
     /// Their clock less ours at the beginning, in nanoseconds.
@@ -81,7 +244,7 @@ pub struct NetClocks {
 
 /// The longest packet that arrives, found out by packets that are not fragmented.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct NetPathMtu {
+pub struct MtuResult {
     /// Bytes of the longest IP packet that arrives; null where that was not found out.
     pub path_bytes: Option<u64>,
     /// Bytes of the longest IP packet that was seen to arrive: the path may take longer ones where `path_bytes` is null.
@@ -101,21 +264,24 @@ pub struct NetPathMtu {
     pub probes: u64,
     /// Why it was not found out.
     pub problem: Option<String>,
+    /// How long it took, which the store keeps.
+    #[serde(skip)]
+    pub seconds: f64,
 }
 
 /// One phase: everything that was measured at the same time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NetPhase {
-    /// `idle`, `down`, `up`, `both`, each after `udp-` with paced datagrams, or `exchange` and its transport.
-    pub name: String,
+    /// What it measures.
+    pub name: PhaseName,
     /// Which repetition, from 0.
     pub round: u32,
     /// Time that counts, in seconds.
     pub seconds: f64,
     /// Time before it that was measured but does not count.
     pub warm_up_seconds: f64,
-    /// `complete`, `stopped` or `partial`.
-    pub ended: String,
+    /// How it ended.
+    pub ended: NetEnding,
     /// Bulk TCP: one entry a direction.
     pub flows: Vec<NetBulkFlow>,
     /// Datagrams at a paced rate: one entry a direction.
@@ -149,7 +315,7 @@ pub struct NetPhase {
 
 /// Where the thread of a connection ran.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct NetThreadPlacement {
+pub struct ThreadPlacement {
     /// The CPU that took in the flow's packets when the thread was seated; null where the kernel did not say, or the
     /// test ended before.
     pub served_by: Option<u32>,
@@ -166,15 +332,14 @@ pub struct NetThreadPlacement {
 /// Bulk TCP in one direction.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NetBulkFlow {
-    /// `up`, from here to there, or `down`.
-    pub direction: String,
+    /// Which way.
+    pub direction: Direction,
     /// Connections.
     pub streams: u32,
     /// The senders' congestion control.
     pub congestion: String,
-    /// Whose count the rate is: `receiver`, or `sender` where the receiver's was lost; `nobody` where it ended before the
-    /// time that counts, so that there is none.
-    pub counted_by: String,
+    /// Whose count the rate is.
+    pub counted_by: CountedBy,
     /// Bytes that arrived in the time that counts.
     pub bytes: u64,
     /// That time as the counting side measured it, in seconds.
@@ -193,9 +358,9 @@ pub struct NetBulkFlow {
     /// The smallest receive buffer of the receivers, likewise.
     pub receive_buffer_bytes: Option<u64>,
     /// Where the senders' threads ran, one entry for each connection; empty where their report was lost.
-    pub sender_seats: Vec<NetThreadPlacement>,
+    pub sender_seats: Vec<ThreadPlacement>,
     /// The same of the receivers' threads.
-    pub receiver_seats: Vec<NetThreadPlacement>,
+    pub receiver_seats: Vec<ThreadPlacement>,
     /// All bytes that the senders handed to their kernel.
     pub sent_bytes_total: u64,
     /// All bytes that the receivers took, with the warm-up and what came after the end.
@@ -213,22 +378,34 @@ pub struct NetBulkFlow {
     /// The mean of its smoothed round trips.
     pub rtt_mean_ns: f64,
     /// What the senders waited for; null where the senders' report was lost.
-    pub waits: Option<NetSenderLimits>,
-    /// Processor time of the threads that send for each byte that arrived, in nanoseconds: of no other thread of plumb's,
-    /// nor of the other direction's; null where it is not known.
+    pub waits: Option<SenderLimits>,
+    /// What a byte that arrived cost.
+    #[serde(flatten)]
+    pub costs: ByteCosts,
+}
+
+/// What a byte of one direction cost both sides in the time that counts, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ByteCosts {
+    /// Processor time of the threads that send: of no other thread of plumb's, nor of the other direction's; null where it
+    /// is not known.
+    #[serde(default)]
     pub sender_cpu_ns_per_byte: Option<f64>,
     /// The same of the threads that receive.
+    #[serde(default)]
     pub receiver_cpu_ns_per_byte: Option<f64>,
-    /// Time that all processors of the sending host spent in softirqs, for whatever program, for each byte that arrived, in
-    /// nanoseconds. What interrupted the sending threads may be in their time too. Null where both directions share it.
+    /// Time that all processors of the sending host spent in softirqs, for whatever program. What interrupted the
+    /// sending threads may be in their time too. Null where both directions share it.
+    #[serde(default)]
     pub sender_softirq_ns_per_byte: Option<f64>,
     /// The same of the receiving host.
+    #[serde(default)]
     pub receiver_softirq_ns_per_byte: Option<f64>,
 }
 
 /// Shares of the time that counts, as the senders' kernel saw them (TCP_INFO); together 1.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct NetSenderLimits {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct SenderLimits {
     /// Held back by the network: congestion window, pacing, or the device.
     pub network: f64,
     /// Held back by the receiver's window.
@@ -237,6 +414,25 @@ pub struct NetSenderLimits {
     pub send_buffer: f64,
     /// Nothing to send: the application was behind.
     pub application: f64,
+}
+
+impl SenderLimits {
+    /// Of the shares that the kernel counts; its counts and the clock are read one after the other, so what
+    /// exceeds the whole is cut.
+    pub fn of(busy: f64, receive_window: f64, send_buffer: f64) -> Self {
+        let part = |value: f64, most: f64| {
+            if value.is_finite() { value.clamp(0.0, most) } else { 0.0 }
+        };
+        let busy = part(busy, 1.0);
+        let receive_window = part(receive_window, busy);
+        let send_buffer = part(send_buffer, busy - receive_window);
+        Self {
+            network: busy - receive_window - send_buffer,
+            receive_window,
+            send_buffer,
+            application: 1.0 - busy,
+        }
+    }
 }
 
 /// The rate of one interval.
@@ -255,8 +451,8 @@ pub struct NetInterval {
 /// Datagrams at a paced rate in one direction: all of them, with those of the warm-up.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NetDatagrams {
-    /// `up`, from here to there, or `down`.
-    pub direction: String,
+    /// Which way.
+    pub direction: Direction,
     /// Bytes of payload of each.
     pub datagram_bytes: u32,
     /// Bytes of payload a second that were asked for.
@@ -294,7 +490,7 @@ pub struct NetDatagrams {
     /// Jitter of RFC 3550 at the end, in nanoseconds.
     pub jitter_ns: f64,
     /// One way, by the clocks' estimated offset; null where nothing is known of the clocks.
-    pub one_way: Option<NetOneWayDelay>,
+    pub one_way: Option<OneWayDelay>,
     /// Ninety-nine in a hundred left no later than this after their time, in nanoseconds; null where the sender's
     /// report was lost.
     pub late_p99_ns: Option<f64>,
@@ -304,29 +500,17 @@ pub struct NetDatagrams {
     pub sender_waits: Option<u64>,
     /// Whether the sender ended before all that were due had left.
     pub cut_short: bool,
-    /// How the receiver ended: `complete`, `grace` (no more came after the end), `idle` (nor an end), `deadline`,
-    /// `stopped`; empty where its report was lost.
-    pub ending: String,
-    /// Processor time of the thread that sends for each byte of payload that it sent in the time that counts, in
-    /// nanoseconds; null where it is not known.
-    #[serde(default)]
-    pub sender_cpu_ns_per_byte: Option<f64>,
-    /// The same for each datagram.
+    /// How the receiver ended.
+    pub ending: ReceiveEnding,
+    /// What a byte of payload cost: to the sender of those that it sent, to the receiver of those that it received.
+    #[serde(flatten)]
+    pub costs: ByteCosts,
+    /// Processor time of the thread that sends for each datagram, in nanoseconds; null where it is not known.
     #[serde(default)]
     pub sender_cpu_ns_per_datagram: Option<f64>,
-    /// Processor time of the thread that receives for each byte of payload that it received in the time that counts.
-    #[serde(default)]
-    pub receiver_cpu_ns_per_byte: Option<f64>,
-    /// The same for each datagram.
+    /// The same of the thread that receives.
     #[serde(default)]
     pub receiver_cpu_ns_per_datagram: Option<f64>,
-    /// Time that all processors of the sending host spent in softirqs, for whatever program, for each byte that was sent, in
-    /// nanoseconds. Null where both directions share it.
-    #[serde(default)]
-    pub sender_softirq_ns_per_byte: Option<f64>,
-    /// The same of the receiving host, for each byte that it received.
-    #[serde(default)]
-    pub receiver_softirq_ns_per_byte: Option<f64>,
     /// What else the sender saw; null where its report was lost.
     #[serde(default)]
     pub sender: Option<NetDatagramSender>,
@@ -429,18 +613,18 @@ pub struct NetProbes {
     /// Round trips that could follow each other in a minute: a minute over the mean of the shortest 95 in 100.
     pub round_trips_per_minute: Option<f64>,
     /// One way up, by the clocks' estimated offset.
-    pub one_way_up: Option<NetOneWayDelay>,
+    pub one_way_up: Option<OneWayDelay>,
     /// One way down.
-    pub one_way_down: Option<NetOneWayDelay>,
+    pub one_way_down: Option<OneWayDelay>,
     /// What the answering side saw; null where its report was lost.
     #[serde(default)]
-    pub there: Option<NetProbeReflector>,
+    pub there: Option<ProbeReflectorReport>,
 }
 
 /// Probes, as the side that answers saw them.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct NetProbeReflector {
-    /// Probes that came there, each counted once: all but the last are of the time that counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ProbeReflectorReport {
+    /// Probes that came there, each counted once: this and the next three are of the time that counts.
     pub received: u64,
     /// Probes that came there again.
     pub duplicated: u64,
@@ -450,16 +634,18 @@ pub struct NetProbeReflector {
     pub answered: u64,
     /// Datagrams without the test's token, which were not answered, from the beginning on.
     pub strange: u64,
+    /// Datagrams that the socket there had no room for.
+    #[serde(default)]
+    pub overflowed: u64,
 }
 
 /// Requests from here, and the other host's responses.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NetRequestResponse {
-    /// Over what: `tcp`, `udp`, `tls` or `quic`.
-    pub transport: String,
-    /// `closed`, each after the response to the one before; `open`, at even times; `connect`, each over a
-    /// connection of its own.
-    pub pacing: String,
+    /// Over what.
+    pub transport: RequestTransport,
+    /// When they were sent.
+    pub pacing: RequestOrder,
     /// How many a second were to be sent; null but at `open`.
     pub per_second: Option<u32>,
     /// Bytes of a request.
@@ -488,17 +674,41 @@ pub struct NetRequestResponse {
     pub answering_cpu_ns_per_request: Option<f64>,
 }
 
-/// Delays of one direction.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct NetOneWayDelay {
-    /// The least.
+/// Delays of one direction, in nanoseconds: those above the least need no common clock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct OneWayDelay {
+    /// The least, by the estimated offset of the clocks.
     pub least_ns: f64,
-    /// No delay is further than this from what is said: the bound on the clocks' offset.
+    /// The least, and so every other, is not further than this from what is said: the bound on the offset. Zero
+    /// where both sides read one clock.
     pub bound_ns: f64,
-    /// Half of all are no longer than the least and this: no clock's offset is in it.
+    /// Half of all are no longer than the least and this.
     pub above_p50_ns: f64,
+    /// Nine in ten.
+    #[serde(default)]
+    pub above_p90_ns: f64,
     /// Ninety-nine in a hundred.
     pub above_p99_ns: f64,
+    /// The longest.
+    #[serde(default)]
+    pub above_max_ns: f64,
+}
+
+impl OneWayDelay {
+    /// Of delays; `None` without any.
+    pub fn of(delays_ns: &[f64], bound_ns: f64) -> Option<Self> {
+        let sorted = quantile::sorted(delays_ns);
+        let least_ns = *sorted.first()?;
+        let above = |p: f64| quantile::of_sorted(&sorted, p) - least_ns;
+        Some(Self {
+            least_ns,
+            bound_ns,
+            above_p50_ns: above(0.5),
+            above_p90_ns: above(0.9),
+            above_p99_ns: above(0.99),
+            above_max_ns: above(1.0),
+        })
+    }
 }
 
 /// A distribution of times, in nanoseconds.
@@ -520,6 +730,31 @@ pub struct NetDistribution {
     pub p999_ns: Option<f64>,
     /// The longest.
     pub max_ns: f64,
+    /// All of them, which the store keeps: HdrHistogram V2.
+    #[serde(skip)]
+    pub histogram: Vec<u8>,
+}
+
+impl NetDistribution {
+    /// Of an HdrHistogram V2; `None` where it is empty. What so few cannot tell is not told.
+    pub fn of(encoded: &[u8]) -> Option<Self> {
+        let histogram =
+            Histogram::decode(encoded).ok().filter(|histogram| !histogram.is_empty())?;
+        let at = |p: f64| histogram.quantile(p) as f64;
+        let told = |p: f64| (histogram.len() >= samples_needed(p, 0.95)).then(|| at(p));
+        let sum: f64 = histogram.iter_recorded().map(|(value, n)| value as f64 * n as f64).sum();
+        Some(Self {
+            n: histogram.len(),
+            min_ns: histogram.min() as f64,
+            mean_ns: sum / histogram.len() as f64,
+            p50_ns: at(0.5),
+            p90_ns: told(0.9),
+            p99_ns: told(0.99),
+            p999_ns: told(0.999),
+            max_ns: histogram.max() as f64,
+            histogram: encoded.to_vec(),
+        })
+    }
 }
 
 /// Processor time of one side in the time that counts, in seconds.
@@ -546,8 +781,8 @@ pub struct NetCpu {
 /// One reading of one connection.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct NetConnectionSample {
-    /// `here` or `there`.
-    pub side: String,
+    /// On which side.
+    pub side: Side,
     /// The connection's number.
     pub stream: u32,
     /// When, in seconds since the test began on that side.
@@ -565,32 +800,48 @@ pub struct NetConnectionSample {
 /// One reading of one end of a stream of datagrams.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NetDatagramSample {
-    /// `here` or `there`.
-    pub side: String,
-    /// `up`, from here to there, or `down`.
-    pub direction: String,
+    /// On which side.
+    pub side: Side,
+    /// Which way.
+    pub direction: Direction,
     /// When, in nanoseconds since the test began on that side.
     pub at_ns: u64,
+    /// How far it was.
+    #[serde(flatten)]
+    pub count: DatagramSample,
+}
+
+/// How far one side of a stream of datagrams was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct DatagramSample {
     /// Datagrams sent, or different ones received, so far.
     pub datagrams: u64,
     /// Their bytes of payload.
     pub bytes: u64,
-    /// Processor time of the thread that sends or receives so far, in nanoseconds.
+    /// Processor time of the thread that sends or receives so far, in nanoseconds: CLOCK_THREAD_CPUTIME_ID.
     pub cpu_ns: u64,
 }
 
 /// One reading of one host: processor time so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NetHostSample {
-    /// `here` or `there`.
-    pub side: String,
+    /// On which side.
+    pub side: Side,
     /// When, in nanoseconds since the test began on that side.
     pub at_ns: u64,
-    /// plumb's process, in nanoseconds.
+    /// What had been used.
+    #[serde(flatten)]
+    pub used: HostReading,
+}
+
+/// Processor time so far, in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct HostReading {
+    /// plumb's process: CLOCK_PROCESS_CPUTIME_ID.
     pub process_ns: u64,
-    /// Of it, in user mode.
+    /// Of it, in user mode: getrusage(2).
     pub user_ns: u64,
-    /// Of it, in the kernel.
+    /// Of it, in the kernel: getrusage(2).
     pub system_ns: u64,
     /// Its voluntary context switches.
     pub switches_voluntary: u64,
@@ -604,4 +855,24 @@ pub struct NetHostSample {
     pub host_irq_ns: u64,
     /// Taken from the host by its hypervisor.
     pub host_steal_ns: u64,
+}
+
+impl HostReading {
+    /// What was used since an earlier reading.
+    #[must_use]
+    pub const fn since(&self, earlier: &Self) -> Self {
+        Self {
+            process_ns: self.process_ns.saturating_sub(earlier.process_ns),
+            user_ns: self.user_ns.saturating_sub(earlier.user_ns),
+            system_ns: self.system_ns.saturating_sub(earlier.system_ns),
+            switches_voluntary: self.switches_voluntary.saturating_sub(earlier.switches_voluntary),
+            switches_involuntary: self
+                .switches_involuntary
+                .saturating_sub(earlier.switches_involuntary),
+            host_busy_ns: self.host_busy_ns.saturating_sub(earlier.host_busy_ns),
+            host_softirq_ns: self.host_softirq_ns.saturating_sub(earlier.host_softirq_ns),
+            host_irq_ns: self.host_irq_ns.saturating_sub(earlier.host_irq_ns),
+            host_steal_ns: self.host_steal_ns.saturating_sub(earlier.host_steal_ns),
+        }
+    }
 }
