@@ -28,10 +28,7 @@ impl<'a> Iperf3StreamSides<'a> {
         let theirs = remote.and_then(|remote| remote.stream(record.id)).map(|theirs| {
             // The first versions do not say how long it took: then it took as long as here.
             let unsaid = theirs.seconds <= 0.0;
-            Iperf3Totals {
-                seconds: if unsaid { own.seconds } else { theirs.seconds },
-                ..*theirs
-            }
+            Iperf3Totals { seconds: if unsaid { own.seconds } else { theirs.seconds }, ..*theirs }
         });
         let (sent, received) = if record.sends { (Some(own), theirs) } else { (theirs, Some(own)) };
         Self { record, sent, received }

@@ -372,9 +372,7 @@ impl BulkTransfer<'_> {
     fn place_thread(&self, now_ns: u64) {
         if now_ns >= self.plan.began_ns.saturating_add(PLACEMENT_DELAY_NS) {
             let socket = self.connection.stream.as_fd();
-            self.connection
-                .placement
-                .get_or_init(|| place_by_queue(socket, self.plan.placement));
+            self.connection.placement.get_or_init(|| place_by_queue(socket, self.plan.placement));
         }
     }
 

@@ -32,7 +32,10 @@ pub enum ThreadPlacementPolicy {
 }
 
 /// Places the calling thread by where this connection is served.
-pub(super) fn place_by_queue(socket: BorrowedFd<'_>, seating: ThreadPlacementPolicy) -> ThreadPlacement {
+pub(super) fn place_by_queue(
+    socket: BorrowedFd<'_>,
+    seating: ThreadPlacementPolicy,
+) -> ThreadPlacement {
     let told = |option| u32::try_from(socket::option(socket, option).ok()?).ok();
     let served_by = told(IntOption::IncomingCpu);
     let queue = told(IntOption::IncomingQueue).filter(|&queue| queue > 0);

@@ -13,10 +13,10 @@ use plumb_remote::secure::Fingerprint;
 use plumb_result::http::{HttpDocument, HttpEnding, HttpFetchMode};
 
 use crate::cli::net::stored_document;
-use crate::net::stored_run::StoredDocument as _;
 use crate::cli::output::{CliOutput, CommandResult};
 use crate::cli::{GlobalOptions, handle_stop_signals, is_stopped, seed_or_random};
 use crate::net::host_target::AddressFamily;
+use crate::net::stored_run::StoredDocument as _;
 use crate::problem::{ExitReason, Problem};
 
 /// Time for a connection to one of several addresses.
