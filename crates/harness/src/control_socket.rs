@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use plumb_remote::frame;
+use plumb_remote::message;
 use plumb_sys::fd;
 use serde::{Deserialize, Serialize};
 
@@ -32,12 +32,12 @@ impl ControlSocket {
 
     /// Says something.
     pub(crate) fn send<T: Serialize>(&mut self, message: &T) -> io::Result<()> {
-        frame::write(&mut self.file, message)
+        message::write(&mut self.file, message)
     }
 
     /// Hears something; an error when the other side is gone.
     pub(crate) fn receive<T: for<'de> Deserialize<'de>>(&mut self) -> io::Result<T> {
-        frame::read(&mut self.file)?
+        message::read(&mut self.file)?
             .ok_or_else(|| io::Error::new(io::ErrorKind::UnexpectedEof, "the other process died"))
     }
 }

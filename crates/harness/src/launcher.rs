@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 
 use plumb_base::time::Span;
-use plumb_remote::frame;
+use plumb_remote::message;
 
 use crate::child_process::{ChildProcess, HiddenCommand, wait_readable};
 use crate::orchestrator_pipe::{OrchestratorMessage, WorkerMessage};
@@ -118,7 +118,7 @@ impl RunningLaunch {
 
     fn send(&mut self, message: &OrchestratorMessage) -> Result<(), LaunchError> {
         let stdin = self.stdin.as_mut().ok_or_else(broken_pipe)?;
-        frame::write(stdin, message).map_err(|_| self.died())
+        message::write(stdin, message).map_err(|_| self.died())
     }
 
     /// Waits for the worker's next message, asleep: the orchestrator takes no CPU time while a block is measured.
@@ -138,7 +138,7 @@ impl RunningLaunch {
             }
             Err(error) => return Err(error.into()),
         }
-        match frame::read(&mut self.stdout) {
+        match message::read(&mut self.stdout) {
             Ok(Some(message)) => Ok(message),
             Ok(None) | Err(_) => Err(self.died()),
         }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use plumb_remote::frame;
+use plumb_remote::message;
 use serde::{Deserialize, Serialize};
 
 use crate::channel::OpenError;
@@ -47,11 +47,11 @@ impl OrchestratorPipe {
     }
 
     pub(super) fn send(&mut self, message: &WorkerMessage) -> io::Result<()> {
-        frame::write(&mut self.stdout.lock(), message)
+        message::write(&mut self.stdout.lock(), message)
     }
 
     pub(super) fn receive(&mut self) -> io::Result<Option<OrchestratorMessage>> {
-        frame::read(&mut self.stdin.lock())
+        message::read(&mut self.stdin.lock())
     }
 
     /// Answers every block with `measure` until told to quit or something breaks for good.

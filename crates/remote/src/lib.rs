@@ -10,7 +10,6 @@ pub mod agent;
 pub mod client;
 pub mod control_stream;
 pub mod datagram_header;
-pub mod frame;
 pub mod message;
 pub mod secure;
 pub mod service;

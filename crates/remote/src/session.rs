@@ -7,9 +7,9 @@ use std::collections::VecDeque;
 
 use plumb_base::time::{Instant, Span};
 
-use super::frame::{ControlFrameError, Deframer, frame};
 use super::message::{
-    HELLO_MAX, HelloError, MAGIC, Message, ProtocolHello, TaskRefusal, not_plumb,
+    ControlFrameError, Deframer, HELLO_MAX, HelloError, MAGIC, Message, ProtocolHello, TaskRefusal,
+    frame, not_plumb,
 };
 
 pub mod agent;

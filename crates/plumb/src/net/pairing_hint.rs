@@ -3,7 +3,7 @@
 //! Left out: pairing, and connecting (`super::paired_agent`).
 
 use plumb_remote::secure::DEFAULT_PORT;
-use plumb_remote::secure::peers::{PairedPeer, PairedRole};
+use plumb_remote::secure::identity::{PairedPeer, PairedRole};
 
 use super::address::host_and_port;
 use super::host_target::{HostTarget, ReachMethod, ssh_host};

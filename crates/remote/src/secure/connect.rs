@@ -10,11 +10,11 @@ use rustls::pki_types::ServerName;
 
 use super::admission::{
     self, AdmissionIntent, AdmissionRefusal, AdmissionReply, AdmissionRequest, GreetingError,
-    MAGIC, VERSION,
+    MAGIC, PairingSide, PairingToken, VERSION,
 };
-use super::identity::{Fingerprint, HostIdentity, NAME};
-use super::pairing::{PairingSide, PairingToken};
-use super::peers::{PairedPeer, PairedRole, PeerStore, PeerStoreError};
+use super::identity::{
+    self, Fingerprint, HostIdentity, NAME, PairedPeer, PairedRole, PeerStore, PeerStoreError,
+};
 use super::stream::{DeadlineStream, SecureStream};
 use super::verifier;
 
@@ -204,7 +204,7 @@ pub fn pair(
     let binding =
         stream.binding(identity.fingerprint()).map_err(|error| remote.handshake_error(error))?;
     let proof = token.prove(PairingSide::Client, &binding);
-    let name = super::peers::sanitize_name(own_name);
+    let name = identity::sanitize_name(own_name);
     match request_admission(&mut stream, remote, AdmissionIntent::Pair { name, proof })? {
         AdmissionReply::Paired { proof } if token.verify(PairingSide::Agent, &binding, &proof) => {
             let fingerprint = binding.agent;

@@ -18,11 +18,11 @@ use rustls::{ServerConfig, ServerConnection};
 
 use super::admission::{
     self, AdmissionIntent, AdmissionRefusal, AdmissionReply, AdmissionRequest, GreetingError,
-    MAGIC, PairingProof, VERSION,
+    MAGIC, PairingProof, PairingToken, PairingWindow, VERSION,
 };
-use super::identity::{Fingerprint, HostIdentity};
-use super::pairing::{PairingToken, PairingWindow};
-use super::peers::{self, PairedPeer, PairedRole, PeerStore, PeerStoreError};
+use super::identity::{
+    self, Fingerprint, HostIdentity, PairedPeer, PairedRole, PeerStore, PeerStoreError,
+};
 use super::stream::{DeadlineStream, SecureStream};
 use super::verifier;
 
@@ -328,7 +328,7 @@ impl SecureListener {
             }
         };
         match judged {
-            Ok(Verdict::Session { peer }) => {
+            Ok(AdmissionVerdict::Session { peer }) => {
                 if admission::write(&mut stream, &AdmissionReply::Welcome).is_err() {
                     return;
                 }
@@ -337,7 +337,7 @@ impl SecureListener {
                 service.serve(stream, &peer);
                 service.on_event(&ListenerEvent::Ended { from, peer });
             }
-            Ok(Verdict::Paired { peer, fingerprint, proof }) => {
+            Ok(AdmissionVerdict::Paired { peer, fingerprint, proof }) => {
                 admission::write(&mut stream, &AdmissionReply::Paired { proof }).ok();
                 service.on_event(&ListenerEvent::Paired { from, peer, fingerprint });
                 stream.close();
@@ -365,7 +365,7 @@ impl SecureListener {
         stream: &SecureStream,
         said: AdmissionRequest,
         failed: &dyn Fn(String),
-    ) -> Result<Verdict, AdmissionRefusal> {
+    ) -> Result<AdmissionVerdict, AdmissionRefusal> {
         let trouble = |error: PeerStoreError| {
             failed(error.to_string());
             AdmissionRefusal::Trouble
@@ -382,7 +382,7 @@ impl SecureListener {
                 let known = self.peers.client(fingerprint).map_err(trouble)?;
                 let peer = known.ok_or(AdmissionRefusal::NotPaired { client: fingerprint })?;
                 self.admit(id, fingerprint)?;
-                Ok(Verdict::Session { peer })
+                Ok(AdmissionVerdict::Session { peer })
             }
             AdmissionIntent::Pair { name, proof } => {
                 let binding =
@@ -394,7 +394,7 @@ impl SecureListener {
                 let proof = window.attempt(plumb_clock::now(), &proof, &binding)?;
                 let peer = PairedPeer {
                     kind: PairedRole::Client,
-                    name: peers::sanitize_name(&name),
+                    name: identity::sanitize_name(&name),
                     fingerprint,
                 };
                 if let Err(error) = self.peers.add(&peer) {
@@ -402,7 +402,7 @@ impl SecureListener {
                     *window = unused;
                     return Err(trouble(error));
                 }
-                Ok(Verdict::Paired { peer: peer.name, fingerprint, proof })
+                Ok(AdmissionVerdict::Paired { peer: peer.name, fingerprint, proof })
             }
         }
     }
@@ -458,7 +458,7 @@ fn evict_oldest_pending(
 }
 
 /// What a greeting comes to.
-enum Verdict {
+enum AdmissionVerdict {
     Session { peer: String },
     Paired { peer: String, fingerprint: Fingerprint, proof: PairingProof },
 }

@@ -12,8 +12,8 @@ use plumb_base::time::{Instant, Span};
 use rustls::Connection;
 use rustls::pki_types::CertificateDer;
 
+use super::admission::PairingBinding;
 use super::identity::Fingerprint;
-use super::pairing::PairingBinding;
 use crate::control_stream::ControlStream;
 
 /// RFC 9266: label of the `tls-exporter` channel binding; its context is empty.

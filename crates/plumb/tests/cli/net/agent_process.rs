@@ -6,11 +6,9 @@ use std::process::{Command, Stdio};
 
 use plumb_net::measure::test_spec::TestSpec;
 use plumb_net::service::TestPorts;
-use plumb_remote::frame::{Deframer, frame};
-use plumb_remote::message::ProtocolHello;
 use plumb_remote::message::{
-    Message, REPORT_MAX, ReadyMessage, ServiceId, TaskRefusal, TaskRequest, WelcomeMessage, decode,
-    encode,
+    Deframer, Message, ProtocolHello, REPORT_MAX, ReadyMessage, ServiceId, TaskRefusal,
+    TaskRequest, WelcomeMessage, decode, encode, frame,
 };
 use plumb_remote::secure::admission::AdmissionRefusal;
 use plumb_remote::secure::{

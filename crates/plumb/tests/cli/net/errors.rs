@@ -2,8 +2,7 @@
 
 use std::process::Command;
 
-use plumb_remote::frame::frame;
-use plumb_remote::message::ProtocolHello;
+use plumb_remote::message::{ProtocolHello, frame};
 
 use super::agent_process::AgentProcess;
 use super::host_pair::HostPair;

@@ -10,9 +10,9 @@ use std::time::Duration;
 use plumb_base::seed::{RandomStream, Seed};
 use plumb_clock::monotonic_ns;
 use plumb_net::measure::test_spec::{PartSpec, ProbesSpec, TestSpec};
-use plumb_remote::frame::frame;
-use plumb_remote::message::ProtocolHello;
-use plumb_remote::message::{Message, ReadyMessage, TaskRefusal, WelcomeMessage};
+use plumb_remote::message::{
+    Message, ProtocolHello, ReadyMessage, TaskRefusal, WelcomeMessage, frame,
+};
 use plumb_remote::token::TestToken;
 use rand::{Rng as _, RngExt as _};
 

@@ -6,8 +6,7 @@
 use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
-use plumb_remote::frame::frame;
-use plumb_remote::message::ProtocolHello;
+use plumb_remote::message::{ProtocolHello, frame};
 use serde_json::Value;
 
 use super::host_pair::HostPair;

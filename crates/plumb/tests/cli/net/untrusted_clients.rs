@@ -10,9 +10,7 @@ use plumb_clock::{monotonic_ns, sleep_until};
 use plumb_net::measure::test_spec::{
     BulkTcpSpec, PartSpec, ProbesSpec, TestSpec, TransferDirection,
 };
-use plumb_remote::frame::frame;
-use plumb_remote::message::ProtocolHello;
-use plumb_remote::message::{Message, ReadyMessage};
+use plumb_remote::message::{Message, ProtocolHello, ReadyMessage, frame};
 
 use super::agent_process::{AgentProcess, ControlSession, PairedClient, ports, request};
 use super::host_pair::HostPair;

@@ -11,8 +11,7 @@ use plumb_clock::monotonic_ns;
 use rand::{Rng as _, RngExt as _};
 
 use super::*;
-use crate::frame::HEADER_BYTES;
-use crate::message::MESSAGE_MAX;
+use crate::message::{HEADER_BYTES, MESSAGE_MAX};
 
 /// How many messages unless told otherwise.
 const MESSAGES: u64 = 1_000_000;
