@@ -361,12 +361,6 @@ mod tests {
     const SIZES: [(u16, u16); 4] = [(40, 15), (80, 24), (200, 50), (20, 5)];
 
     #[test]
-    fn screen_of_80_columns() {
-        let screen = drawn(&history(), (80, 24), TerminalStyle::plain(80));
-        insta::assert_snapshot!(screen.join("\n"), @"");
-    }
-
-    #[test]
     fn every_size_shows_rate_waits_drawing_cpu_and_keys() {
         for size in &SIZES[..3] {
             let text = drawn(&history(), *size, TerminalStyle::plain(size.0)).join("\n");
