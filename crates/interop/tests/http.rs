@@ -17,7 +17,7 @@ use plumb_interop::http::report::{self, PageSpec};
 use plumb_interop::http::server::{HttpServer, HttpServerCounts, HttpServerLimits};
 use plumb_interop::http::target::HttpTarget;
 use plumb_interop::http::trust::CertificateTrust;
-use plumb_interop::http::{HttpError, page};
+use plumb_interop::http::HttpError;
 use plumb_remote::secure::{Fingerprint, HostIdentity};
 use plumb_result::http::HttpFetchMode;
 
@@ -198,13 +198,13 @@ fn a_server_of_another_encryption_or_protocol_is_not_called_one_without_a_certif
     }
 }
 
+fn with_step(ms: u64) -> HttpServerLimits {
+    HttpServerLimits { step_timeout: Duration::from_millis(ms), ..HttpServerLimits::default() }
+}
+
 #[test]
 fn slow_and_silent_clients_are_ended_and_nobody_else_waits() {
-    let limits = HttpServerLimits {
-        step_timeout: Duration::from_millis(300),
-        ..HttpServerLimits::default()
-    };
-    with_server(limits, |address, _, counts| {
+    with_server(with_step(300), |address, _, counts| {
         let mut silent: Vec<TcpStream> =
             (0..100).map(|_| TcpStream::connect(address).unwrap()).collect();
         // Half a request, half a TLS record, half a preface.
@@ -230,11 +230,7 @@ fn slow_and_silent_clients_are_ended_and_nobody_else_waits() {
 
 #[test]
 fn a_request_that_trickles_is_ended_by_its_deadline() {
-    let limits = HttpServerLimits {
-        step_timeout: Duration::from_millis(200),
-        ..HttpServerLimits::default()
-    };
-    with_server(limits, |address, _, _| {
+    with_server(with_step(200), |address, _, _| {
         let mut slow = TcpStream::connect(address).unwrap();
         slow.set_read_timeout(Some(Duration::from_millis(5))).unwrap();
         slow.write_all(b"GET / HTTP/1.1\r\nX: ").unwrap();
@@ -250,11 +246,7 @@ fn a_request_that_trickles_is_ended_by_its_deadline() {
 
 #[test]
 fn a_connection_of_http3_that_asks_for_nothing_is_ended_however_often_it_pings() {
-    let limits = HttpServerLimits {
-        step_timeout: Duration::from_millis(300),
-        ..HttpServerLimits::default()
-    };
-    with_server(limits, |address, _, counts| {
+    with_server(with_step(300), |address, _, counts| {
         let mut tls = CertificateTrust::AnyCertificate.configuration().unwrap();
         tls.alpn_protocols = vec![b"h3".to_vec()];
         let crypto = quinn::crypto::rustls::QuicClientConfig::try_from(tls).unwrap();
@@ -290,18 +282,5 @@ fn connections_beyond_the_limit_are_turned_away() {
         // Their places are free as soon as the server has seen them go.
         let visited = (0..1_000).any(|_| client.load_page(HttpFetchMode::KeepAlive).is_ok());
         assert!(visited);
-    });
-}
-
-#[test]
-fn the_server_has_the_page_and_its_images_under_their_paths() {
-    with_server(HttpServerLimits::default(), |address, _, _| {
-        for object in &page::STANDARD.objects {
-            let mut stream = TcpStream::connect(address).unwrap();
-            write!(stream, "GET {} HTTP/1.0\r\n\r\n", object.path).unwrap();
-            let mut answer = Vec::new();
-            stream.read_to_end(&mut answer).unwrap();
-            assert!(answer.ends_with(&object.body), "{}", object.path);
-        }
     });
 }

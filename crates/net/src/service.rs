@@ -11,7 +11,8 @@ use plumb_remote::session::TaskTimes;
 use serde::{Deserialize, Serialize};
 
 use crate::measure::progress::StallDetector;
-use crate::measure::test_run::{self, TestRun};
+use crate::measure::spec_limits::{self, SpecLimitError};
+use crate::measure::test_run::TestRun;
 use crate::measure::test_spec::{PartSpec, TestSpec};
 
 mod budget;
@@ -49,7 +50,8 @@ impl TaskService for LoadService {
         let spec: TestSpec = decode(payload).ok_or_else(unreadable)?;
         let failed = |error: io::Error| TaskRefusal::SetupFailed(error.to_string());
         let TaskContext { token, bind, limits, control, mut overlap } = context;
-        test_run::check(&spec)?;
+        let invalid = |error: SpecLimitError| TaskRefusal::InvalidSpec(error.to_string());
+        spec_limits::check(&spec).map_err(invalid)?;
         let rate_max = budget::admit_test(&spec, &limits)?;
         let (course, ports) =
             TestRun::listen(&spec, token, rate_max, bind, control.clone()).map_err(failed)?;

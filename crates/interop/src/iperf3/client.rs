@@ -12,8 +12,7 @@ use plumb_base::time::{Instant, Span};
 use plumb_sys::clock;
 use plumb_sys::clock::ClockId;
 use plumb_sys::errno::is_transient;
-use plumb_sys::fd::{Epoll, EpollInterest};
-use plumb_sys::{socket, tcp_info, timer};
+use plumb_sys::{fd, socket, tcp_info, timer};
 
 use super::control::{Iperf3Control, Iperf3ControlError, STOP_POLL_INTERVAL, StopCheck};
 use super::message::{COOKIE_LEN, Iperf3Cookie, Iperf3Message, REPORT_MAX};
@@ -483,19 +482,13 @@ impl Iperf3TestLoop<'_> {
         flight: &mut Iperf3Transfer,
         control: &mut Iperf3Control<'_>,
     ) -> Result<(), Iperf3ClientError> {
-        const CONTROL: u64 = 0;
         let stage = "running the test";
-        let epoll = Epoll::new().map_err(system_at(stage))?;
-        let read = EpollInterest { read: true, write: false };
-        epoll.add(control.as_fd(), CONTROL, read).map_err(system_at(stage))?;
-        epoll.add(self.goal.event.as_fd(), 1, read).map_err(system_at(stage))?;
         let omit = Span::from_secs(self.parameters.omit_seconds.into());
         let end = self.parameters.seconds().map(|seconds| Span::from_secs(seconds.into()));
         let end = end.map_or(Instant::NEVER, |end| flight.began() + end);
         let mut counted = (omit > Span::ZERO).then(|| flight.began() + omit);
         let mut tick = flight.began() + self.options.interval;
         let mut before = (0, 0, flight.began());
-        let mut events = Vec::new();
         loop {
             let at = now();
             if at >= end {
@@ -517,15 +510,15 @@ impl Iperf3TestLoop<'_> {
             }
             let next = tick.min(end).min(counted.unwrap_or(Instant::NEVER));
             let nap = next.saturating_since(at).min(STOP_POLL_INTERVAL);
-            let ms = i32::try_from(nap.as_ns().div_ceil(1_000_000)).unwrap_or(100);
-            match epoll.wait(&mut events, ms) {
+            let (fds, mut ready) = ([control.as_fd(), self.goal.event.as_fd()], [false; 2]);
+            match fd::wait_readable(&fds, &mut ready, Some(nap.as_ns())) {
                 Err(error) if !is_transient(&error) => return Err(system_at(stage)(error)),
                 _ => {}
             }
-            if events.iter().any(|event| event.token == CONTROL) {
+            if ready[0] {
                 return Err(unexpected_message(control, stage));
             }
-            if !events.is_empty() && self.goal.event.wait(0).map_err(system_at(stage))? {
+            if ready[1] && self.goal.event.wait(0).map_err(system_at(stage))? {
                 if self.goal.is_reached() {
                     return Ok(());
                 }

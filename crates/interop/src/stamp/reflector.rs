@@ -24,6 +24,7 @@ use plumb_base::time::{Instant, Span};
 use plumb_result::stamp::{ReflectorCounts, TimestampFormat};
 use plumb_sys::clock::{ClockId, read_ns};
 use plumb_sys::datagram::{DatagramOption, ReceiveBatch, enable_option, send_from, set_ttl};
+use plumb_sys::errno::is_transient_datagram;
 
 use super::hmac::StampKey;
 use super::packet::{self, StampAnswer, StampPacketError, StampQuestion};
@@ -31,7 +32,6 @@ use super::sender::SyncStopCheck;
 use super::timestamp::ErrorEstimate;
 use super::tlv;
 use plumb_remote::address::source_prefix;
-use plumb_remote::udp_handshake::is_transient;
 
 /// Sessions that are told apart at once.
 const SESSIONS_MAX: usize = 1024;
@@ -310,7 +310,7 @@ pub fn serve(
     while !stop() {
         let came = match batch.receive(fd, true) {
             Ok(came) => came,
-            Err(error) if is_transient(&error) => 0,
+            Err(error) if is_transient_datagram(&error) => 0,
             Err(error) => return Err(error),
         };
         let now = plumb_clock::now();

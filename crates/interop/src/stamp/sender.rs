@@ -14,7 +14,7 @@ use plumb_base::time::Span;
 use plumb_result::stamp::{StampEnding, StampSession, TimestampFormat};
 use plumb_sys::clock::{ClockId, read_ns};
 use plumb_sys::datagram::{DatagramOption, ReceiveBatch, ReceivedDatagram, enable_option, set_ttl};
-use plumb_sys::errno::is_queue_full;
+use plumb_sys::errno::{is_queue_full, is_transient_datagram};
 use plumb_sys::timer;
 
 use super::hmac::StampKey;
@@ -25,7 +25,6 @@ use super::tlv::{self, TlvFlagCounts};
 use plumb_clock::ReceiveTimestamps;
 use plumb_net::measure::datagram::sequence_tracker::SequenceTracker;
 use plumb_net::measure::pacer::{SPIN_NS, wait_until};
-use plumb_remote::udp_handshake::is_transient;
 
 /// Questions of one session at most: what their times take is kept until the end.
 pub const COUNT_MAX: u32 = 1_000_000;
@@ -171,7 +170,7 @@ fn send_packets(
                 Ok(_) => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // News of an earlier one, or a full queue: this one is lost.
-                Err(error) if is_transient(&error) || is_queue_full(&error) => break,
+                Err(error) if is_transient_datagram(&error) || is_queue_full(&error) => break,
                 Err(error) => return Err(error),
             }
         }
@@ -220,7 +219,7 @@ impl<'a> ReplyReceiver<'a> {
                     stamps.sample_clocks();
                     (0..came).for_each(|index| self.handle_reply(&batch.datagram(index), &stamps));
                 }
-                Err(error) if is_transient(&error) => {}
+                Err(error) if is_transient_datagram(&error) => {}
                 Err(error) => return Err(error),
             }
             if !asked_all.load(Ordering::Acquire) {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use plumb_base::time::Span;
 use plumb_sys::clock::{ClockId, read_ns};
 use plumb_sys::datagram::{path_mtu, probe_path_mtu};
-use plumb_sys::errno::is_too_long;
+use plumb_sys::errno::{is_too_long, is_transient_datagram};
 use plumb_sys::timer::sleep_ns;
 use serde::{Deserialize, Serialize};
 
@@ -344,7 +344,7 @@ impl MtuProber<'_> {
                     return Ok(true);
                 }
                 Err(error) if is_too_long(&error) => refused += 1,
-                Err(error) if udp_handshake::is_transient(&error) => {}
+                Err(error) if is_transient_datagram(&error) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -387,7 +387,7 @@ impl MtuProber<'_> {
                     self.router_refused_at = length;
                     return Ok(MtuProbeOutcome::Refused);
                 }
-                Err(error) if udp_handshake::is_transient(&error) => {}
+                Err(error) if is_transient_datagram(&error) => {}
                 Err(error) => return Err(error),
             }
         }
@@ -480,7 +480,7 @@ impl MtuEndpoint {
         while !control.is_halted() && monotonic_ns() < deadline_ns().min(over_ns) {
             let (len, from) = match self.socket.recv_from(&mut buffer) {
                 Ok(came) => came,
-                Err(error) if udp_handshake::is_transient(&error) => continue,
+                Err(error) if is_transient_datagram(&error) => continue,
                 Err(error) => return Err(error),
             };
             let bytes = &buffer[..len];

@@ -30,9 +30,9 @@ use plumb_remote::token::{TOKEN_BYTES, TestToken};
 use plumb_remote::udp_handshake::{self, AddressCookie, UdpHandshakeError};
 
 /// Bytes of the token, its number and the three stamps that travel; the fourth is its reception.
-pub const DATAGRAM_MIN: usize = TOKEN_BYTES + 8 + 3 * 8;
+const DATAGRAM_MIN: usize = TOKEN_BYTES + 8 + 3 * 8;
 /// Largest datagram that is sent or answered.
-pub const DATAGRAM_MAX: usize = 9_000;
+const DATAGRAM_MAX: usize = 9_000;
 /// Most probes of one test.
 pub const PROBES_MAX: u64 = 1_000_000;
 /// How long the asking side shows its token.
@@ -122,16 +122,16 @@ impl ProbeSender {
     pub fn connect(
         address: SocketAddr,
         token: TestToken,
-        schedule: RttProbeSchedule,
-        datagram_bytes: u16,
+        test: &TestSpec,
+        probes: &ProbesSpec,
     ) -> io::Result<Self> {
         let socket = connect_udp(address)?;
         prepare(&socket)?;
         Ok(Self {
             socket,
             token,
-            schedule,
-            datagram_bytes: clamp_datagram_bytes(datagram_bytes),
+            schedule: RttProbeSchedule::of(test, probes),
+            datagram_bytes: datagram_bytes(probes),
             answered: Box::default(),
             is_sent: AtomicBool::new(false),
         })
@@ -293,9 +293,9 @@ impl ProbeTimestamps {
     }
 }
 
-/// A length that a probe may have.
-fn clamp_datagram_bytes(datagram_bytes: u16) -> usize {
-    usize::from(datagram_bytes).clamp(DATAGRAM_MIN, DATAGRAM_MAX)
+/// Bytes of probes as they are sent, each way.
+pub fn datagram_bytes(probes: &ProbesSpec) -> usize {
+    usize::from(probes.datagram_bytes).clamp(DATAGRAM_MIN, DATAGRAM_MAX)
 }
 
 fn prepare(socket: &UdpSocket) -> io::Result<()> {
@@ -321,14 +321,19 @@ impl ProbeReflector {
     /// The kernel's.
     pub fn bind(
         token: TestToken,
-        schedule: RttProbeSchedule,
-        datagram_bytes: u16,
+        test: &TestSpec,
+        probes: &ProbesSpec,
         at: BindAddress,
     ) -> io::Result<Self> {
         let socket = at.open(UdpSocket::bind)?;
         prepare(&socket)?;
-        let datagram_bytes = clamp_datagram_bytes(datagram_bytes);
-        Ok(Self { socket, token, schedule, datagram_bytes, answered: AtomicU64::new(0) })
+        Ok(Self {
+            socket,
+            token,
+            schedule: RttProbeSchedule::of(test, probes),
+            datagram_bytes: datagram_bytes(probes),
+            answered: AtomicU64::new(0),
+        })
     }
 
     /// Answers so far.
@@ -420,12 +425,18 @@ impl ProbeReflector {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measure::test_spec::PartSpec;
 
     #[test]
     fn who_has_heard_every_probe_ends_by_itself_when_the_test_is_over_and_no_sooner() {
-        let schedule = RttProbeSchedule { period_ns: 1_000_000, first: 1, count: 3 };
+        let probes = ProbesSpec { per_second: 1_000, datagram_bytes: 0 };
+        let (warm_up_ns, duration_ns) = (1_000_000, 2_000_000);
+        let parts = vec![PartSpec::Probes(probes.clone())];
+        let test = TestSpec { warm_up_ns, duration_ns, interval_ns: 0, drain_ns: 0, parts };
+        let schedule = RttProbeSchedule::of(&test, &probes);
         let token = TestToken([7; TOKEN_BYTES]);
-        let answerer = ProbeReflector::bind(token, schedule, 0, BindAddress::default()).unwrap();
+        let at = BindAddress::default();
+        let answerer = ProbeReflector::bind(token, &test, &probes, at).unwrap();
         let asker = UdpSocket::bind("127.0.0.1:0").unwrap();
         asker.connect(("127.0.0.1", answerer.port().unwrap())).unwrap();
         let (control, over_ns) = (TestControl::default(), AtomicU64::new(u64::MAX));

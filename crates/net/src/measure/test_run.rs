@@ -13,21 +13,19 @@ use super::bulk_connection::{self, BulkConnection, TransferPlan};
 use super::connect::DataConnectError;
 use super::datagram::endpoint::DatagramEndpoint;
 use super::mtu::MtuEndpoint;
-use super::probe::{ProbeReflector, ProbeSender, RttProbeSchedule};
+use super::probe::{ProbeReflector, ProbeSender};
 use super::progress::TestProgress;
 use super::report::{
     DatagramsReport, HostSample, ProbesReport, StreamSample, StreamsReport, TestEnding,
     TestPartReport, TestReport,
 };
 use super::request_response::endpoint::{Requester, Responder};
-use super::spec_limits;
 use super::test_spec::{BulkTcpSpec, OVERRUN_NS, PartSpec, TestSpec};
 use crate::connection_pool::assign_to_threads;
 use crate::evidence::{self, HostFacts, KernelCounters, counter_growth, read_counters};
 use crate::service::TestPorts;
 use plumb_clock::{monotonic_ns, realtime_offset_ns};
 use plumb_remote::address::{BindAddress, with_port};
-use plumb_remote::message::TaskRefusal;
 use plumb_remote::secure::Fingerprint;
 use plumb_remote::task_control::TestControl;
 use plumb_remote::token::TestToken;
@@ -61,14 +59,6 @@ pub struct TestRun {
     before: Option<(HostFacts, KernelCounters)>,
 }
 
-/// Whether a test can be done at all.
-///
-/// # Errors
-/// [`TaskRefusal::InvalidSpec`], with what cannot.
-pub fn check(spec: &TestSpec) -> Result<(), TaskRefusal> {
-    spec_limits::check(spec).map_err(|error| TaskRefusal::InvalidSpec(error.to_string()))
-}
-
 impl TestRun {
     /// The agent's side: sockets that wait, and the port of each part. Parts that need a UDP port each take the port of
     /// `at` and those after it, if it names one.
@@ -93,17 +83,13 @@ impl TestRun {
         for part in &spec.parts {
             let (part, port) = match part {
                 PartSpec::Streams(streams) => {
-                    let mut streams = streams.clone();
-                    let asked = streams.rate_bytes_per_second;
-                    streams.rate_bytes_per_second = smaller(asked, rate_max);
+                    let streams = limited(streams, rate_max);
                     let listener = bulk_connection::listen(&streams, at)?;
                     let port = listener.local_addr()?.port();
                     (PartEndpoint::Listener(listener, streams), port)
                 }
                 PartSpec::Probes(probes) => {
-                    let (schedule, bytes) =
-                        (RttProbeSchedule::of(spec, probes), probes.datagram_bytes);
-                    let answerer = ProbeReflector::bind(token, schedule, bytes, udp_at())?;
+                    let answerer = ProbeReflector::bind(token, spec, probes, udp_at())?;
                     let port = answerer.port()?;
                     (PartEndpoint::ProbeReflector(answerer), port)
                 }
@@ -126,9 +112,8 @@ impl TestRun {
             parts.push(part);
             ports.push(port);
         }
-        let spec = spec.clone();
-        let course = Self { spec, token, control, rate_max, is_agent: true, parts, before: None };
-        Ok((course, ports))
+        let (spec, is_agent, before) = (spec.clone(), true, None);
+        Ok((Self { spec, token, control, rate_max, is_agent, parts, before }, ports))
     }
 
     /// The client's side: everything connected to the agent's ports.
@@ -148,19 +133,13 @@ impl TestRun {
             let address = with_port(agent, *port);
             parts.push(match part {
                 PartSpec::Streams(streams) => {
-                    let mut streams = streams.clone();
-                    let asked = streams.rate_bytes_per_second;
-                    streams.rate_bytes_per_second = smaller(asked, rate_max);
-                    PartEndpoint::Connections(
-                        bulk_connection::connect(address, &streams, token)?,
-                        streams,
-                    )
+                    let streams = limited(streams, rate_max);
+                    let lanes = bulk_connection::connect(address, &streams, token)?;
+                    PartEndpoint::Connections(lanes, streams)
                 }
                 PartSpec::Probes(probes) => {
-                    let schedule = RttProbeSchedule::of(spec, probes);
-                    let asker =
-                        ProbeSender::connect(address, token, schedule, probes.datagram_bytes)
-                            .map_err(|source| DataConnectError::of(address, source))?;
+                    let asker = ProbeSender::connect(address, token, spec, probes);
+                    let asker = asker.map_err(|source| DataConnectError::of(address, source))?;
                     PartEndpoint::ProbeSender(asker)
                 }
                 PartSpec::Exchange(part) => {
@@ -308,8 +287,10 @@ impl TestRun {
     }
 }
 
-fn smaller(asked: Option<u64>, allowed: Option<u64>) -> Option<u64> {
-    [asked, allowed].into_iter().flatten().min()
+/// At no more than the rate that the agent allows.
+fn limited(streams: &BulkTcpSpec, rate_max: Option<u64>) -> BulkTcpSpec {
+    let rate = [streams.rate_bytes_per_second, rate_max].into_iter().flatten().min();
+    BulkTcpSpec { rate_bytes_per_second: rate, ..streams.clone() }
 }
 
 /// A course whose threads work.

@@ -3,7 +3,7 @@
 //! Pure. What a part cannot do at another rate (datagrams and probes) is taken off first; parts that go as fast as they
 //! are let share what is left. Left out: keeping to it, which is the parts' own.
 
-use crate::measure::probe::{DATAGRAM_MAX, DATAGRAM_MIN};
+use crate::measure::probe::datagram_bytes;
 use crate::measure::test_spec::{MtuSearchSpec, PartSpec, ProbesSpec, TestSpec};
 use plumb_remote::agent::AgentLimits;
 use plumb_remote::message::TaskRefusal;
@@ -110,8 +110,7 @@ impl DirectionDemand {
 
 /// Of probes as they are sent, each way.
 fn bytes_per_second(probes: &ProbesSpec) -> u64 {
-    let bytes = usize::from(probes.datagram_bytes).clamp(DATAGRAM_MIN, DATAGRAM_MAX);
-    u64::try_from(bytes).unwrap_or(u64::MAX).saturating_mul(u64::from(probes.per_second))
+    (datagram_bytes(probes) as u64).saturating_mul(u64::from(probes.per_second))
 }
 
 #[cfg(test)]

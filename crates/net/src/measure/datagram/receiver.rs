@@ -16,6 +16,7 @@ use plumb_base::units::rate::Rate;
 use plumb_result::net::ReceiveEnding;
 use plumb_sys::clock::{ClockId, read_ns};
 use plumb_sys::datagram::{ReceiveBatch, ReceivedDatagram, send_from};
+use plumb_sys::errno::is_transient_datagram;
 use plumb_sys::socket;
 use serde::{Deserialize, Serialize};
 
@@ -195,7 +196,7 @@ pub fn receive(
                 progress.datagrams.store(stream.tracker.unique(), Ordering::Relaxed);
                 progress.bytes.store(stream.report.bytes, Ordering::Relaxed);
             }
-            Err(error) if udp_handshake::is_transient(&error) => {}
+            Err(error) if is_transient_datagram(&error) => {}
             Err(error) => return Err(error),
         }
         let now = read_ns(ClockId::MonotonicRaw);

@@ -17,7 +17,7 @@ use plumb_base::units::rate::Rate;
 use plumb_sys::clock::{ClockId, read_ns};
 use plumb_sys::datagram;
 use plumb_sys::datagram::{DatagramOption, SendBatch};
-use plumb_sys::errno::{is_queue_full, is_remote_refusal, is_too_long};
+use plumb_sys::errno::{is_queue_full, is_remote_refusal, is_too_long, is_transient_datagram};
 use plumb_sys::socket::{IntOption, set_option};
 use plumb_sys::{fd, timer};
 use serde::{Deserialize, Serialize};
@@ -465,7 +465,7 @@ impl<'a> DatagramSender<'a> {
                             return Ok(true);
                         }
                     }
-                    Err(error) if plumb_remote::udp_handshake::is_transient(&error) => {}
+                    Err(error) if is_transient_datagram(&error) => {}
                     Err(error) => return Err(error),
                 }
             }

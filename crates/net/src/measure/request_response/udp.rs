@@ -13,6 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use plumb_sys::clock::{ClockId, read_ns};
+use plumb_sys::errno::is_transient_datagram;
 use plumb_sys::socket::{IntOption, set_option};
 
 use super::closed_loop::{ClosedLoop, SampleBuffer};
@@ -27,7 +28,7 @@ use plumb_clock::monotonic_ns;
 use plumb_remote::datagram_header::{
     HEADER_BYTES, TestDatagramHeader, TestDatagramKind, TokenBytes,
 };
-use plumb_remote::udp_handshake::{self, is_transient};
+use plumb_remote::udp_handshake;
 
 /// Bytes of the shortest request and response: token and number.
 pub const BYTES_MIN: u32 = 40;
@@ -153,7 +154,7 @@ fn exchange(
     buffer: &mut [u8],
 ) -> io::Result<ReceivedReply> {
     match socket.send(request) {
-        Err(error) if is_transient(&error) => return Ok(ReceivedReply::NoReply),
+        Err(error) if is_transient_datagram(&error) => return Ok(ReceivedReply::NoReply),
         other => other?,
     };
     receive_reply(socket, token, sequence, buffer)
@@ -178,7 +179,7 @@ fn receive_reply(
             Ok(if is_own { ReceivedReply::Response } else { ReceivedReply::Other(number) })
         }
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(ReceivedReply::Other(None)),
-        Err(error) if is_transient(&error) => Ok(ReceivedReply::NoReply),
+        Err(error) if is_transient_datagram(&error) => Ok(ReceivedReply::NoReply),
         Err(error) => Err(error),
     }
 }
@@ -218,7 +219,7 @@ pub(crate) fn respond(
         let len = match socket.recv(&mut buffer) {
             Ok(0) => return report,
             Ok(len) => len,
-            Err(error) if is_transient(&error) => continue,
+            Err(error) if is_transient_datagram(&error) => continue,
             Err(error) => {
                 report.error = Some(error.to_string());
                 return report;
@@ -339,7 +340,7 @@ impl PacedUdpRequester<'_> {
             let number = u32::try_from(index).unwrap_or(u32::MAX);
             TestDatagramHeader::of(TestDatagramKind::Data, 0, number, 0).write(self.token, request);
             match self.socket.send(request) {
-                Err(error) if !is_transient(&error) => return Err(error),
+                Err(error) if !is_transient_datagram(&error) => return Err(error),
                 _ => {}
             }
             if self.schedule.counts(index) {
@@ -384,7 +385,7 @@ impl PacedUdpRequester<'_> {
                         progress.set(answers.all);
                     }
                 }
-                Err(error) if is_transient(&error) => {}
+                Err(error) if is_transient_datagram(&error) => {}
                 Err(error) => return Err(PacedReceiveError { resolved: judged(&account), error }),
             }
             if account.unique() >= total {
