@@ -57,15 +57,9 @@ pub fn check(root: &Path) -> anyhow::Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// Cycles that are left, by their first file: the list may only shrink.
-const KNOWN: &[&str] = &["crates/net/src/measure/request_response/endpoint.rs"];
-
 /// Files of several folders that import each other: none of them can be read or moved without the others.
 fn cycles_across_folders(stats: &WorkspaceStats) -> Vec<Finding> {
-    let is_known =
-        |files: &[String]| files.first().is_some_and(|file| KNOWN.contains(&file.as_str()));
-    let cycles =
-        stats.cycles.iter().filter(|cycle| cycle.across_folders && !is_known(&cycle.files));
+    let cycles = stats.cycles.iter().filter(|cycle| cycle.across_folders);
     let finding = |files: &[String]| Finding {
         path: files.first().cloned().unwrap_or_default(),
         line: 0,

@@ -12,12 +12,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use plumb_base::seed::Seed;
+use plumb_interop::http::HttpError;
 use plumb_interop::http::client::HttpClient;
 use plumb_interop::http::report::{self, PageSpec};
 use plumb_interop::http::server::{HttpServer, HttpServerCounts, HttpServerLimits};
 use plumb_interop::http::target::HttpTarget;
 use plumb_interop::http::trust::CertificateTrust;
-use plumb_interop::http::HttpError;
 use plumb_remote::secure::{Fingerprint, HostIdentity};
 use plumb_result::http::HttpFetchMode;
 

@@ -5,31 +5,18 @@ use std::io;
 use plumb_base::time::Span;
 use plumb_clock::now;
 use plumb_remote::message::{ServiceId, TaskRefusal, decode, encode};
-use plumb_remote::secure::Fingerprint;
 use plumb_remote::service::{PreparedTask, TaskContext, TaskService};
 use plumb_remote::session::TaskTimes;
-use serde::{Deserialize, Serialize};
 
 use crate::measure::progress::StallDetector;
 use crate::measure::spec_limits::{self, SpecLimitError};
-use crate::measure::test_run::TestRun;
+use crate::measure::test_run::{TestPorts, TestRun};
 use crate::measure::test_spec::{PartSpec, TestSpec};
 
 mod budget;
 
 #[cfg(test)]
 mod tests;
-
-/// What a client needs to connect to an agent's half of a test.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TestPorts {
-    /// The port of each part; 0 for one that needs none.
-    pub ports: Vec<u16>,
-    /// The most that the agent takes or sends in each part that has no rate of its own, in bytes a second.
-    pub rate_max: Option<u64>,
-    /// Fingerprints of the agent's certificates, one for each part, where it encrypts.
-    pub certificates: Vec<Option<Fingerprint>>,
-}
 
 /// How long a test may take, for its session.
 pub(crate) fn times(spec: &TestSpec) -> TaskTimes {

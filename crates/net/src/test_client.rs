@@ -19,9 +19,10 @@ use plumb_remote::token::TestToken;
 use crate::measure::connect::DataConnectError;
 use crate::measure::progress::{StallDetector, TestProgress};
 use crate::measure::report::{TestEnding, TestReport};
+use crate::measure::test_run::TestPorts;
 use crate::measure::test_run::TestRun;
 use crate::measure::test_spec::TestSpec;
-use crate::service::{TestPorts, times};
+use crate::service::times;
 
 /// How much later than this side the agent may end a test by itself.
 const AGENT_GRACE: Span = Span::from_secs(2);

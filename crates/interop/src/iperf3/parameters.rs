@@ -226,11 +226,6 @@ impl Iperf3Parameters {
         }
     }
 
-    /// Bytes before the filler of a datagram: seconds, microseconds, number.
-    pub const fn header_len(&self) -> usize {
-        if self.wide_counters { 16 } else { 12 }
-    }
-
     /// Whether they are within what the protocol allows.
     ///
     /// # Errors

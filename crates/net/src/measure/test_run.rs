@@ -23,12 +23,12 @@ use super::request_response::endpoint::{Requester, Responder};
 use super::test_spec::{BulkTcpSpec, OVERRUN_NS, PartSpec, TestSpec};
 use crate::connection_pool::assign_to_threads;
 use crate::evidence::{self, HostFacts, KernelCounters, counter_growth, read_counters};
-use crate::service::TestPorts;
 use plumb_clock::{monotonic_ns, realtime_offset_ns};
 use plumb_remote::address::{BindAddress, with_port};
 use plumb_remote::secure::Fingerprint;
 use plumb_remote::task_control::TestControl;
 use plumb_remote::token::TestToken;
+use serde::{Deserialize, Serialize};
 
 /// How long the agent waits for all connections and the start of a test.
 const START_TIMEOUT_NS: u64 = 30_000_000_000;
@@ -44,6 +44,17 @@ enum PartEndpoint {
     Responder(Box<Responder>),
     Datagrams(DatagramEndpoint),
     Mtu(MtuEndpoint),
+}
+
+/// What a client needs to connect to an agent's half of a test.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TestPorts {
+    /// The port of each part; 0 for one that needs none.
+    pub ports: Vec<u16>,
+    /// The most that the agent takes or sends in each part that has no rate of its own, in bytes a second.
+    pub rate_max: Option<u64>,
+    /// Fingerprints of the agent's certificates, one for each part, where it encrypts.
+    pub certificates: Vec<Option<Fingerprint>>,
 }
 
 /// One side of a test that is ready.
