@@ -127,21 +127,9 @@ impl AgentClient {
         let (token, ready) = self.request(spec, address)?;
         let control = Arc::<TestControl>::default();
         let course = self.connect_data(address, spec, token, &ready, &control, is_stopped)?;
-        let over = self.client.sender();
         self.client.start();
         control.begin();
-        let work = move || {
-            let report = course.run(&mut |progress| {
-                // A driver that is behind does without.
-                over.try_send(ControlEvent::Local(ClientThreadEvent::Progress(Box::new(progress))))
-                    .ok();
-            });
-            over.send(ControlEvent::Local(ClientThreadEvent::Finished(Box::new(report)))).ok();
-        };
-        thread::Builder::new()
-            .name("test".to_owned())
-            .spawn(work)
-            .map_err(AgentClientError::Threads)?;
+        self.start(course)?;
         let (mut here, mut there) = (None::<TestReport>, None);
         let mut patience = Instant::NEVER;
         let mut standstill = StallDetector::new(now(), spec);
@@ -189,6 +177,21 @@ impl AgentClient {
             here.ended = TestEnding::Broken(why.to_owned());
         }
         Ok(TestOutcome { here, there, token, rate_max: ready.rate_max })
+    }
+
+    /// Measures in a thread, because the session goes on meanwhile.
+    fn start(&self, course: TestRun) -> Result<(), AgentClientError> {
+        let over = self.client.sender();
+        let work = move || {
+            let report = course.run(&mut |progress| {
+                // A driver that is behind does without.
+                over.try_send(ControlEvent::Local(ClientThreadEvent::Progress(Box::new(progress))))
+                    .ok();
+            });
+            over.send(ControlEvent::Local(ClientThreadEvent::Finished(Box::new(report)))).ok();
+        };
+        let name = thread::Builder::new().name("test".to_owned());
+        name.spawn(work).map(drop).map_err(AgentClientError::Threads)
     }
 
     fn request(
