@@ -9,15 +9,13 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use plumb_base::time::{Instant, Span};
-use plumb_sys::clock;
-use plumb_sys::clock::ClockId;
 use plumb_sys::errno::is_transient;
 use plumb_sys::{fd, socket, tcp_info, timer};
 
 use super::control::{Iperf3Control, Iperf3ControlError, STOP_POLL_INTERVAL, StopCheck};
 use super::message::{COOKIE_LEN, Iperf3Cookie, Iperf3Message, REPORT_MAX};
 use super::parameters::{Iperf3Parameters, Iperf3Transport, ParametersError};
-use super::record::{Iperf3ConcurrentTests, Iperf3Role, Iperf3Test};
+use super::record::{Iperf3Role, Iperf3Test};
 use super::results::{Iperf3Results, Iperf3ResultsError};
 use super::sockets::{self, Iperf3AddressFamily, Iperf3SocketError};
 use super::stream::{ByteBudget, Iperf3Socket, udp};
@@ -189,24 +187,12 @@ pub fn run(
     negotiated_parameters(options, 0)?;
     let stage = "asking for a test";
     let (mut control, server) = request_test(options, stop)?;
-    let (local, remote) = control.connection.addresses().map_err(system_at(stage))?;
     let segment = socket::max_segment(control.connection.as_fd()).unwrap_or(0);
     let parameters = negotiated_parameters(options, segment)?;
-    let mut test = Iperf3Test {
-        role: Iperf3Role::Client { host: options.host.clone() },
-        local,
-        remote,
-        cookie: control.cookie.to_string(),
-        unix_ms: clock::read_ns(ClockId::Realtime) / 1_000_000,
-        parameters,
-        interval: options.interval,
-        segment,
-        buffers: [0; 2],
-        record: None,
-        remote_results: None,
-        overlap: Iperf3ConcurrentTests::default(),
-        error: None,
-    };
+    let role = Iperf3Role::Client { host: options.host.clone() };
+    let addresses = control.connection.addresses().map_err(system_at(stage))?;
+    let (cookie, interval) = (control.cookie, options.interval);
+    let mut test = Iperf3Test::begin(role, addresses, cookie, parameters, interval, segment);
     match perform(options, server, &mut control, &mut test, stop, progress) {
         Ok(()) => {
             control.connection.finish(Span::from_secs(2));

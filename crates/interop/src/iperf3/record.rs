@@ -5,8 +5,11 @@
 use std::net::SocketAddr;
 
 use plumb_base::time::Span;
+use plumb_sys::clock;
+use plumb_sys::clock::ClockId;
 use plumb_sys::tcp_info::TcpInfo;
 
+use super::message::Iperf3Cookie;
 use super::parameters::Iperf3Parameters;
 use super::results::{Iperf3Results, Iperf3Totals};
 use super::stream::Iperf3Count;
@@ -67,6 +70,32 @@ impl Iperf3Test {
     /// Its streams; none where it never began.
     pub fn streams(&self) -> &[Iperf3Stream] {
         self.record.as_ref().map_or(&[], |record| &record.streams)
+    }
+
+    /// One that begins now, between a side's own address and the other's.
+    pub fn begin(
+        role: Iperf3Role,
+        (local, remote): (SocketAddr, SocketAddr),
+        cookie: Iperf3Cookie,
+        parameters: Iperf3Parameters,
+        interval: Span,
+        segment: u32,
+    ) -> Self {
+        Self {
+            role,
+            local,
+            remote,
+            cookie: cookie.to_string(),
+            unix_ms: clock::read_ns(ClockId::Realtime) / 1_000_000,
+            parameters,
+            interval,
+            segment,
+            buffers: [0; 2],
+            record: None,
+            remote_results: None,
+            overlap: Iperf3ConcurrentTests::default(),
+            error: None,
+        }
     }
 }
 

@@ -195,9 +195,8 @@ impl Iperf3Transfer {
         let (start, end, origin) = (self.interval, at, self.counted);
         let span = |moment: Instant| moment.saturating_since(origin);
         for lane in &mut self.streams {
-            let (count, facts) = (lane.meter.count(), lane.sample_tcp_info());
-            let retransmits = facts.map_or(0, |facts| u64::from(facts.total_retrans));
-            lane.earlier = std::mem::replace(&mut lane.before, (count, retransmits));
+            let (reading, facts) = lane.read();
+            lane.earlier = std::mem::replace(&mut lane.before, reading);
             if self.intervals_kept >= INTERVALS_MAX {
                 self.truncated = true;
                 continue;
@@ -221,8 +220,8 @@ impl Iperf3Transfer {
         }
         let end = at.saturating_since(self.counted);
         for lane in &mut self.streams {
-            let (count, facts) = (lane.meter.count(), lane.sample_tcp_info());
-            lane.before = (count, facts.map_or(0, |facts| u64::from(facts.total_retrans)));
+            let (reading, facts) = lane.read();
+            lane.before = reading;
             if lane.intervals.pop().is_some() {
                 lane.add_interval(start, end, facts, false);
             }
@@ -232,9 +231,7 @@ impl Iperf3Transfer {
     /// Counts from here on.
     pub fn end_omission(&mut self, at: Instant) {
         for lane in &mut self.streams {
-            let retransmits =
-                lane.sample_tcp_info().map_or(0, |facts| u64::from(facts.total_retrans));
-            lane.counted_base = (lane.meter.count(), retransmits);
+            lane.counted_base = lane.read().0;
             lane.before = lane.counted_base;
             (lane.congestion_window, lane.send_window, lane.rtt_us) = Default::default();
         }
@@ -375,6 +372,12 @@ impl TransferStream {
     fn worker(&self, shared: &Iperf3Context) -> io::Result<tcp::Iperf3TcpWorker> {
         let (socket, meter) = (Arc::clone(&self.socket), Arc::clone(&self.meter));
         tcp::Iperf3TcpWorker::new(socket, meter, self.sends, shared.clone())
+    }
+
+    /// What was counted, with segments sent again, and what the connection says of itself.
+    fn read(&mut self) -> ((Iperf3Count, u64), Option<TcpInfo>) {
+        let (count, facts) = (self.meter.count(), self.sample_tcp_info());
+        ((count, facts.map_or(0, |facts| facts.total_retrans.into())), facts)
     }
 
     /// Looks at what the connection says of itself, of a TCP sender.

@@ -11,8 +11,6 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender};
 
 use plumb_base::time::{Instant, Span};
-use plumb_sys::clock;
-use plumb_sys::clock::ClockId;
 use plumb_sys::errno::is_transient;
 use plumb_sys::fd;
 use plumb_sys::socket;
@@ -22,7 +20,7 @@ use plumb_sys::socket::IntOption;
 use super::{BitrateLimiter, Iperf3ServerEvent, Iperf3ServerState, Iperf3TestSlot};
 use crate::iperf3::message::{Iperf3Cookie, Iperf3ErrorCode};
 use crate::iperf3::parameters::{Iperf3Parameters, Iperf3Transport};
-use crate::iperf3::record::{Iperf3ConcurrentTests, Iperf3Role, Iperf3Test};
+use crate::iperf3::record::{Iperf3Role, Iperf3Test};
 use crate::iperf3::report;
 use crate::iperf3::results::Iperf3Results;
 use crate::iperf3::session::{Iperf3Action, Iperf3Session, Iperf3State};
@@ -64,7 +62,7 @@ struct DriverError {
 }
 
 impl DriverError {
-    fn stream(why: &dyn Display) -> Self {
+    fn stream(why: impl Display) -> Self {
         Self { why: format!("a stream could not be had: {why}"), fault: Iperf3ErrorCode::STREAM }
     }
 }
@@ -254,21 +252,11 @@ impl Iperf3TestDriver<'_> {
     fn begin_test(&mut self, parameters: Iperf3Parameters) {
         let segment = socket::max_segment(self.control.as_fd()).unwrap_or(0);
         self.parameters = Arc::new(parameters.clone());
-        self.test = Some(Iperf3Test {
-            role: Iperf3Role::Server,
-            local: self.local,
-            remote: self.admitted.client,
-            cookie: self.admitted.cookie.to_string(),
-            unix_ms: clock::read_ns(ClockId::Realtime) / 1_000_000,
-            parameters,
-            interval: self.shared.interval,
-            segment,
-            buffers: [0; 2],
-            record: None,
-            remote_results: None,
-            overlap: Iperf3ConcurrentTests::default(),
-            error: None,
-        });
+        let addresses = (self.local, self.admitted.client);
+        let (cookie, interval) = (self.admitted.cookie, self.shared.interval);
+        let role = Iperf3Role::Server;
+        let test = Iperf3Test::begin(role, addresses, cookie, parameters, interval, segment);
+        self.test = Some(test);
     }
 
     /// Lets the client connect its streams, and takes them.
@@ -321,7 +309,7 @@ impl Iperf3TestDriver<'_> {
                 Ok(stream) => {
                     let v6 = self.local.is_ipv6();
                     sockets::set_stream_options(stream.as_fd(), v6, &self.parameters)
-                        .map_err(|error| DriverError::stream(&error))?;
+                        .map_err(DriverError::stream)?;
                     sockets.push(Iperf3Socket::Tcp(stream));
                 }
                 Err(_) if self.is_session_over() => return Ok(None),
@@ -351,12 +339,11 @@ impl Iperf3TestDriver<'_> {
         self.request_streams()?;
         while let Some(listener) = next.take() {
             let Some(client) = self.await_hello(&listener, &sockets)? else { return Ok(None) };
-            socket::connect(listener.as_fd(), client)
-                .map_err(|error| DriverError::stream(&error))?;
+            socket::connect(listener.as_fd(), client).map_err(DriverError::stream)?;
             if sockets.len() + 1 < count {
                 next = Some(self.listen_udp()?);
             }
-            listener.send(&udp::UDP_CONNECT_REPLY).map_err(|error| DriverError::stream(&error))?;
+            listener.send(&udp::UDP_CONNECT_REPLY).map_err(DriverError::stream)?;
             sockets.push(listener);
         }
         Ok(Some(sockets.into_iter().map(Iperf3Socket::Udp).collect()))
@@ -364,10 +351,10 @@ impl Iperf3TestDriver<'_> {
 
     fn listen_udp(&self) -> Result<UdpSocket, DriverError> {
         let socket = socket::open(self.local.is_ipv6(), InetSocketKind::Datagram)
-            .map_err(|error| DriverError::stream(&error))?;
+            .map_err(DriverError::stream)?;
         sockets::set_stream_options(socket.as_fd(), self.local.is_ipv6(), &self.parameters)
-            .map_err(|error| DriverError::stream(&error))?;
-        socket::bind(&socket, self.local).map_err(|error| DriverError::stream(&error))?;
+            .map_err(DriverError::stream)?;
+        socket::bind(&socket, self.local).map_err(DriverError::stream)?;
         Ok(UdpSocket::from(socket))
     }
 
@@ -402,9 +389,9 @@ impl Iperf3TestDriver<'_> {
     fn start(&mut self) -> Result<(), DriverError> {
         let flows = std::mem::take(&mut self.streams);
         // The client says when it is over.
-        let goal = Arc::new(ByteBudget::new(None).map_err(|error| DriverError::stream(&error))?);
+        let goal = Arc::new(ByteBudget::new(None).map_err(DriverError::stream)?);
         let flight = Iperf3Transfer::begin(flows, &self.parameters, &goal, true)
-            .map_err(|error| DriverError::stream(&error))?;
+            .map_err(DriverError::stream)?;
         let began = flight.began();
         let omit = Span::from_secs(self.parameters.omit_seconds.into());
         self.counted = (omit > Span::ZERO).then(|| began + omit);
