@@ -35,6 +35,12 @@ fn socket(at: &str) -> UdpSocket {
     UdpSocket::bind(at).unwrap()
 }
 
+fn pair() -> (UdpSocket, UdpSocket) {
+    let (near, far) = (socket("127.0.0.1:0"), socket("127.0.0.1:0"));
+    near.connect(far.local_addr().unwrap()).unwrap();
+    (near, far)
+}
+
 /// Sends from `near`, connected to wherever, and receives at `far`.
 fn stream(
     near: &UdpSocket,
@@ -80,8 +86,7 @@ fn a_rate_that_loopback_carries_loses_nothing_in_either_family_at_any_batch() {
 
 #[test]
 fn what_is_sent_faster_than_it_is_read_is_lost_in_the_receivers_buffer_and_nowhere_else() {
-    let (near, far) = (socket("127.0.0.1:0"), socket("127.0.0.1:0"));
-    near.connect(far.local_addr().unwrap()).unwrap();
+    let (near, far) = pair();
     let plan = DatagramSendPlan { segmentation: false, ..plan(64, None, 200) };
     let (sent, came) = stream(&near, &far, &plan);
     let located = drops::locate(&sent, &came);
@@ -167,8 +172,7 @@ fn a_relay_that_drops_doubles_and_swaps_is_told_exactly() {
 
 #[test]
 fn what_the_senders_queue_dropped_later_is_not_lost_on_the_path() {
-    let (near, far) = (socket("127.0.0.1:0"), socket("127.0.0.1:0"));
-    near.connect(far.local_addr().unwrap()).unwrap();
+    let (near, far) = pair();
     let (mut sent, mut came) = stream(&near, &far, &plan(100, Some(1), 50));
     let count = came.tally.unique;
     (sent.count, sent.refused, came.overflow) = (count + 100, 10, 5);
@@ -208,8 +212,7 @@ fn lengths_that_udp_does_not_carry_are_refused_before_anything_is_sent() {
 
 #[test]
 fn foreign_datagrams_are_counted_and_not_answered() {
-    let (near, far) = (socket("127.0.0.1:0"), socket("127.0.0.1:0"));
-    near.connect(far.local_addr().unwrap()).unwrap();
+    let (near, far) = pair();
     let unknown_client = socket("127.0.0.1:0");
     unknown_client.connect(far.local_addr().unwrap()).unwrap();
     let end =
@@ -227,8 +230,7 @@ fn foreign_datagrams_are_counted_and_not_answered() {
 
 #[test]
 fn a_sender_that_vanishes_leaves_a_report_of_what_came() {
-    let (near, far) = (socket("127.0.0.1:0"), socket("127.0.0.1:0"));
-    near.connect(far.local_addr().unwrap()).unwrap();
+    let (near, far) = pair();
     for sequence in [0, 1, 4] {
         near.send(&TestDatagramHeader::of(TestDatagramKind::Data, 1, sequence, 0).to_bytes(&TOKEN))
             .unwrap();
@@ -245,8 +247,7 @@ fn a_sender_that_vanishes_leaves_a_report_of_what_came() {
 
 #[test]
 fn what_comes_after_a_long_silence_is_counted_while_the_sender_is_to_send() {
-    let (near, far) = (socket("127.0.0.1:0"), socket("127.0.0.1:0"));
-    near.connect(far.local_addr().unwrap()).unwrap();
+    let (near, far) = pair();
     let idle = Span::from_ns(1);
     let expectation =
         ReceiverConfig { idle, ..ReceiverConfig::new(TOKEN, 1, None, Span::from_secs(60)) };
@@ -280,8 +281,7 @@ fn what_comes_after_a_long_silence_is_counted_while_the_sender_is_to_send() {
 
 #[test]
 fn both_sides_stop_when_told_to() {
-    let (near, far) = (socket("127.0.0.1:0"), socket("127.0.0.1:0"));
-    near.connect(far.local_addr().unwrap()).unwrap();
+    let (near, far) = pair();
     let expectation = ReceiverConfig::new(TOKEN, 1, None, Span::from_secs(60));
     let prepared = prepare(&far, &expectation).unwrap();
     let (sending, receiving) = (DatagramProgress::default(), DatagramProgress::default());

@@ -567,25 +567,31 @@ mod tests {
         MtuSearchLimits { patience: Span::from_secs(seconds), rate_max: None, stop }
     }
 
-    /// Answers probes as the agent's side does, until told to stop; how many.
-    fn serve(socket: &UdpSocket, token: &TokenBytes, stop: &AtomicBool) -> u64 {
+    /// The prober's socket, and the one that it is connected to.
+    fn pair(at: &str) -> (UdpSocket, UdpSocket) {
+        let (near, far) = (UdpSocket::bind(at).unwrap(), UdpSocket::bind(at).unwrap());
+        near.connect(far.local_addr().unwrap()).unwrap();
+        (near, far)
+    }
+
+    /// Answers probes as the agent's side does, until told to stop; the bytes of each.
+    fn serve(socket: &UdpSocket, token: &TokenBytes, stop: &AtomicBool) -> Vec<usize> {
         socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
-        let (mut buffer, mut answered) = (vec![0; 65_536], 0);
+        let (mut buffer, mut bytes) = (vec![0; 65_536], Vec::new());
         while !stop.load(Ordering::Relaxed) {
             let Ok((len, from)) = socket.recv_from(&mut buffer) else { continue };
+            bytes.push(len);
             if let Some(reply) = udp_handshake::reply_to(token, &buffer[..len]) {
-                answered += u64::from(socket.send_to(&reply, from).is_ok());
+                socket.send_to(&reply, from).ok();
             }
         }
-        answered
+        bytes
     }
 
     #[test]
     fn loopback_is_as_wide_as_a_packet_may_be_in_both_families() {
         for (at, expected) in [("127.0.0.1:0", 65_535), ("[::1]:0", 65_536)] {
-            let far = UdpSocket::bind(at).unwrap();
-            let near = UdpSocket::bind(at).unwrap();
-            near.connect(far.local_addr().unwrap()).unwrap();
+            let (near, far) = pair(at);
             let (token, stop) = ([4; 16], AtomicBool::new(false));
             let report = std::thread::scope(|scope| {
                 let serving = scope.spawn(|| serve(&far, &token, &stop));
@@ -596,7 +602,7 @@ mod tests {
                     (report.path_bytes, report.probes)
                 );
                 stop.store(true, Ordering::Relaxed);
-                assert!(serving.join().unwrap() > 0);
+                assert!(!serving.join().unwrap().is_empty());
                 report
             });
             let loopback = std::fs::read_to_string("/sys/class/net/lo/mtu").unwrap();
@@ -610,9 +616,7 @@ mod tests {
 
     #[test]
     fn a_search_that_takes_too_long_says_what_arrives_for_sure() {
-        let far = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let near = UdpSocket::bind("127.0.0.1:0").unwrap();
-        near.connect(far.local_addr().unwrap()).unwrap();
+        let (near, far) = pair("127.0.0.1:0");
         let (token, stop) = ([4; 16], AtomicBool::new(false));
         let mut searched = MtuSearchProgress::default();
         let outcome = std::thread::scope(|scope| {
@@ -627,9 +631,7 @@ mod tests {
 
     #[test]
     fn a_search_that_is_called_off_says_what_had_arrived() {
-        let far = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let near = UdpSocket::bind("127.0.0.1:0").unwrap();
-        near.connect(far.local_addr().unwrap()).unwrap();
+        let (near, _far) = pair("127.0.0.1:0");
         let stop = AtomicBool::new(true);
         let outcome = probe(&near, &[4; 16], within(20, &stop), &mut MtuSearchProgress::default());
         assert!(matches!(outcome, Err(MtuError::Canceled { bytes: 0 })), "{outcome:?}");
@@ -639,9 +641,7 @@ mod tests {
 
     #[test]
     fn a_far_side_that_says_nothing_is_named() {
-        let far = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let near = UdpSocket::bind("127.0.0.1:0").unwrap();
-        near.connect(far.local_addr().unwrap()).unwrap();
+        let (near, _far) = pair("127.0.0.1:0");
         let mut searched = MtuSearchProgress::default();
         let going = AtomicBool::new(false);
         let outcome = probe(&near, &[4; 16], within(20, &going), &mut searched);
@@ -651,9 +651,7 @@ mod tests {
 
     #[test]
     fn a_search_sends_no_more_than_its_rate_allows_and_ends_in_its_time() {
-        let far = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let near = UdpSocket::bind("127.0.0.1:0").unwrap();
-        near.connect(far.local_addr().unwrap()).unwrap();
+        let (near, far) = pair("127.0.0.1:0");
         let (token, stop) = ([4; 16], AtomicBool::new(false));
         // A packet of 16 KiB would take all of it, and shorter ones come before.
         let patience = Span::from_ms(1_500);
@@ -661,18 +659,7 @@ mod tests {
         let mut searched = MtuSearchProgress::default();
         let began_ns = read_ns(ClockId::MonotonicRaw);
         let (outcome, bytes) = std::thread::scope(|scope| {
-            let serving = scope.spawn(|| {
-                far.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
-                let (mut buffer, mut bytes) = (vec![0; 65_536], Vec::new());
-                while !stop.load(Ordering::Relaxed) {
-                    let Ok((len, from)) = far.recv_from(&mut buffer) else { continue };
-                    bytes.push(len);
-                    if let Some(reply) = udp_handshake::reply_to(&token, &buffer[..len]) {
-                        far.send_to(&reply, from).unwrap();
-                    }
-                }
-                bytes
-            });
+            let serving = scope.spawn(|| serve(&far, &token, &stop));
             let outcome = probe(&near, &token, within, &mut searched);
             stop.store(true, Ordering::Relaxed);
             (outcome, serving.join().unwrap())
