@@ -4,8 +4,8 @@ use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr};
 use std::process::{Command, Stdio};
 
-use plumb_net::measure::test_spec::TestSpec;
 use plumb_net::measure::test_run::TestPorts;
+use plumb_net::measure::test_spec::TestSpec;
 use plumb_remote::message::{
     Deframer, Message, ProtocolHello, REPORT_MAX, ReadyMessage, ServiceId, TaskRefusal,
     TaskRequest, WelcomeMessage, decode, encode, frame,
