@@ -110,12 +110,11 @@ fn figure(
     }
     let title = if place.is_empty() { title.to_owned() } else { format!("{title}, {place}") };
     let quantity = name::quantity(shown[0]);
-    let x = if logarithmic {
-        Axis::with_scale(quantity, unit.name(), AxisScale::Log10)
+    let (x, axis) = if logarithmic {
+        (Axis::with_scale(quantity, unit.name(), AxisScale::Log10), "a logarithmic axis")
     } else {
-        Axis::from_zero(quantity, unit.name(), highest_median(cells))
+        (Axis::from_zero(quantity, unit.name(), highest_median(cells)), "an axis from zero")
     };
-    let axis = if logarithmic { "a logarithmic axis" } else { "an axis from zero" };
     Figure {
         id: slug(&[&cells[0].experiment, &title]),
         alt: format!("{title}: {}.", table.in_words()),
