@@ -184,11 +184,9 @@ impl LinkRunOptions {
             self.driver.options(),
             self.driver.dedicated_cpu(),
         )?;
-        let keeper = self.inside.keeper.unwrap_or_else(std::process::id);
-        let words = self.command.iter().map(|word| word.to_string_lossy().into_owned());
         let description = Arc::new(LinkDescription {
-            name: self.name.clone().unwrap_or_else(|| keeper.to_string()),
-            command: words.collect(),
+            name: self.name(),
+            command: self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
             hosts: vec!["near".to_owned(), "far".to_owned()],
             began_ns: running.began_ns,
             gateway,
@@ -217,6 +215,12 @@ impl LinkRunOptions {
         let document = document::document(&description, &state, end);
         finish(&document, self.stats, self.report.as_deref(), output)?;
         Ok(exit)
+    }
+
+    /// The name that was given, or else the process id of the outermost process.
+    fn name(&self) -> String {
+        let keeper = || self.inside.keeper.unwrap_or_else(std::process::id).to_string();
+        self.name.clone().unwrap_or_else(keeper)
     }
 
     /// Registers the link's name and answers requests.
