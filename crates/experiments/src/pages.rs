@@ -149,7 +149,9 @@ pub(crate) fn best_tile(
     let mut tile: Vec<HeadlineTile> = best.map(|best| cell_tile(what, best)).into_iter().collect();
     if response == "sender-cpu" {
         // Bytes for a second of CPU are no rate.
-        tile.iter_mut().for_each(|tile| tile.value = tile.value.replace("B/s", "B"));
+        for tile in &mut tile {
+            tile.value = tile.value.replace("B/s", "B");
+        }
     }
     tile
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -183,7 +183,7 @@ impl PeerStartup {
             PeerEnd::Channel { .. } => HiddenCommand::Peer,
             PeerEnd::Mirror { .. } => HiddenCommand::Mirror,
         };
-        let numbers = fds.iter().map(|fd| fd.as_raw_fd()).collect();
+        let numbers = fds.iter().map(AsRawFd::as_raw_fd).collect();
         let page_fd = self.page_fd.as_raw_fd();
         let attach =
             WorkerToPeer::Attach(Box::new(AttachPeer { end, fds: numbers, page_fd, context }));

@@ -106,10 +106,12 @@ fn case(
     LinkBenchCase { name, wire, arguments, figure, target }
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "stands in a table beside targets that are absent")]
 const fn most(value: f64) -> Option<RatioTarget> {
     Some(RatioTarget::AtMost(value))
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "stands in a table beside targets that are absent")]
 const fn least(value: f64) -> Option<RatioTarget> {
     Some(RatioTarget::AtLeast(value))
 }

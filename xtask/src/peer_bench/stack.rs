@@ -47,6 +47,7 @@ const fn contest(
     StackComparison { name, ours, theirs, both, target }
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "stands in a table beside targets that are absent")]
 const fn most(ratio: f64) -> Option<RatioTarget> {
     Some(RatioTarget::AtMost(ratio))
 }

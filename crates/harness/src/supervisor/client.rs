@@ -317,7 +317,7 @@ impl SupervisorClient {
         streams: &TcpStreamsSpec,
         at: SocketAddr,
     ) -> Result<Vec<TcpStream>, OpenError> {
-        let near = self.begin_launch(launch, LaunchWork::Streams(streams.clone()), at)?;
+        let near = self.begin_launch(launch, LaunchWork::Streams(Box::new(streams.clone())), at)?;
         self.receive_ready()?;
         Ok(near.into_iter().map(TcpStream::from).collect())
     }

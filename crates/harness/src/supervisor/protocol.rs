@@ -40,7 +40,7 @@ pub(crate) enum LaunchWork {
     /// The far end of a channel, for the peer.
     Channel(ChannelSpec),
     /// The far ends of streams, for the process that sends.
-    Streams(TcpStreamsSpec),
+    Streams(Box<TcpStreamsSpec>),
     /// A page, served to the address that has shown the token.
     Page,
 }

@@ -198,7 +198,7 @@ impl Iperf3Session {
                 // Nothing is due while draining: what comes early is read afterwards, and is little.
                 Iperf3State::Drain if self.inbox.len() <= 16 => {}
                 Iperf3State::Drain => {
-                    self.fail(Iperf3Cause::Unexpected(self.inbox[0]), Iperf3ErrorCode::MESSAGE)
+                    self.fail(Iperf3Cause::Unexpected(self.inbox[0]), Iperf3ErrorCode::MESSAGE);
                 }
                 Iperf3State::Ended => self.inbox.clear(),
             }

@@ -26,7 +26,7 @@ pub struct StampReply {
 
 /// A session by what came; what the replies do not tell is counted already.
 pub(super) fn summarize(
-    counted: StampSession,
+    counted: &StampSession,
     sent: u64,
     tally: &SequenceCounts,
     replies: &[StampReply],
@@ -64,7 +64,7 @@ pub(super) fn summarize(
         sender_error_ns: here.ns(),
         ttl_forward: replies.last().map(|reply| reply.answer.ttl).filter(|&ttl| ttl > 0),
         ttl_backward: replies.last().and_then(|reply| reply.ttl),
-        ..counted
+        ..*counted
     }
 }
 
@@ -162,7 +162,7 @@ mod tests {
     fn a_round_trip_is_without_the_stay_and_its_halves_have_a_bound() {
         let replies: Vec<StampReply> = (0..10).map(|number| reply(number, number)).collect();
         let here = ErrorEstimate::of(false, TimestampFormat::Ntp, 0);
-        let report = summarize(StampSession::default(), 10, &tally(0), &replies, here);
+        let report = summarize(&StampSession::default(), 10, &tally(0), &replies, here);
         assert!((report.round_trip.unwrap().p50_ns - 5e6).abs() < 1.0);
         assert!((report.dwell.unwrap().p50_ns - 1e6).abs() < 1.0);
         let (there, back) = (report.forward.unwrap(), report.backward.unwrap());

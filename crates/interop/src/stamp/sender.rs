@@ -129,7 +129,7 @@ pub fn run(
         _ if tally.unique == 0 => StampEnding::Silent,
         _ => StampEnding::Complete,
     };
-    Ok((report::summarize(hearing.counted, asked, &tally, &hearing.replies, here), ended))
+    Ok((report::summarize(&hearing.counted, asked, &tally, &hearing.replies, here), ended))
 }
 
 /// When one question left, by both clocks.

@@ -257,7 +257,7 @@ impl SessionService for AgentSessions<'_> {
             let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
             match failures.admit(plumb_clock::now()) {
                 Some(0) => {}
-                Some(left_out) => text.push_str(&format!(" ({left_out} before it are left out)")),
+                Some(left_out) => text = format!("{text} ({left_out} before it are left out)"),
                 None => return,
             }
         }

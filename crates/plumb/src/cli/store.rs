@@ -98,8 +98,9 @@ fn check(store: &Store, output: &CliOutput) -> CommandResult {
     };
     output.show(&document, |_| {
         let verdict = if sound { "is sound" } else { "is damaged" };
-        let faults: String = document.faults.iter().map(|fault| format!("\n  {fault}")).collect();
-        format!("{} {verdict}: {runs} runs, {blocks} blocks{faults}\n", document.store)
+        let summary = format!("{} {verdict}: {runs} runs, {blocks} blocks", document.store);
+        let lines = std::iter::once(&summary).chain(&document.faults);
+        format!("{}\n", lines.map(String::as_str).collect::<Vec<_>>().join("\n  "))
     })?;
     Ok(if sound { ExitReason::Success } else { ExitReason::Failure })
 }

@@ -101,9 +101,9 @@ pub(super) fn ssh_command(
 pub(super) fn agent_script(first: Option<&str>) -> String {
     let cached = format!("\"$HOME/{CACHED_PROGRAM}\"");
     let tries = first.into_iter().chain([cached.as_str()]);
-    let tries: String = tries
-        .map(|program| format!("test -x {program} && exec {program} agent --stdio; "))
-        .collect();
+    let tries = tries.map(|program| format!("test -x {program} && exec {program} agent --stdio; "));
+    let tries: Vec<String> = tries.collect();
+    let tries = tries.concat();
     format!(
         "{tries}command -v plumb >/dev/null 2>&1 && exec plumb agent --stdio; echo {NOT_INSTALLED_MARK} >&2; exit 127"
     )

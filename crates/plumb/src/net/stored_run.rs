@@ -176,6 +176,7 @@ const fn rates<T>(experiment: &'static str, samples: fn(&T) -> Option<Samples>) 
     Metric { experiment, response: "received", unit, better, samples }
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "one of the sources of a metric, which may be absent")]
 fn one(value: f64) -> Option<Samples> {
     Some(Samples::Each(vec![value]))
 }
@@ -350,7 +351,7 @@ impl NetRunBuilder {
             let mut block = SampleBlock { cell: self.cell(metric, factors), ..template.clone() };
             match samples {
                 Samples::Each(samples) => {
-                    (block.n, block.samples) = (samples.len() as u64, samples)
+                    (block.n, block.samples) = (samples.len() as u64, samples);
                 }
                 Samples::Histogram { n, encoded } => (block.n, block.histogram) = (n, encoded),
             }
@@ -431,8 +432,10 @@ fn partial_flags(is_partial: bool) -> Vec<String> {
     if is_partial { vec!["partial".to_owned()] } else { Vec::new() }
 }
 
+type VisitTime = fn(&PageLoad) -> u64;
+
 /// What is kept of every visit of a page, in nanoseconds.
-const VISIT: [(&str, fn(&PageLoad) -> u64); 4] = [
+const VISIT: [(&str, VisitTime); 4] = [
     ("page", |visit| visit.total_ns),
     ("page-ready", |visit| visit.connected_ns),
     ("page-itself", |visit| visit.page_ns),

@@ -24,7 +24,7 @@ impl Arguments for str {
         let mut words = Vec::new();
         for (index, piece) in self.split('\'').enumerate() {
             match index % 2 {
-                0 => words.extend(piece.split_whitespace().map(str::to_owned)),
+                0 => words.extend(piece.split_whitespace().map(Self::to_owned)),
                 _ => words.push(piece.to_owned()),
             }
         }

@@ -203,7 +203,7 @@ fn table(named: &[(String, FactorSeries<'_>)], layout: &FactorPlot) -> TextTable
             let mut cells =
                 run.cells.iter().map(|(_, cell)| *cell).chain(run.word_cells.iter().copied());
             let cell = cells.find(|cell| cell.factors.get(layout.factor) == Some(level));
-            cell.map_or_else(|| "–".to_owned(), |cell| value::median(cell))
+            cell.map_or_else(|| "–".to_owned(), value::median)
         });
         table.push([name::level(layout.factor, level)].into_iter().chain(told));
     }

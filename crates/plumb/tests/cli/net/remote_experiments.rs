@@ -154,7 +154,9 @@ fn a_host_that_is_not_there_or_not_plumb_is_named_with_its_fix() {
     );
     let mut hello = ProtocolHello::of_this_program("0.0.1 (abc)");
     (hello.oldest, hello.newest) = (1, 1);
-    let octal: String = frame(&hello.encode()).iter().map(|byte| format!("\\{byte:03o}")).collect();
+    let octal: Vec<String> =
+        frame(&hello.encode()).iter().map(|byte| format!("\\{byte:03o}")).collect();
+    let octal = octal.concat();
     // A login may print something first.
     let skewed = format!("printf 'hello\\n{octal}';");
     run(&["--host", "box", "--via", &skewed], &["another plumb: 0.0.1 (abc)", "--install"]);
