@@ -10,6 +10,7 @@ use plumb_clock::{monotonic_ns, sleep_until};
 use plumb_net::measure::test_spec::{
     BulkTcpSpec, PartSpec, ProbesSpec, TestSpec, TransferDirection,
 };
+use plumb_remote::datagram_header::{TestDatagramHeader, TestDatagramKind};
 use plumb_remote::message::{Message, ProtocolHello, ReadyMessage, frame};
 
 use super::agent_process::{AgentProcess, ControlSession, PairedClient, ports, request};
@@ -182,18 +183,25 @@ fn replay(hosts: &HostPair, daemon: &AgentProcess) {
     }
     assert!(socket.recv_from(&mut [0; 64]).is_err(), "no answer");
     assert_eq!(heard(), before, "the kernel of the client's host was sent nothing either");
-    // The same question with the right token is answered, once, and no longer than it was.
-    datagram[..16].copy_from_slice(&new.token.0);
+    // A hello with the right token is answered, once, and no longer than it was: with the number of its address.
+    let hello = |number| {
+        TestDatagramHeader::of(TestDatagramKind::Hello, 0, 0, number).to_bytes(&new.token.0)
+    };
     socket.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
-    socket.send_to(&datagram, udp).unwrap();
-    let (len, from) = socket.recv_from(&mut [0; 9_000]).unwrap();
-    assert!(len <= datagram.len() && from == udp);
+    let ask = |number| {
+        socket.send_to(&hello(number), udp).unwrap();
+        let mut answer = [0; 9_000];
+        let (len, from) = socket.recv_from(&mut answer).unwrap();
+        assert!(len <= hello(number).len() && from == udp);
+        TestDatagramHeader::read(&new.token.0, &answer[..len]).unwrap().intended_ns
+    };
+    let number = ask(0);
     assert_eq!(heard(), before + 1);
+    assert_eq!(ask(number), number, "admitted");
     // From then on nobody else is heard, whatever they know.
     let other = UdpSocket::bind("10.77.0.1:0").unwrap();
     other.set_read_timeout(Some(Duration::from_millis(300))).unwrap();
-    datagram[16] = 1;
-    other.send_to(&datagram, udp).unwrap();
+    other.send_to(&hello(number), udp).unwrap();
     assert!(other.recv_from(&mut [0; 64]).is_err(), "one client a test");
     assert!(talk.send_message(&Message::Stop { task: 2 }));
     assert!(matches!(talk.receive_message(), Some(Message::Report { .. })));
