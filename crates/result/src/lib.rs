@@ -1,6 +1,7 @@
 //! Results of measurements between hosts: what engines report, documents print and stores keep, in one type each.
 //!
 //! A crate of its own so that engines need no database and documents no sockets. Types, and arithmetic on them.
+#![forbid(unsafe_code)]
 
 pub mod http;
 pub mod iperf3;

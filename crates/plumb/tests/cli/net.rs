@@ -135,7 +135,7 @@ fn invalid_and_unreachable_targets_are_named() {
         ("net host --udp-size 100", 2, "--udp <RATE>"),
         (&format!("{net} --watch"), 2, "--watch"),
         (&format!("{net} --request-response udp --connect-per-request"), 2, "UDP"),
-        (&format!("{net} --request-response udp --response 65"), 2, "--response"),
+        (&format!("{net} --request-response udp --response 65"), 2, "no longer than requests"),
     ]);
 }
 

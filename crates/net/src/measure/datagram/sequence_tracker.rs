@@ -4,7 +4,7 @@
 //! having come is lost; what comes later than that could be either late or a copy, and is counted apart.
 //! Reordering is RFC 4737's: a datagram is reordered when one with a greater number came before it
 //! (§3.3), and its extent is how many came since the first of those (§4.2.1). A second copy is a
-//! duplicate and nothing else. Left out: time, which [`super::jitter`] and [`super::transit`] keep.
+//! duplicate and nothing else.
 
 use std::collections::VecDeque;
 
