@@ -6,7 +6,7 @@ set -euo pipefail
 
 if [ "${1:-}" != inside ]; then
     plumb=$(realpath "$1")
-    if ldd "$plumb" >/dev/null 2>&1; then
+    if ldd "$plumb" 2>&1 | grep -q '=>'; then
         echo "$plumb is linked dynamically: ldd names its libraries" >&2
         exit 1
     fi
@@ -35,6 +35,6 @@ while True:
     answer = b"\xc0\x0c\0\1\0\1" + (60).to_bytes(4, "big") + b"\0\4" + bytes([127, 0, 0, 1])
     server.sendto(header + query[12:end] + (answer if is_a else b""), client)
 DNS
-chroot "$root" /plumb agent --iperf3 --listen 127.0.0.1 >/dev/null 2>&1 &
+chroot "$root" /plumb agent --iperf3 127.0.0.1:5201 --store /agent.db >/dev/null 2>&1 &
 until ss -Htln sport = :5201 | grep -q . && ss -Huln sport = :53 | grep -q .; do sleep 0.05; done
-chroot "$root" /plumb net --iperf3 agent.test --duration 1s
+chroot "$root" /plumb net --iperf3 agent.test -t 1 --store /client.db
