@@ -46,7 +46,7 @@ pub fn open(mut site: MirrorSetup) -> Result<Box<dyn DatagramMirror>, MirrorErro
             mirror_on(tap, Pool::new(FRAMES), &site)
         }
         MirrorDevice::Packet => {
-            // Its link address is not the interface's, unless the kernel shall decode its frames.
+            // Its link address is not the interface's, unless the kernel is to decode its frames.
             let promiscuous = !site.spec.contended;
             let options = PacketOptions { wait, promiscuous, ..PacketOptions::default() };
             let namespace = NetNamespace::from(passed_descriptor(&mut site)?);

@@ -83,7 +83,7 @@ const FAILURES_MAX: u32 = 2;
 ///
 /// # Errors
 /// When the store is locked or cannot be written, or no measuring process can be started at all.
-/// Trouble with single cells is stored with them and is no error.
+/// Failures of single cells are stored with them and are not errors.
 pub fn execute(
     request: RunRequest<'_>,
     watcher: &mut dyn RunObserver,

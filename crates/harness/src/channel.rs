@@ -197,7 +197,7 @@ impl PeerHandover {
 pub(crate) struct ChannelSetup<'a> {
     /// The channel wanted.
     pub(crate) channel: &'a ChannelSpec,
-    /// How this side notices trouble.
+    /// How this side detects that the other failed.
     pub(crate) watchdog: &'a PeerWatchdog,
     /// Where sockets are opened.
     pub(crate) location: &'a EndpointLocation,

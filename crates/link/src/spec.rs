@@ -1,4 +1,4 @@
-//! What a link shall be: the description that a command line, a preset or a schedule gives.
+//! The description of a link, as a command line, a preset or a schedule gives it.
 //!
 //! Its text form is the one form in which it is given, stored and sent: `Display` and `FromStr` are
 //! inverse to each other.

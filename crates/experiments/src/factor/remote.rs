@@ -120,11 +120,11 @@ fn operations_time(path: &PathSpec, task: &BlockTask) -> Span {
 
 /// A lost datagram is waited for, so that one loss does not take the whole block.
 const LOSSY_MIN: Span = Span::from_ms(300);
-/// Operations that a block shall hold.
+/// Operations in a block.
 const OPERATIONS: u64 = 12;
 /// Attempts of what either gets across or does not.
 const ATTEMPTS: u64 = 4;
-/// Round trips that the transfers of a block shall last together.
+/// Length of all transfers of a block, in round trips.
 const TRANSFERS_ROUND_TRIPS: u64 = 80;
 /// Intervals of a steady stream in a block.
 const INTERVALS: u64 = 14;

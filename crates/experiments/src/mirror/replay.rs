@@ -51,7 +51,7 @@ struct ReplayBuffers {
     pool: Pool,
     /// Packets under way at once.
     count: usize,
-    /// Packets that wait, where they shall be cold.
+    /// Packets in the queue, where they are to be cold.
     waiting: VecDeque<Packet>,
 }
 

@@ -304,7 +304,7 @@ fn limited(streams: &BulkTcpSpec, rate_max: Option<u64>) -> BulkTcpSpec {
     BulkTcpSpec { rate_bytes_per_second: rate, ..streams.clone() }
 }
 
-/// A course whose threads work.
+/// A test whose threads are running.
 struct RunningTest<'a> {
     run: &'a TestRun,
     /// Threads that have not come to their end.
