@@ -22,6 +22,8 @@ const BUCKETS: usize = 24 * STEPS;
 
 /// How long nothing may move.
 const STALL_TIMEOUT: Span = Span::from_secs(3);
+/// How late a reading may be before this process counts as suspended.
+const GAP_TOLERANCE: Span = Span::from_ms(500);
 
 /// How far a test is, as this side sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -165,31 +167,46 @@ impl SenderLimitedTime {
 
 /// Whether anything of a test still gets through: a test whose control connection is lost goes on for as long as it
 /// does. Datagrams that are only sent are no sign of that, for a client that has vanished takes them as well.
+///
+/// Only time in which this process ran counts: after a suspension, what the peer sent meanwhile has yet to be read.
 #[derive(Clone, Copy, Debug)]
 pub struct StallDetector {
     peer_activity: u64,
-    since: Instant,
+    /// When it was last called.
+    last_call: Instant,
+    /// Time without activity, as far as this process ran.
+    idle: Span,
+    /// What one gap between two calls counts at most.
+    gap_max: Span,
     patience: Span,
 }
 
 impl StallDetector {
     /// Of a test that begins now.
     pub fn new(now: Instant, spec: &TestSpec) -> Self {
-        // Progress is told of at every interval only.
-        let patience = STALL_TIMEOUT.max(Span::from_ns(spec.interval_ns) * 2);
-        Self { peer_activity: 0, since: now, patience }
+        // Progress is reported at every interval only.
+        let interval = Span::from_ns(spec.interval_ns);
+        let (gap_max, patience) = (interval + GAP_TOLERANCE, STALL_TIMEOUT.max(interval * 2));
+        Self { peer_activity: 0, last_call: now, idle: Span::ZERO, gap_max, patience }
     }
 
     /// Takes in how far the test is.
     pub fn observe(&mut self, now: Instant, progress: &TestProgress) {
+        self.advance(now);
         if progress.peer_activity > self.peer_activity {
-            (self.peer_activity, self.since) = (progress.peer_activity, now);
+            (self.peer_activity, self.idle) = (progress.peer_activity, Span::ZERO);
         }
     }
 
-    /// Whether nothing has got through for so long that nothing will.
-    pub fn is_stalled(&self, now: Instant) -> bool {
-        now > self.since + self.patience
+    /// Whether nothing has got through for so long that nothing will. To be called at least once an interval.
+    pub fn is_stalled(&mut self, now: Instant) -> bool {
+        self.advance(now);
+        self.idle > self.patience
+    }
+
+    fn advance(&mut self, now: Instant) {
+        self.idle = self.idle + now.saturating_since(self.last_call).min(self.gap_max);
+        self.last_call = now;
     }
 }
 
@@ -254,19 +271,39 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_test_stands_still_when_nothing_moved_for_longer_than_two_of_its_intervals() {
-        let at = |seconds| Instant::after_origin(Span::from_secs(seconds));
-        let mut quick = StallDetector::new(at(0), &spec(Span::from_ms(200)));
-        let mut slow = StallDetector::new(at(0), &spec(Span::from_secs(10)));
-        for standstill in [&mut quick, &mut slow] {
-            standstill
-                .observe(at(5), &TestProgress { peer_activity: 7, ..TestProgress::default() });
-            standstill
-                .observe(at(8), &TestProgress { peer_activity: 7, ..TestProgress::default() });
-            assert!(!standstill.is_stalled(at(8)));
+    fn at_ms(ms: u64) -> Instant {
+        Instant::after_origin(Span::from_ms(ms))
+    }
+
+    /// The first moment, in ms, at which a test is stalled that got something at 5 s last.
+    fn stalled_at_ms(interval: Span, calls_ms: impl Iterator<Item = u64>) -> Option<u64> {
+        let mut detector = StallDetector::new(at_ms(0), &spec(interval));
+        let progress = TestProgress { peer_activity: 7, ..TestProgress::default() };
+        detector.observe(at_ms(5_000), &progress);
+        for ms in calls_ms {
+            detector.observe(at_ms(ms), &progress);
+            if detector.is_stalled(at_ms(ms)) {
+                return Some(ms);
+            }
         }
-        assert!(quick.is_stalled(at(9)) && !slow.is_stalled(at(25)) && slow.is_stalled(at(26)));
+        None
+    }
+
+    #[test]
+    fn a_test_without_activity_for_two_intervals_is_stalled() {
+        let every_100_ms = || (5_100..60_000).step_by(100);
+        assert_eq!(stalled_at_ms(Span::from_ms(200), every_100_ms()), Some(8_100));
+        assert_eq!(stalled_at_ms(Span::from_secs(10), every_100_ms()), Some(25_100));
+        assert_eq!(
+            stalled_at_ms(Span::from_secs(10), (10_000..60_000).step_by(10_000)),
+            Some(30_000)
+        );
+    }
+
+    #[test]
+    fn a_suspended_process_does_not_take_its_peer_for_lost() {
+        let frozen = (5_100..=6_000).step_by(100).chain((16_000..17_000).step_by(100));
+        assert_eq!(stalled_at_ms(Span::from_ms(200), frozen), None);
     }
 
     proptest! {
