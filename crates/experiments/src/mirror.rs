@@ -97,7 +97,7 @@ fn mirror_on<D: Device + 'static>(
     site: &MirrorSetup,
 ) -> Result<Box<dyn DatagramMirror>, MirrorError> {
     let edges = StackEdgeTimer::new(site.watch);
-    let host = host(site, device.capabilities())?;
+    let host = host(site, device.info().capabilities)?;
     let machine = mirror_node(host, site.local, site.spec.turnaround, edges.clone())?;
     let batch = usize::from(site.spec.batch.max(1));
     let options = DriverOptions { batch, tick: Some(TICK), wait: DeviceWait::Block };

@@ -65,7 +65,7 @@ fn main() {
             let options = XdpOptions { wait, mode: Some(mode), ..Default::default() };
             let (device, pool) =
                 bed.in_far(|| XdpDevice::open(TestBed::FAR_DEVICE, &options)).unwrap().unwrap();
-            let name = format!("xdp {mode:?}, {:?}", device.copying());
+            let name = format!("xdp {mode:?}, {:?}", device.copying);
             measure(&bed, &name, client_spins, cpus, move |stop| run(device, pool, stop));
         }
     }

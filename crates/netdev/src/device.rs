@@ -36,6 +36,57 @@ pub enum DeviceWait {
     Spin,
 }
 
+/// Why a device could not be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceOpenFailure {
+    /// No such device can be opened; another may be asked for.
+    Request,
+    /// This kernel has none, or this process may not.
+    Lacking,
+    /// It is in use or not ready, or the kernel refused.
+    Refused,
+}
+
+/// A device that could not be opened: what is wrong and, after a semicolon, what to do about it.
+#[derive(Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct DeviceOpenError {
+    /// Of what kind it is.
+    pub failure: DeviceOpenFailure,
+    message: String,
+    source: Option<io::Error>,
+}
+
+impl DeviceOpenError {
+    /// With the kernel's answer, where that is not part of the message.
+    pub fn new(
+        failure: DeviceOpenFailure,
+        message: impl Into<String>,
+        source: Option<io::Error>,
+    ) -> Self {
+        Self { failure, message: message.into(), source }
+    }
+
+    fn request(message: impl Into<String>) -> Self {
+        Self::new(DeviceOpenFailure::Request, message, None)
+    }
+
+    fn refused(message: impl Into<String>) -> Self {
+        Self::new(DeviceOpenFailure::Refused, message, None)
+    }
+
+    fn no_interface(name: &str) -> Self {
+        Self::request(format!(
+            "there is no network interface `{name}` here; `ip link` lists those there are, and \
+             `plumb stack lab` makes a pair to try"
+        ))
+    }
+
+    fn interface_down(name: &str) -> Self {
+        Self::refused(format!("the interface {name} is down; bring it up: ip link set {name} up"))
+    }
+}
+
 /// Why a device did not move packets.
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
@@ -83,16 +134,21 @@ pub struct DeviceCounters {
     pub calls: u64,
 }
 
+/// What does not change of an open device.
+#[derive(Clone, Debug)]
+pub struct DeviceInfo {
+    /// Its name, for messages.
+    pub name: String,
+    /// What it carries and what it does by itself.
+    pub capabilities: DeviceCapabilities,
+    /// Its own link address, where it has one that the stack should use.
+    pub mac: Option<MacAddr>,
+}
+
 /// A place where packets enter and leave.
 pub trait Device {
-    /// Its name, for messages.
-    fn name(&self) -> &str;
-
-    /// What it carries and what it does by itself.
-    fn capabilities(&self) -> DeviceCapabilities;
-
-    /// Its own link address, where it has one that the stack should use.
-    fn mac(&self) -> Option<MacAddr>;
+    /// What does not change of it.
+    fn info(&self) -> &DeviceInfo;
 
     /// Appends what has arrived to `batch`, at most `max` packets, without waiting; how many.
     ///
@@ -193,16 +249,9 @@ pub trait DeviceLayer {
 }
 
 impl<L: DeviceLayer> Device for L {
-    fn name(&self) -> &str {
-        self.below().name()
-    }
-
-    fn capabilities(&self) -> DeviceCapabilities {
-        self.below().capabilities()
-    }
-
-    fn mac(&self) -> Option<MacAddr> {
-        self.below().mac()
+    #[inline]
+    fn info(&self) -> &DeviceInfo {
+        self.below().info()
     }
 
     #[inline]

@@ -268,7 +268,7 @@ impl<N: Network, D: Device> Emulator<N, D> {
             self.batch.push(due.packet);
         }
         let device = &mut self.devices[index];
-        let capabilities = device.capabilities();
+        let capabilities = device.info().capabilities;
         let EmulatorState { pool, now, timing: account, .. } = &mut self.state;
         let takes_joined = capabilities.segments_tcp && capabilities.segments_udp;
         if self.options.joins && count > 1 && takes_joined {
@@ -321,7 +321,8 @@ impl<N: Network, D: Device> Emulator<N, D> {
             Ok(_) => Ok(()),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
             Err(source) => {
-                let names: Vec<&str> = self.devices.iter().map(Device::name).collect();
+                let names: Vec<&str> =
+                    self.devices.iter().map(|device| device.info().name.as_str()).collect();
                 Err(DeviceError::Io { what: "wait for", name: names.join(", "), source })
             }
         }

@@ -248,7 +248,8 @@ impl<D: Device, O: PacketObserver> Driver<D, O> {
                 Ok(_) => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
                 Err(source) => {
-                    let names: Vec<&str> = self.devices.iter().map(Device::name).collect();
+                    let names: Vec<&str> =
+                        self.devices.iter().map(|device| device.info().name.as_str()).collect();
                     let name = names.join(", ");
                     return Err(DeviceError::Io { what: "wait for", name, source });
                 }

@@ -9,11 +9,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use plumb_base::time::{Instant, Span};
-use plumb_wire::ethernet::MacAddr;
 use plumb_wire::machine::DeviceCapabilities;
 use plumb_wire::packet::{Batch, PacketMeta, Pool};
 
-use super::{Device, DeviceCounters, DeviceError, DeviceWait};
+use super::{Device, DeviceCounters, DeviceError, DeviceInfo, DeviceWait};
 
 /// Frames that may be under way in one direction; more are dropped.
 const QUEUE_MAX: usize = 1_024;
@@ -46,8 +45,7 @@ impl MemoryChannel {
 /// One end of a link in memory.
 #[derive(Debug)]
 pub struct MemoryDevice {
-    name: &'static str,
-    capabilities: DeviceCapabilities,
+    info: DeviceInfo,
     wait: DeviceWait,
     incoming: Arc<MemoryChannel>,
     outgoing: Arc<MemoryChannel>,
@@ -57,27 +55,26 @@ pub struct MemoryDevice {
 /// The two ends of a link: what one sends, the other receives.
 pub fn pair(capabilities: DeviceCapabilities, wait: DeviceWait) -> (MemoryDevice, MemoryDevice) {
     let (one, other) = (Arc::new(MemoryChannel::default()), Arc::new(MemoryChannel::default()));
-    let end = |name, incoming: &Arc<MemoryChannel>, outgoing: &Arc<MemoryChannel>| MemoryDevice {
-        name,
-        capabilities,
-        wait,
-        incoming: Arc::clone(incoming),
-        outgoing: Arc::clone(outgoing),
-        counters: DeviceCounters::default(),
-    };
-    (end("memory:a", &one, &other), end("memory:b", &other, &one))
+    let (near_in, far_out) = (Arc::clone(&one), Arc::clone(&one));
+    let near = MemoryDevice::new("memory:a", capabilities, wait, [near_in, Arc::clone(&other)]);
+    (near, MemoryDevice::new("memory:b", capabilities, wait, [other, far_out]))
 }
 
 /// A link whose one end receives what it sends.
 pub fn loopback(capabilities: DeviceCapabilities, wait: DeviceWait) -> MemoryDevice {
     let lane = Arc::new(MemoryChannel::default());
-    MemoryDevice {
-        name: "memory",
-        capabilities,
-        wait,
-        incoming: Arc::clone(&lane),
-        outgoing: lane,
-        counters: DeviceCounters::default(),
+    MemoryDevice::new("memory", capabilities, wait, [Arc::clone(&lane), lane])
+}
+
+impl MemoryDevice {
+    fn new(
+        name: &str,
+        capabilities: DeviceCapabilities,
+        wait: DeviceWait,
+        [incoming, outgoing]: [Arc<MemoryChannel>; 2],
+    ) -> Self {
+        let info = DeviceInfo { name: name.to_owned(), capabilities, mac: None };
+        Self { info, wait, incoming, outgoing, counters: DeviceCounters::default() }
     }
 }
 
@@ -89,16 +86,8 @@ impl Drop for MemoryDevice {
 }
 
 impl Device for MemoryDevice {
-    fn name(&self) -> &str {
-        self.name
-    }
-
-    fn capabilities(&self) -> DeviceCapabilities {
-        self.capabilities
-    }
-
-    fn mac(&self) -> Option<MacAddr> {
-        None
+    fn info(&self) -> &DeviceInfo {
+        &self.info
     }
 
     /// # Errors

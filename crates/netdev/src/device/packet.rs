@@ -16,24 +16,20 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use plumb_base::time::{Instant, Span};
 use plumb_sys::fd;
 use plumb_sys::packet_socket::{self, ReceiveRing};
-use plumb_wire::ethernet::MacAddr;
-use plumb_wire::machine::DeviceCapabilities;
 use plumb_wire::packet::{Batch, Packet, Pool};
 
-use super::{Device, DeviceCounters, DeviceError, DeviceWait, SpinOutcome, spin, vnet};
+use super::{Device, DeviceCounters, DeviceError, DeviceInfo, DeviceWait, SpinOutcome, spin, vnet};
 
 mod open;
 mod transfer;
 
-pub use open::{PacketOpenError, PacketOptions, PacketReceiveMode};
+pub use open::{PacketOptions, PacketReceiveMode};
 
 /// A packet socket on one interface.
 #[derive(Debug)]
 pub struct PacketDevice {
     fd: OwnedFd,
-    name: String,
-    capabilities: DeviceCapabilities,
-    mac: Option<MacAddr>,
+    info: DeviceInfo,
     wait: DeviceWait,
     /// The kernel's ring; calls receive where there is none.
     ring: Option<ReceiveRing>,
@@ -56,7 +52,7 @@ impl PacketDevice {
     /// What an error of the kernel means for the device: nothing when the interface is only down.
     #[cold]
     fn failed(&self, what: &'static str, source: io::Error) -> Result<(), DeviceError> {
-        let name = self.name.clone();
+        let name = self.info.name.clone();
         if !source.raw_os_error().is_some_and(is_interface_absent) {
             return Err(DeviceError::Io { what, name, source });
         }
@@ -78,16 +74,8 @@ fn is_interface_absent(code: i32) -> bool {
 }
 
 impl Device for PacketDevice {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn capabilities(&self) -> DeviceCapabilities {
-        self.capabilities
-    }
-
-    fn mac(&self) -> Option<MacAddr> {
-        self.mac
+    fn info(&self) -> &DeviceInfo {
+        &self.info
     }
 
     #[inline]
@@ -167,7 +155,7 @@ impl PacketDevice {
         }
         match packet_socket::bound(self.fd.as_fd()) {
             Ok(_) => Ok(false),
-            Err(source) => Err(DeviceError::Gone { name: self.name.clone(), source }),
+            Err(source) => Err(DeviceError::Gone { name: self.info.name.clone(), source }),
         }
     }
 }

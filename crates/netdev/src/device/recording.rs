@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use plumb_base::time::{Instant, Span};
 use plumb_clock::InstantClock;
 use plumb_sys::clock::{self, ClockId};
-use plumb_wire::capture::{CaptureDirection, LinkType};
+use plumb_wire::capture::CaptureDirection;
 use plumb_wire::packet::{Batch, ChecksumState, Packet, Pool};
 use plumb_wire::{checksum, pcapng};
 
@@ -86,8 +86,8 @@ impl<D: Device> RecordingDevice<D> {
         let mut file = File::create(path)?;
         let mut buffer = Vec::with_capacity(2 * BUFFER);
         pcapng::begin(&mut buffer, concat!("plumb ", env!("CARGO_PKG_VERSION")));
-        let link_type = LinkType::from(device.capabilities().medium);
-        pcapng::interface(&mut buffer, link_type, device.name(), 0);
+        let info = device.info();
+        pcapng::interface(&mut buffer, info.capabilities.medium.into(), &info.name, 0);
         // Whoever cannot be written to says so now.
         file.write_all(&buffer)?;
         let written = buffer.len() as u64;

@@ -1,20 +1,17 @@
-//! Frames from memory, once or for ever, as fast as they are taken or by their own times.
+//! Frames from memory, once or for ever, as fast as they are taken.
 //!
 //! Each is copied into a frame of the pool, which is part of what this device costs; what is sent is
 //! counted and freed.
 
-use std::io;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use plumb_base::time::{Instant, Span};
-use plumb_sys::timer;
-use plumb_wire::capture::{CaptureError, CaptureReader, CapturedPacket, LinkType};
-use plumb_wire::ethernet::MacAddr;
+use plumb_wire::capture::{CaptureError, CaptureReader, CapturedPacket};
 use plumb_wire::machine::DeviceCapabilities;
 use plumb_wire::packet::{Batch, HEADROOM, LARGE_FRAME, Pool};
 
-use crate::device::{Device, DeviceCounters, DeviceError};
+use crate::device::{Device, DeviceCounters, DeviceError, DeviceInfo, DeviceOpenError};
 
 /// How often all frames are given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,28 +25,15 @@ pub enum ReplayCount {
 /// A device at which given frames arrive.
 #[derive(Debug)]
 pub struct ReplaySource {
-    name: String,
-    capabilities: DeviceCapabilities,
+    info: DeviceInfo,
     bytes: Vec<u8>,
-    frames: Vec<ReplayFrame>,
+    /// Where each frame lies in the bytes.
+    frames: Vec<Range<usize>>,
     /// The next frame.
     next: usize,
     /// Rounds left, this one included; none is for ever.
     rounds: Option<u64>,
-    /// Whether frames wait for their time.
-    paced: bool,
-    /// When this round's first frame came.
-    began: Option<Instant>,
-    /// The last moment that a caller told.
-    now: Instant,
     counters: DeviceCounters,
-}
-
-/// A frame: where its bytes are, and when it comes, from the first.
-#[derive(Clone, Debug)]
-struct ReplayFrame {
-    range: Range<usize>,
-    after: Span,
 }
 
 impl ReplaySource {
@@ -59,75 +43,30 @@ impl ReplaySource {
         frames: impl IntoIterator<Item = &'a [u8]>,
         repeat: ReplayCount,
     ) -> Self {
-        let frames = frames.into_iter().map(|bytes| (Span::ZERO, bytes));
-        Self::with("memory".to_owned(), capabilities, frames, repeat, false)
-    }
-
-    /// These frames, each so long after the first.
-    pub fn paced<'a>(
-        capabilities: DeviceCapabilities,
-        frames: impl IntoIterator<Item = (Span, &'a [u8])>,
-        repeat: ReplayCount,
-    ) -> Self {
-        Self::with("memory".to_owned(), capabilities, frames, repeat, true)
-    }
-
-    pub(in crate::device) fn with<'a>(
-        name: String,
-        capabilities: DeviceCapabilities,
-        frames: impl IntoIterator<Item = (Span, &'a [u8])>,
-        repeat: ReplayCount,
-        paced: bool,
-    ) -> Self {
         let mut bytes = Vec::new();
-        let mut list = Vec::new();
-        for (after, frame) in frames {
+        let mut ranges = Vec::new();
+        for frame in frames {
             let start = bytes.len();
             bytes.extend_from_slice(frame);
-            list.push(ReplayFrame { range: start..bytes.len(), after });
+            ranges.push(start..bytes.len());
         }
         let rounds = match repeat {
             ReplayCount::Forever => None,
             ReplayCount::Times(times) => Some(times),
         };
-        Self {
-            name,
-            capabilities,
-            bytes,
-            frames: list,
-            next: 0,
-            rounds,
-            paced,
-            began: None,
-            now: Instant::ORIGIN,
-            counters: DeviceCounters::default(),
-        }
+        let info = DeviceInfo { name: "memory".to_owned(), capabilities, mac: None };
+        let counters = DeviceCounters::default();
+        Self { info, bytes, frames: ranges, next: 0, rounds, counters }
     }
 
     fn is_finished(&self) -> bool {
         self.rounds == Some(0) || self.frames.is_empty()
     }
-
-    /// How long until the next frame's time.
-    fn due_in(&self, now: Instant) -> Span {
-        match (self.paced, self.began, self.frames.get(self.next)) {
-            (true, Some(began), Some(frame)) => (began + frame.after).saturating_since(now),
-            _ => Span::ZERO,
-        }
-    }
 }
 
 impl Device for ReplaySource {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn capabilities(&self) -> DeviceCapabilities {
-        self.capabilities
-    }
-
-    fn mac(&self) -> Option<MacAddr> {
-        None
+    fn info(&self) -> &DeviceInfo {
+        &self.info
     }
 
     /// # Errors
@@ -140,7 +79,6 @@ impl Device for ReplaySource {
         max: usize,
         pool: &mut Pool,
     ) -> Result<usize, DeviceError> {
-        self.now = now;
         let mut count = 0;
         for _ in 0..max {
             if self.is_finished() {
@@ -149,21 +87,14 @@ impl Device for ReplaySource {
                 }
                 return Err(DeviceError::Finished);
             }
-            if self.paced {
-                self.began.get_or_insert(now);
-                if self.due_in(now) > Span::ZERO {
-                    break;
-                }
-            }
-            let range = self.frames[self.next].range.clone();
+            let range = self.frames[self.next].clone();
             if let Some(mut packet) = pool.packet_of(&self.bytes[range.clone()]) {
                 packet.meta.received = now;
                 self.counters.rx_packets += 1;
                 self.counters.rx_bytes += packet.len() as u64;
                 batch.push(packet);
                 count += 1;
-            } else if self.paced || !fits(pool, range.len()) {
-                // It came, and nobody had room for it.
+            } else if !fits(pool, range.len()) {
                 self.counters.rx_dropped += 1;
             } else {
                 // It comes when there is room.
@@ -172,7 +103,6 @@ impl Device for ReplaySource {
             self.next += 1;
             if self.next == self.frames.len() {
                 self.next = 0;
-                self.began = None;
                 self.rounds = self.rounds.map(|rounds| rounds - 1);
             }
         }
@@ -189,17 +119,8 @@ impl Device for ReplaySource {
         Ok(())
     }
 
-    /// Sleeps until the next frame's time; there is always one at once where frames are not paced.
-    fn wait(&mut self, timeout: Option<Span>, _: &mut Pool) -> Result<bool, DeviceError> {
-        let due = self.due_in(self.now);
-        let nap = timeout.map_or(due, |timeout| due.min(timeout));
-        if nap > Span::ZERO && !self.is_finished() {
-            self.counters.calls += 1;
-            if !timer::sleep_ns(nap.as_ps().div_ceil(1_000)) {
-                return Ok(false);
-            }
-        }
-        Ok(due <= nap)
+    fn wait(&mut self, _: Option<Span>, _: &mut Pool) -> Result<bool, DeviceError> {
+        Ok(true)
     }
 
     fn counters(&self) -> DeviceCounters {
@@ -214,112 +135,59 @@ fn fits(pool: &Pool, len: usize) -> bool {
     HEADROOM + len <= max
 }
 
-/// How a capture is replayed.
+/// Largest IP packet that may be sent to a capture.
+const MTU: u32 = 1_500;
+
+/// A device at which the frames of a capture file arrive once; what is sent is counted and freed.
 ///
-/// The file is read into memory first, so that no disk is in what is measured. What is sent is counted and freed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PcapOptions {
-    /// How often.
-    pub repeat: ReplayCount,
-    /// By the file's own times instead of as fast as frames are taken.
-    pub paced: bool,
-    /// Largest IP packet that may be sent.
-    pub mtu: u32,
-}
-
-impl Default for PcapOptions {
-    fn default() -> Self {
-        Self { repeat: ReplayCount::Times(1), paced: false, mtu: 1_500 }
-    }
-}
-
-/// Why a capture cannot be replayed.
-#[derive(Debug, thiserror::Error)]
-pub enum PcapError {
-    /// The file cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The system's answer.
-        source: io::Error,
-    },
-    /// It is no capture, or a damaged one.
-    #[error("{}, after {whole} whole packets: {source}{}", path.display(), fix(source, path))]
-    Capture {
-        /// The file.
-        path: PathBuf,
-        /// Packets before the trouble.
-        whole: usize,
-        /// What is wrong.
-        source: CaptureError,
-    },
-    /// Nothing in it.
-    #[error("{} holds no packets", path.display())]
-    Empty {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Frames of a kind that no host here can be on the medium of.
-    #[error(
-        "{} holds frames of link type {}: only Ethernet (1) and raw IP (101, 228, 229) are known",
-        path.display(), link_type.0
-    )]
-    LinkType {
-        /// The file.
-        path: PathBuf,
-        /// The kind.
-        link_type: LinkType,
-    },
-    /// Frames of more than one medium.
-    #[error("{} holds frames of several media: choose one with `editcap`", path.display())]
-    Mixed {
-        /// The file.
-        path: PathBuf,
-    },
-}
-
-fn fix(error: &CaptureError, path: &Path) -> String {
-    match error {
-        CaptureError::Truncated { .. } | CaptureError::Damaged { .. } => {
-            format!("; `editcap {} OUT` keeps what is whole", path.display())
-        }
-        CaptureError::Foreign(_) | CaptureError::Version { .. } => String::new(),
-    }
-}
-
-/// A device at which the frames of a capture file arrive.
+/// The file is read into memory first, so that no disk is in what is measured.
 ///
 /// # Errors
 /// When the file cannot be read, is no capture or not whole, is empty, or is of a medium that is not
 /// known here.
-pub fn open(path: &Path, settings: PcapOptions) -> Result<ReplaySource, PcapError> {
-    let file =
-        std::fs::read(path).map_err(|source| PcapError::Read { path: path.to_owned(), source })?;
+pub fn open(path: &Path) -> Result<ReplaySource, DeviceOpenError> {
+    let shown = path.display();
+    let file = std::fs::read(path)
+        .map_err(|source| DeviceOpenError::request(format!("cannot read {shown}: {source}")))?;
     let records = read(path, &file)?;
     let Some(first) = records.first() else {
-        return Err(PcapError::Empty { path: path.to_owned() });
+        return Err(DeviceOpenError::request(format!("{shown} holds no packets")));
     };
-    let mut media = records.iter().map(|record| {
-        let link_type = record.link_type;
-        link_type.medium().ok_or(PcapError::LinkType { path: path.to_owned(), link_type })
-    });
-    let medium = media.next().expect("a first record")?;
-    for other in media {
-        if other? != medium {
-            return Err(PcapError::Mixed { path: path.to_owned() });
+    let medium_of = |record: &CapturedPacket<'_>| {
+        record.link_type.medium().ok_or_else(|| {
+            DeviceOpenError::request(format!(
+                "{shown} holds frames of link type {}: only Ethernet (1) and raw IP (101, 228, 229) \
+                 are known",
+                record.link_type.0
+            ))
+        })
+    };
+    let medium = medium_of(first)?;
+    for record in &records {
+        if medium_of(record)? != medium {
+            return Err(DeviceOpenError::request(format!(
+                "{shown} holds frames of several media: choose one with `editcap`"
+            )));
         }
     }
-    let frames = records
-        .iter()
-        .map(|record| (Span::from_ns(record.time_ns.saturating_sub(first.time_ns)), record.bytes));
-    let capabilities = DeviceCapabilities::plain(medium, settings.mtu);
-    let name = format!("pcap:{}", path.display());
-    Ok(ReplaySource::with(name, capabilities, frames, settings.repeat, settings.paced))
+    let frames = records.iter().map(|record| record.bytes);
+    let capabilities = DeviceCapabilities::plain(medium, MTU);
+    let mut source = ReplaySource::new(capabilities, frames, ReplayCount::Times(1));
+    source.info.name = format!("pcap:{shown}");
+    Ok(source)
 }
 
-fn read<'a>(path: &Path, file: &'a [u8]) -> Result<Vec<CapturedPacket<'a>>, PcapError> {
-    let wrong = |whole, source| PcapError::Capture { path: path.to_owned(), whole, source };
+fn read<'a>(path: &Path, file: &'a [u8]) -> Result<Vec<CapturedPacket<'a>>, DeviceOpenError> {
+    let wrong = |whole: usize, source: CaptureError| {
+        let shown = path.display();
+        let fix = match source {
+            CaptureError::Truncated { .. } | CaptureError::Damaged { .. } => {
+                format!("; `editcap {shown} OUT` keeps what is whole")
+            }
+            CaptureError::Foreign(_) | CaptureError::Version { .. } => String::new(),
+        };
+        DeviceOpenError::request(format!("{shown}, after {whole} whole packets: {source}{fix}"))
+    };
     let mut records = Vec::new();
     for record in CaptureReader::new(file).map_err(|error| wrong(0, error))? {
         records.push(record.map_err(|error| wrong(records.len(), error))?);
@@ -329,6 +197,7 @@ fn read<'a>(path: &Path, file: &'a [u8]) -> Result<Vec<CapturedPacket<'a>>, Pcap
 
 #[cfg(test)]
 mod tests {
+    use plumb_wire::capture::LinkType;
     use plumb_wire::machine::Medium;
     use plumb_wire::packet::PoolConfig;
     use plumb_wire::{pcap, pcapng};
@@ -382,20 +251,6 @@ mod tests {
         assert_eq!(source.counters().rx_dropped, 2);
     }
 
-    #[test]
-    fn paced_frames_keep_their_distance_in_every_round() {
-        let mut pool = Pool::new(PoolConfig::default());
-        let ms = |ms| Instant::ORIGIN + Span::from_ms(ms);
-        let frames: [(Span, &[u8]); 2] = [(Span::ZERO, b"one"), (Span::from_ms(10), b"two")];
-        let mut source = ReplaySource::paced(PLAIN, frames, ReplayCount::Times(2));
-        assert_eq!(take(&mut source, &mut pool, ms(100), 8), [b"one"]);
-        assert!(take(&mut source, &mut pool, ms(109), 8).is_empty());
-        assert!(!source.wait(Some(Span::from_us(100)), &mut pool).unwrap(), "1 ms is left");
-        // The second round begins with the frame that ends the first.
-        assert_eq!(take(&mut source, &mut pool, ms(110), 8), [b"two", b"one"]);
-        assert_eq!(take(&mut source, &mut pool, ms(120), 8), [b"two"]);
-    }
-
     fn file_of(bytes: &[u8]) -> tempfile::NamedTempFile {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), bytes).unwrap();
@@ -409,8 +264,8 @@ mod tests {
         pcap::packet(&mut bytes, 1_000, b"first");
         pcap::packet(&mut bytes, 2_000, b"second");
         let file = file_of(&bytes);
-        let mut device = open(file.path(), PcapOptions::default()).unwrap();
-        assert_eq!(device.capabilities().medium, Medium::Ip);
+        let mut device = open(file.path()).unwrap();
+        assert_eq!(device.info().capabilities.medium, Medium::Ip);
         let mut pool = Pool::new(PoolConfig::default());
         let mut batch = Vec::new();
         assert_eq!(device.receive(Instant::ORIGIN, &mut batch, 8, &mut pool).unwrap(), 2);
@@ -423,7 +278,7 @@ mod tests {
     fn trouble_with_a_file_names_the_file_and_what_to_do() {
         let said = |bytes: &[u8]| {
             let file = file_of(bytes);
-            let said = open(file.path(), PcapOptions::default()).unwrap_err().to_string();
+            let said = open(file.path()).unwrap_err().to_string();
             assert!(said.contains(file.path().to_str().unwrap()), "{said}");
             said
         };
@@ -445,7 +300,7 @@ mod tests {
         pcapng::packet(&mut bytes, 0, 0, None, b"frame");
         pcapng::packet(&mut bytes, 1, 0, None, b"packet");
         assert!(said(&bytes).contains("several media"));
-        let absent = open(Path::new("/nowhere/at.all"), PcapOptions::default()).unwrap_err();
+        let absent = open(Path::new("/nowhere/at.all")).unwrap_err();
         assert!(absent.to_string().starts_with("cannot read /nowhere/at.all"), "{absent}");
     }
 }

@@ -9,15 +9,14 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use plumb_base::time::{Instant, Span};
 use plumb_sys::{fd, tun};
-use plumb_wire::ethernet::MacAddr;
-use plumb_wire::machine::{DeviceCapabilities, Medium};
+use plumb_wire::machine::Medium;
 use plumb_wire::packet::{Batch, HEADROOM, LARGE_FRAME, Packet, Pool};
 
-use super::{Device, DeviceCounters, DeviceError, DeviceWait, vnet};
+use super::{Device, DeviceCounters, DeviceError, DeviceInfo, DeviceWait, vnet};
 
 mod open;
 
-pub use open::{TapError, TapOffload, TapOptions};
+pub use open::{TapOffload, TapOptions};
 
 /// Room for an Ethernet header and two VLAN tags.
 const LINK_HEADER_MAX: usize = 14 + 2 * 4;
@@ -28,8 +27,7 @@ const SPINS: u32 = 64;
 #[derive(Debug)]
 pub struct TapDevice {
     fd: OwnedFd,
-    name: String,
-    capabilities: DeviceCapabilities,
+    info: DeviceInfo,
     wait: DeviceWait,
     vnet_header: bool,
     /// Super-segments may come.
@@ -57,11 +55,11 @@ impl TapDevice {
     /// Room for the longest frame that a read can bring, virtio header aside and super-segments
     /// excepted, and one byte by which a read shows that it was cut short.
     fn frame_len_max(&self) -> usize {
-        let link_header = match self.capabilities.medium {
+        let link_header = match self.info.capabilities.medium {
             Medium::Ethernet => LINK_HEADER_MAX,
             Medium::Ip => 0,
         };
-        self.capabilities.mtu as usize + link_header + 1
+        self.info.capabilities.mtu as usize + link_header + 1
     }
 
     /// Reads one packet; waits for it unless `nowait`.
@@ -146,7 +144,7 @@ impl TapDevice {
                 return self.malformed(packet, pool);
             };
             pool.trim_front(&mut packet, vnet::HEADER_LEN);
-            let parsed = vnet::parse(header, self.capabilities.medium, pool.bytes(&packet));
+            let parsed = vnet::parse(header, self.info.capabilities.medium, pool.bytes(&packet));
             let Ok((checksum, segments)) = parsed else {
                 return self.malformed(packet, pool);
             };
@@ -189,7 +187,7 @@ impl TapDevice {
 
     #[cold]
     fn failed(&self, what: &'static str, source: io::Error) -> DeviceError {
-        let name = self.name.clone();
+        let name = self.info.name.clone();
         if tun::is_gone(&source) {
             DeviceError::Gone { name, source }
         } else {
@@ -276,17 +274,8 @@ impl TapDevice {
 }
 
 impl Device for TapDevice {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn capabilities(&self) -> DeviceCapabilities {
-        self.capabilities
-    }
-
-    /// None: the interface's own address is that of the kernel's side.
-    fn mac(&self) -> Option<MacAddr> {
-        None
+    fn info(&self) -> &DeviceInfo {
+        &self.info
     }
 
     #[inline]

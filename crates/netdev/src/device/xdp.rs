@@ -12,15 +12,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use plumb_base::time::{Instant, Span};
 use plumb_sys::fd;
 use plumb_sys::xdp::{UmemRange, XdpSocket};
-use plumb_wire::ethernet::MacAddr;
-use plumb_wire::machine::DeviceCapabilities;
 use plumb_wire::packet::{Batch, Packet, Pool};
 
-use super::{Device, DeviceCounters, DeviceError, DeviceWait, SpinOutcome, spin};
+use super::{Device, DeviceCounters, DeviceError, DeviceInfo, DeviceWait, SpinOutcome, spin};
 
 mod open;
 
-pub use open::{XdpOpenError, XdpOptions};
+pub use open::XdpOptions;
 pub use plumb_sys::bpf::XdpAttachMode;
 pub use plumb_sys::xdp::XdpCopyMode;
 
@@ -50,26 +48,16 @@ pub struct XdpDevice {
     _link: OwnedFd,
     queues: Vec<XdpQueue>,
     next: usize,
-    name: String,
-    capabilities: DeviceCapabilities,
-    mac: MacAddr,
+    info: DeviceInfo,
     wait: DeviceWait,
-    mode: XdpAttachMode,
-    copying: XdpCopyMode,
+    /// Where the program runs.
+    pub mode: XdpAttachMode,
+    /// Whether the kernel copies.
+    pub copying: XdpCopyMode,
     counters: DeviceCounters,
 }
 
 impl XdpDevice {
-    /// Where the program runs.
-    pub fn mode(&self) -> XdpAttachMode {
-        self.mode
-    }
-
-    /// Whether the kernel copies.
-    pub fn copying(&self) -> XdpCopyMode {
-        self.copying
-    }
-
     /// How many queues it has.
     pub fn queues(&self) -> usize {
         self.queues.len()
@@ -154,7 +142,7 @@ impl XdpDevice {
     /// What an error of the kernel means: nothing when the interface is only down.
     #[cold]
     fn failed(&self, what: &'static str, source: io::Error) -> Result<(), DeviceError> {
-        let name = self.name.clone();
+        let name = self.info.name.clone();
         match source.raw_os_error() {
             Some(ENETDOWN) => Ok(()),
             Some(ENXIO) => Err(DeviceError::Gone { name, source }),
@@ -205,16 +193,8 @@ const ENETDOWN: i32 = 100;
 const ENOBUFS: i32 = 105;
 
 impl Device for XdpDevice {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn capabilities(&self) -> DeviceCapabilities {
-        self.capabilities
-    }
-
-    fn mac(&self) -> Option<MacAddr> {
-        Some(self.mac)
+    fn info(&self) -> &DeviceInfo {
+        &self.info
     }
 
     #[inline]

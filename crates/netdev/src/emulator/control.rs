@@ -15,8 +15,8 @@ use plumb_sys::{fd, sched};
 use plumb_wire::machine::PortId;
 use plumb_wire::packet::Pool;
 
-use crate::device::DeviceWait;
-use crate::device::tap::{TapDevice, TapError, TapOffload, TapOptions};
+use crate::device::tap::{TapDevice, TapOffload, TapOptions};
+use crate::device::{DeviceOpenError, DeviceWait};
 use crate::emulator::timing::{EmulatorTiming, MeasuredPrecision, TimerPrecision, TimingRecorder};
 use crate::lab::{InterfaceStats, LabError, NetNamespace, NetlinkSocket, TestBed, TestBedOptions};
 
@@ -304,7 +304,7 @@ pub enum TapPairError {
     Lab(#[from] LabError),
     /// The devices.
     #[error(transparent)]
-    Tap(#[from] TapError),
+    Tap(#[from] DeviceOpenError),
 }
 
 /// Makes both namespaces and opens both TAPs, near and far, as an emulator wants them; they are up and

@@ -3,9 +3,7 @@
 use std::time::Duration;
 
 use plumb_base::time::{Instant, Span};
-use plumb_netdev::device::packet::{
-    PacketDevice, PacketOpenError, PacketOptions, PacketReceiveMode,
-};
+use plumb_netdev::device::packet::{PacketDevice, PacketOptions, PacketReceiveMode};
 use plumb_netdev::device::{Device, DeviceError, DeviceWait};
 use plumb_netdev::lab::{InterfaceChange, TestBed};
 use plumb_wire::packet::{ChecksumState, Pool, PoolConfig, SegmentKind};
@@ -181,27 +179,6 @@ fn exchange_with(bed: &TestBed, device: &mut PacketDevice, pool: &mut Pool) {
         crate::mirror::turn(device, pool, &mut batch, 64).unwrap();
         socket.recv(&mut [0; 64]).is_ok()
     });
-}
-
-#[test]
-fn a_socket_bound_by_somebody_else_is_adopted_with_its_interface() {
-    let Some(bed) = silent(1_500, true) else { return };
-    let device = open(&bed, &PacketOptions::default());
-    let fd = device.fd().unwrap().try_clone_to_owned().unwrap();
-    drop(device);
-    // Outside of the namespace.
-    let options =
-        PacketOptions { receive: Some(PacketReceiveMode::Ring), ..PacketOptions::default() };
-    let device = PacketDevice::adopt(fd, &options).unwrap();
-    assert_eq!(device.name(), TestBed::FAR_DEVICE);
-    assert_eq!(device.mac(), Some(TestBed::FAR_MAC));
-    let mirror = MirrorThread::start(device, Pool::new(PoolConfig::default()), 0);
-    let socket = client_v4_after_first_answer(&bed);
-    exchange(&socket, 100, 10);
-    mirror.stop();
-    let socket = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    let refused = PacketDevice::adopt(socket.into(), &options).unwrap_err();
-    assert!(matches!(refused, PacketOpenError::NotASocket), "{refused}");
 }
 
 #[test]

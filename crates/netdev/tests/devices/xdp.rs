@@ -5,8 +5,8 @@ use std::net::UdpSocket;
 use std::process::{Command, Stdio};
 
 use plumb_base::time::{Instant, Span};
-use plumb_netdev::device::xdp::{XdpAttachMode, XdpCopyMode, XdpDevice, XdpOpenError, XdpOptions};
-use plumb_netdev::device::{Device, DeviceError, DeviceWait};
+use plumb_netdev::device::xdp::{XdpAttachMode, XdpCopyMode, XdpDevice, XdpOptions};
+use plumb_netdev::device::{Device, DeviceError, DeviceOpenFailure, DeviceWait};
 use plumb_netdev::lab::{InterfaceChange, TestBed};
 use plumb_wire::packet::Pool;
 
@@ -18,7 +18,7 @@ use crate::bed::{
 /// Opened at the far end; none, with a word about it, where this process may not.
 fn open(bed: &TestBed, options: &XdpOptions) -> Option<(XdpDevice, Pool)> {
     match bed.in_far(|| XdpDevice::open(TestBed::FAR_DEVICE, options)).unwrap() {
-        Err(error @ (XdpOpenError::Permission { .. } | XdpOpenError::Unsupported { .. })) => {
+        Err(error) if error.failure == DeviceOpenFailure::Lacking => {
             println!("skipped: {error}");
             assert_ne!(std::env::var("CI").as_deref(), Ok("true"), "skipped under CI");
             None
@@ -51,7 +51,7 @@ fn datagrams_come_back_in_both_families_in_every_mode_and_way_to_wait() {
             let Some(bed) = silent(1_500, false) else { return };
             let options = XdpOptions { wait, mode: Some(mode), ..XdpOptions::default() };
             let Some((device, pool)) = open(&bed, &options) else { return };
-            assert_eq!((device.mode(), device.copying()), (mode, XdpCopyMode::Copy));
+            assert_eq!((device.mode, device.copying), (mode, XdpCopyMode::Copy));
             let mirror = MirrorThread::start(device, pool, 2_048 + 32);
             assert_eq!(exchange_in_every_family(&bed, mirror).rx_dropped, 0, "{options:?}");
         }
@@ -129,7 +129,7 @@ fn each_of_two_queues_gives_its_packets_and_takes_its_answers() {
     let options = XdpOptions { frames: 1_024, ..XdpOptions::default() };
     let opened = bed.in_near(|| XdpDevice::open(far, &options)).unwrap();
     let (mut device, mut pool) = match opened {
-        Err(XdpOpenError::Permission { .. } | XdpOpenError::Unsupported { .. }) => return,
+        Err(error) if error.failure == DeviceOpenFailure::Lacking => return,
         opened => opened.unwrap(),
     };
     assert_eq!(device.queues(), 2);
@@ -229,7 +229,6 @@ fn a_second_device_is_told_who_is_in_the_way() {
     let again =
         bed.in_far(|| XdpDevice::open(TestBed::FAR_DEVICE, &XdpOptions::default())).unwrap();
     let error = again.unwrap_err();
-    assert!(matches!(error, XdpOpenError::ProgramBusy(_)), "{error:?}");
     assert!(error.to_string().contains("ip link show plumb1"), "{error}");
 }
 
@@ -249,24 +248,27 @@ fn what_cannot_be_opened_is_refused_with_its_reason() {
         bed.in_far(|| XdpDevice::open(name, options)).unwrap().map(drop).unwrap_err()
     };
     let default = XdpOptions::default();
-    assert!(matches!(far("nosuch0", &default), XdpOpenError::NoInterface(_)));
-    assert!(matches!(far("lo", &default), XdpOpenError::UnsupportedLinkType { kind: 772, .. }));
-    let error = far(TestBed::FAR_DEVICE, &default);
-    assert!(error.to_string().contains("ip link set plumb1 mtu 3822"), "{error}");
+    let says = |name: &str, options: &XdpOptions, what: &str| {
+        let error = far(name, options);
+        assert!(error.to_string().contains(what), "{error}");
+    };
+    says("nosuch0", &default, "no network interface `nosuch0`");
+    says("lo", &default, "its ARPHRD type is 772");
+    says(TestBed::FAR_DEVICE, &default, "ip link set plumb1 mtu 3822");
 
     let mut netlink = bed.far().unwrap().netlink().unwrap();
     let index = netlink.interface(TestBed::FAR_DEVICE).unwrap().index;
     let change = InterfaceChange { mtu: Some(1_500), ..InterfaceChange::default() };
     netlink.change_interface(index, &change).unwrap();
     let queue = XdpOptions { queue: 7, ..default };
-    assert!(matches!(far(TestBed::FAR_DEVICE, &queue), XdpOpenError::NoQueue { count: 1, .. }));
+    says(TestBed::FAR_DEVICE, &queue, "has 1 receiving queue(s)");
     let zero = XdpOptions { copying: Some(XdpCopyMode::Zero), ..default };
-    match far(TestBed::FAR_DEVICE, &zero) {
-        XdpOpenError::Permission { .. } | XdpOpenError::Unsupported { .. } => return,
-        error => assert!(matches!(error, XdpOpenError::Driver { .. }), "{error:?}"),
+    if far(TestBed::FAR_DEVICE, &zero).failure == DeviceOpenFailure::Lacking {
+        return;
     }
+    says(TestBed::FAR_DEVICE, &zero, "has no zero-copy AF_XDP");
     netlink.set_up(index, false).unwrap();
-    assert!(matches!(far(TestBed::FAR_DEVICE, &default), XdpOpenError::Down(_)));
+    says(TestBed::FAR_DEVICE, &default, "ip link set plumb1 up");
     wait_for("what failed to leave nothing", || !is_attached(&bed));
 }
 
@@ -275,7 +277,7 @@ fn a_large_mtu_gets_larger_frames_and_the_generic_mode_where_the_driver_has_none
     let Some(bed) = silent(3_800, false) else { return };
     let Some((device, pool)) = open(&bed, &XdpOptions::default()) else { return };
     // A virtual Ethernet's driver takes about 3,500 bytes.
-    assert_eq!(device.mode(), XdpAttachMode::Generic);
+    assert_eq!(device.mode, XdpAttachMode::Generic);
     assert_eq!(pool.frames().size, 4_096);
     let mirror = MirrorThread::start(device, pool, 4_096);
     let socket = client_v4_after_first_answer(&bed);

@@ -10,8 +10,10 @@ use plumb_link::link::Link;
 use plumb_link::report::Network as _;
 use plumb_link::spec::LinkSpec;
 use plumb_netdev::device::packet::{PacketDevice, PacketOptions, PacketReceiveMode};
-use plumb_netdev::device::xdp::{XdpDevice, XdpOpenError, XdpOptions};
-use plumb_netdev::device::{Device, DeviceCounters, DeviceWait};
+use plumb_netdev::device::xdp::{XdpDevice, XdpOptions};
+use plumb_netdev::device::{
+    Device, DeviceCounters, DeviceOpenError, DeviceOpenFailure, DeviceWait,
+};
 use plumb_netdev::emulator::{
     Emulator, EmulatorControl, EmulatorOptions, EmulatorReport, EmulatorState, TapPairError,
     tap_pair,
@@ -108,10 +110,8 @@ pub fn start_over(
                 let second = XdpDevice::open_sharing_umem(&first, &mut pool, far, &wanted)?;
                 Ok((vec![first, second], pool))
             });
-            let lacking = |error: &XdpOpenError| {
-                matches!(error, XdpOpenError::Permission { .. } | XdpOpenError::Unsupported { .. })
-            };
-            let (devices, pool) = allowed(opened.unwrap(), lacking)?;
+            let lacks = |error: &DeviceOpenError| error.failure == DeviceOpenFailure::Lacking;
+            let (devices, pool) = allowed(opened.unwrap(), lacks)?;
             // What is being sent is with the kernel too.
             (bed, spawn(spec, devices, pool, 2 * LENT as usize + 256, options))
         }

@@ -142,9 +142,9 @@ impl AttachedHost {
             (name, _) => name.open(settings.wait, settings.mac.is_some())?,
         };
         let seed = settings.seed;
-        let mac = settings.mac.or_else(|| device.mac()).unwrap_or_else(|| random_mac(seed));
+        let mac = settings.mac.or_else(|| device.info().mac).unwrap_or_else(|| random_mac(seed));
         warn_of_forwarding(settings, &mut warn);
-        let capabilities = device.capabilities();
+        let capabilities = device.info().capabilities;
         let ethernet = capabilities.medium == Medium::Ethernet;
         let device = AttachedDevice::new(device, &settings.instrumentation, timeline, seed)?;
         let config = InterfaceConfig {

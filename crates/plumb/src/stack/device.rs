@@ -1,5 +1,6 @@
 //! Devices and faults on the command line.
 
+use std::error::Error as _;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -7,12 +8,14 @@ use plumb_base::seed::Seed;
 use plumb_base::units::quantity::parse_probability;
 use plumb_clock::InstantClock;
 use plumb_netdev::device::fault::{FaultCounters, FaultRates, FaultyDevice};
-use plumb_netdev::device::packet::{PacketDevice, PacketOpenError, PacketOptions};
+use plumb_netdev::device::packet::{PacketDevice, PacketOptions};
 use plumb_netdev::device::recording::RecordingDevice;
-use plumb_netdev::device::replay::{self, PcapError};
-use plumb_netdev::device::tap::{TapDevice, TapError, TapOptions};
-use plumb_netdev::device::xdp::{XdpDevice, XdpOpenError, XdpOptions};
-use plumb_netdev::device::{Device, DeviceError, DeviceLayer, DeviceWait};
+use plumb_netdev::device::replay;
+use plumb_netdev::device::tap::{TapDevice, TapOptions};
+use plumb_netdev::device::xdp::{XdpDevice, XdpOptions};
+use plumb_netdev::device::{
+    Device, DeviceError, DeviceLayer, DeviceOpenError, DeviceOpenFailure, DeviceWait,
+};
 use plumb_wire::machine::Medium;
 use plumb_wire::packet::{HEADROOM, Pool, PoolConfig};
 
@@ -134,7 +137,7 @@ impl DeviceName {
                     .fix("use it with send, ping or replay, or use a TAP: --device tap:NAME"));
             }
         };
-        let pool = pool_for(device.capabilities().mtu);
+        let pool = pool_for(device.info().capabilities.mtu);
         Ok((device, pool))
     }
 
@@ -157,7 +160,7 @@ const LARGE_FRAMES: u32 = 256;
 /// # Errors
 /// It cannot be read, or is not a capture.
 pub fn capture(path: &Path) -> Result<replay::ReplaySource, Problem> {
-    Ok(replay::open(path, replay::PcapOptions::default())?)
+    Ok(replay::open(path)?)
 }
 
 /// A pool whose frames hold packets of this MTU with link header and tags; beyond jumbo frames it has more large frames
@@ -196,7 +199,7 @@ pub enum AttachedDevice {
 
 impl std::fmt::Debug for AttachedDevice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.below().name())
+        f.write_str(&self.below().info().name)
     }
 }
 
@@ -269,62 +272,18 @@ impl DeviceLayer for AttachedDevice {
     }
 }
 
-impl From<TapError> for Problem {
-    fn from(error: TapError) -> Self {
-        let exit = match error {
-            TapError::Name(_) | TapError::WrongKind(..) | TapError::MtuTooSmall { .. } => {
-                ExitReason::Usage
-            }
-            _ => ExitReason::Failure,
+impl From<DeviceOpenError> for Problem {
+    /// The message with the kernel's error as its reason, unless the message contains it.
+    fn from(error: DeviceOpenError) -> Self {
+        let exit = match error.failure {
+            DeviceOpenFailure::Request => ExitReason::Usage,
+            DeviceOpenFailure::Lacking | DeviceOpenFailure::Refused => ExitReason::Failure,
         };
-        let text = error.to_string();
-        match (error, text.split_once(": ")) {
-            (TapError::Io { .. } | TapError::NotATap(_), Some((what, why))) => {
-                Self { exit, ..Self::failure(what).because(why) }
-            }
-            (_, Some((what, fix))) => Self { exit, ..Self::failure(what).fix(fix) },
-            (_, None) => Self { exit, ..Self::failure(text) },
+        let problem = Self::from_message(&error.to_string(), exit);
+        match error.source() {
+            Some(source) => problem.because(source),
+            None => problem,
         }
-    }
-}
-
-/// The message of a device with the kernel's error as its reason, unless the message contains it.
-fn not_opened(error: &impl std::error::Error, exit: ExitReason) -> Problem {
-    let message = error.to_string();
-    let problem = Problem::from_message(&message, exit);
-    match error.source().map(ToString::to_string) {
-        Some(source) if !message.contains(&source) => problem.because(source),
-        _ => problem,
-    }
-}
-
-impl From<PacketOpenError> for Problem {
-    fn from(error: PacketOpenError) -> Self {
-        let exit = match error {
-            PacketOpenError::NoInterface(_) | PacketOpenError::UnsupportedLinkType { .. } => {
-                ExitReason::Usage
-            }
-            _ => ExitReason::Failure,
-        };
-        not_opened(&error, exit)
-    }
-}
-
-impl From<XdpOpenError> for Problem {
-    fn from(error: XdpOpenError) -> Self {
-        let exit = match error {
-            XdpOpenError::NoInterface(_)
-            | XdpOpenError::UnsupportedLinkType { .. }
-            | XdpOpenError::Mtu { .. } => ExitReason::Usage,
-            _ => ExitReason::Failure,
-        };
-        not_opened(&error, exit)
-    }
-}
-
-impl From<PcapError> for Problem {
-    fn from(error: PcapError) -> Self {
-        Self::rejected(error)
     }
 }
 
@@ -415,17 +374,14 @@ mod tests {
     #[test]
     fn kernel_error_is_the_reason_not_the_fix() {
         let refused = || std::io::Error::from_raw_os_error(1);
-        let packet = Problem::from(PacketOpenError::Permission(refused()));
-        let name = "eth0".to_owned();
-        let xdp = Problem::from(XdpOpenError::Permission { name, source: refused() });
-        for problem in [packet, xdp] {
-            assert_eq!(problem.why, Some(refused().to_string()));
-            let fix = problem.fix.unwrap();
-            assert!(fix.starts_with("run as root, or") && !fix.contains("os error"), "{fix}");
-        }
-        let other = PacketOpenError::Io { what: "open", name: "eth0".into(), source: refused() };
-        let other = Problem::from(other);
-        assert_eq!((other.why, other.what.matches("os error").count()), (None, 1));
+        let message = "it needs a capability; run as root, or elsewhere";
+        let problem = Problem::from(DeviceOpenError::new(
+            DeviceOpenFailure::Lacking,
+            message,
+            Some(refused()),
+        ));
+        assert_eq!(problem.why, Some(refused().to_string()));
+        assert_eq!(problem.fix.as_deref(), Some("run as root, or elsewhere"));
     }
 
     #[test]

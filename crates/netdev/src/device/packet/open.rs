@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 use plumb_base::time::Span;
 use plumb_sys::interface;
@@ -11,7 +11,8 @@ use plumb_wire::ethernet::MacAddr;
 use plumb_wire::machine::{DeviceCapabilities, Medium};
 use plumb_wire::packet::LARGE_FRAME;
 
-use super::{DeviceCounters, DeviceWait, PacketDevice, vnet};
+use super::{DeviceCounters, DeviceInfo, DeviceWait, PacketDevice, vnet};
+use crate::device::{DeviceOpenError, DeviceOpenFailure};
 
 /// How frames come in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,136 +52,69 @@ impl Default for PacketOptions {
     }
 }
 
-/// Why a packet socket could not be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum PacketOpenError {
-    /// There is no such interface in this namespace.
-    #[error(
-        "there is no network interface `{0}` here; `ip link` lists those there are, and `plumb stack lab` makes a pair to try"
-    )]
-    NoInterface(String),
-    /// The interface is down.
-    #[error("the interface {0} is down; bring it up: ip link set {0} up")]
-    Down(String),
-    /// It carries neither Ethernet frames nor bare IP packets.
-    #[error(
-        "the interface {name} carries neither Ethernet nor bare IP (its ARPHRD type is {kind}); choose another"
-    )]
-    UnsupportedLinkType {
-        /// The interface.
-        name: String,
-        /// ARPHRD_….
-        kind: u16,
-    },
-    /// Not allowed.
-    #[error(
-        "a packet socket needs the capability CAP_NET_RAW; run as root, or inside `plumb stack lab`"
-    )]
-    Permission(#[source] io::Error),
-    /// The kernel has none.
-    #[error("this kernel has no packet sockets (CONFIG_PACKET); use a TAP device instead")]
-    Unsupported(#[source] io::Error),
-    /// A descriptor that was handed over is not a bound packet socket.
-    #[error("the descriptor handed over is not a packet socket bound to an interface")]
-    NotASocket,
-    /// Something else.
-    #[error("cannot {what} the packet socket on {name}: {source}")]
-    Io {
-        /// What was tried.
-        what: &'static str,
-        /// The interface.
-        name: String,
-        /// The kernel's answer.
-        source: io::Error,
-    },
-}
-
 impl PacketDevice {
     /// A packet socket on an interface of this thread's network namespace.
     ///
     /// # Errors
-    /// See [`PacketOpenError`].
-    pub fn open(interface: &str, options: &PacketOptions) -> Result<Self, PacketOpenError> {
-        let fd = packet_socket::open().map_err(|error| match error.raw_os_error() {
-            // EAFNOSUPPORT
-            Some(97) => PacketOpenError::Unsupported(error),
-            _ if error.kind() == io::ErrorKind::PermissionDenied => {
-                PacketOpenError::Permission(error)
-            }
-            _ => io_error("open", interface, error),
-        })?;
-        let index = interface::index(fd.as_fd(), interface)
-            .map_err(|_| PacketOpenError::NoInterface(interface.to_owned()))?;
-        Self::configure(fd, index, interface.to_owned(), options)
-    }
-
-    /// The same of a packet socket that was opened and bound by another process, perhaps in another
-    /// namespace.
-    ///
-    /// # Errors
-    /// See [`PacketOpenError`].
-    pub fn adopt(fd: OwnedFd, options: &PacketOptions) -> Result<Self, PacketOpenError> {
-        let index = packet_socket::bound(fd.as_fd()).map_err(|_| PacketOpenError::NotASocket)?;
-        let name = interface::name(fd.as_fd(), index).map_err(|_| PacketOpenError::NotASocket)?;
-        Self::configure(fd, index, name, options)
-    }
-
-    fn configure(
-        fd: OwnedFd,
-        index: u32,
-        name: String,
-        options: &PacketOptions,
-    ) -> Result<Self, PacketOpenError> {
+    /// See [`DeviceOpenError`].
+    pub fn open(interface: &str, options: &PacketOptions) -> Result<Self, DeviceOpenError> {
+        let fd = packet_socket::open().map_err(|error| not_opened(interface, error))?;
         let socket = fd.as_fd();
-        let ask = |source| io_error("inspect", &name, source);
-        if !interface::is_up(socket, &name).map_err(ask)? {
-            return Err(PacketOpenError::Down(name));
+        let name = interface.to_owned();
+        let index =
+            interface::index(socket, &name).map_err(|_| DeviceOpenError::no_interface(&name))?;
+        let failed = |what| {
+            let name = &name;
+            move |source| io_error(what, name, &source)
+        };
+        if !interface::is_up(socket, &name).map_err(failed("inspect"))? {
+            return Err(DeviceOpenError::interface_down(&name));
         }
-        let mtu = interface::mtu(socket, &name).map_err(ask)?;
-        let hardware = interface::hardware_address(socket, &name).map_err(ask)?;
+        let mtu = interface::mtu(socket, &name).map_err(failed("inspect"))?;
+        let hardware = interface::hardware_address(socket, &name).map_err(failed("inspect"))?;
         let medium = match hardware.kind {
             ARPHRD_ETHER | ARPHRD_LOOPBACK => Medium::Ethernet,
             ARPHRD_NONE => Medium::Ip,
-            kind => return Err(PacketOpenError::UnsupportedLinkType { name, kind }),
-        };
-        let set = |what| {
-            let name = name.clone();
-            move |source| PacketOpenError::Io { what, name, source }
+            kind => {
+                return Err(DeviceOpenError::request(format!(
+                    "the interface {name} carries neither Ethernet nor bare IP (its ARPHRD type is \
+                     {kind}); choose another"
+                )));
+            }
         };
         packet_socket::set_option(socket, PacketOption::IgnoreOutgoing, 1)
-            .map_err(set("make deaf to its own machine"))?;
+            .map_err(failed("make deaf to its own machine"))?;
         packet_socket::set_option(socket, PacketOption::VnetHeader, 1)
-            .map_err(set("ask for virtio headers on"))?;
-        packet_socket::set_auxiliary_data(socket).map_err(set("ask for VLAN tags on"))?;
+            .map_err(failed("ask for virtio headers on"))?;
+        packet_socket::set_auxiliary_data(socket).map_err(failed("ask for VLAN tags on"))?;
         packet_socket::set_option(socket, PacketOption::QdiscBypass, options.bypass.into())
-            .map_err(set("configure"))?;
+            .map_err(failed("configure"))?;
         let ring = match options.receive.unwrap_or(by_wait(options.wait)) {
             PacketReceiveMode::Calls => None,
             PacketReceiveMode::Ring => {
                 packet_socket::set_option(socket, PacketOption::CopyThreshold, 1)
-                    .map_err(set("configure"))?;
+                    .map_err(failed("configure"))?;
                 let ring = ReceiveRing::new(socket, ring_shape(options.slots, mtu));
-                Some(ring.map_err(set("make a ring for"))?)
+                Some(ring.map_err(failed("make a ring for"))?)
             }
         };
         packet_socket::join(socket, index, PacketMembership::AllMulticast)
-            .map_err(set("ask for multicast on"))?;
+            .map_err(failed("ask for multicast on"))?;
         if options.promiscuous {
             packet_socket::join(socket, index, PacketMembership::Promiscuous)
-                .map_err(set("ask for every frame on"))?;
+                .map_err(failed("ask for every frame on"))?;
         }
-        packet_socket::bind(socket, index).map_err(set("bind"))?;
+        packet_socket::bind(socket, index).map_err(failed("bind"))?;
         let mac = (hardware.kind == ARPHRD_ETHER).then_some(MacAddr(hardware.address));
+        let capabilities = DeviceCapabilities {
+            checksum_tx: true,
+            segments_tcp: true,
+            segments_udp: kernel_cuts_udp(),
+            coalesces: true,
+            ..DeviceCapabilities::plain(medium, mtu)
+        };
         Ok(Self {
-            name,
-            capabilities: DeviceCapabilities {
-                checksum_tx: true,
-                segments_tcp: true,
-                segments_udp: kernel_cuts_udp(),
-                coalesces: true,
-                ..DeviceCapabilities::plain(medium, mtu)
-            },
-            mac,
+            info: DeviceInfo { name, capabilities, mac },
             wait: options.wait,
             ring,
             overflow: vec![0; LARGE_FRAME + vnet::HEADER_LEN].into_boxed_slice(),
@@ -199,8 +133,22 @@ const ARPHRD_ETHER: u16 = 1;
 const ARPHRD_LOOPBACK: u16 = 772;
 const ARPHRD_NONE: u16 = 0xfffe;
 
-fn io_error(what: &'static str, name: &str, source: io::Error) -> PacketOpenError {
-    PacketOpenError::Io { what, name: name.to_owned(), source }
+fn io_error(what: &str, name: &str, source: &io::Error) -> DeviceOpenError {
+    DeviceOpenError::refused(format!("cannot {what} the packet socket on {name}: {source}"))
+}
+
+fn not_opened(name: &str, source: io::Error) -> DeviceOpenError {
+    const EAFNOSUPPORT: i32 = 97;
+    let message = match source.raw_os_error() {
+        Some(EAFNOSUPPORT) => {
+            "this kernel has no packet sockets (CONFIG_PACKET); use a TAP device instead"
+        }
+        _ if source.kind() == io::ErrorKind::PermissionDenied => {
+            "a packet socket needs the capability CAP_NET_RAW; run as root, or inside `plumb stack lab`"
+        }
+        _ => return io_error("open", name, &source),
+    };
+    DeviceOpenError::new(DeviceOpenFailure::Lacking, message, Some(source))
 }
 
 /// What makes the fewest calls.
@@ -244,13 +192,9 @@ mod tests {
 
     #[test]
     fn an_interface_that_does_not_exist_is_named_in_the_error_with_the_fix() {
-        match PacketDevice::open("nosuch0", &PacketOptions::default()).unwrap_err() {
-            error @ PacketOpenError::NoInterface(_) => {
-                let text = error.to_string();
-                assert!(text.contains("nosuch0") && text.contains("ip link"), "{text}");
-            }
-            PacketOpenError::Permission(_) => {}
-            other => panic!("{other}"),
-        }
+        let error = PacketDevice::open("nosuch0", &PacketOptions::default()).unwrap_err();
+        let text = error.to_string();
+        let is_named = text.contains("nosuch0") && text.contains("ip link");
+        assert!(is_named || error.failure == DeviceOpenFailure::Lacking, "{text}");
     }
 }

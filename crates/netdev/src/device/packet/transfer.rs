@@ -162,7 +162,7 @@ impl PacketDevice {
         received: ReceivedFrame,
         pool: &mut Pool,
     ) -> Option<Packet> {
-        let medium = self.capabilities.medium;
+        let medium = self.info.capabilities.medium;
         let said = pool
             .bytes(&packet)
             .split_first_chunk::<{ vnet::HEADER_LEN }>()
@@ -213,7 +213,7 @@ impl PacketDevice {
                 self.counters.rx_dropped += 1;
                 continue;
             }
-            let medium = self.capabilities.medium;
+            let medium = self.info.capabilities.medium;
             let Ok((checksum, segments)) = vnet::parse(*header, medium, frame) else {
                 self.counters.rx_malformed += 1;
                 continue;

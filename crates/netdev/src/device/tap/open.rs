@@ -8,7 +8,9 @@ use plumb_sys::{fd, interface, tun};
 use plumb_wire::machine::{DeviceCapabilities, Medium};
 
 use super::TapDevice;
-use crate::device::{DeviceCounters, DeviceWait, MTU_MIN_IPV4, vnet};
+use crate::device::{
+    DeviceCounters, DeviceInfo, DeviceOpenError, DeviceOpenFailure, DeviceWait, MTU_MIN_IPV4, vnet,
+};
 
 /// Longest name of an interface, in bytes: the kernel's IFNAMSIZ and its final zero.
 const NAME_MAX: usize = 15;
@@ -48,69 +50,6 @@ pub enum TapOffload {
     Segments,
 }
 
-/// Why a TAP cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum TapError {
-    /// The kernel has no such driver, or this container no such file.
-    #[error(
-        "there is no /dev/net/tun here ({0}): load the driver with `modprobe tun`, or give the \
-         container the device (`--device /dev/net/tun`)"
-    )]
-    NoDriver(io::Error),
-    /// The file's mode forbids it.
-    #[error("/dev/net/tun may not be opened by this user ({0}): `chmod 666 /dev/net/tun` as root")]
-    Forbidden(io::Error),
-    /// CAP_NET_ADMIN is missing.
-    #[error(
-        "attaching to {0} needs CAP_NET_ADMIN: try it in a test bed with `plumb stack lab`, or let \
-         root give you the interface with `ip tuntap add dev {0} mode tap user $USER`"
-    )]
-    NoPermission(String),
-    /// Another process has it.
-    #[error("{0} is in use by another process: end that one, or choose another name")]
-    Busy(String),
-    /// It exists, and is something else.
-    #[error(
-        "{0} exists and is not {1}: choose another name, or remove it with `ip link delete {0}`"
-    )]
-    WrongKind(String, &'static str),
-    /// No interface can have this name.
-    #[error("{0:?} is no name of an interface: those have 1 to 15 bytes and neither / nor space")]
-    Name(String),
-    /// An inherited descriptor is not attached to a TAP or TUN.
-    #[error("the inherited descriptor is not attached to a TAP or TUN: {0}")]
-    NotATap(io::Error),
-    /// The interface is not in this namespace, and nobody said.
-    #[error("the largest packet of {name} cannot be asked for here ({source}): say it")]
-    MtuUnknown {
-        /// Its name.
-        name: String,
-        /// The kernel's answer.
-        source: io::Error,
-    },
-    /// Too small for any IP.
-    #[error(
-        "the MTU of {name} is {mtu} bytes, and IPv4 needs {MTU_MIN_IPV4} (RFC 791): `ip link set \
-         {name} mtu 1500`"
-    )]
-    MtuTooSmall {
-        /// Its name.
-        name: String,
-        /// Its MTU.
-        mtu: u32,
-    },
-    /// The kernel refused.
-    #[error("cannot {what} {name}: {source}")]
-    Io {
-        /// What was tried.
-        what: &'static str,
-        /// The interface.
-        name: String,
-        /// The kernel's answer.
-        source: io::Error,
-    },
-}
-
 impl TapDevice {
     /// Attaches to the interface of this name, which is made if there is none and then vanishes
     /// with the device; a `%d` in the name becomes a number.
@@ -118,20 +57,19 @@ impl TapDevice {
     /// # Errors
     /// Without the driver or the permission, when the interface is taken or of another kind, or
     /// when its MTU is too small.
-    pub fn open(name: &str, settings: TapOptions) -> Result<Self, TapError> {
+    pub fn open(name: &str, settings: TapOptions) -> Result<Self, DeviceOpenError> {
         let bad = |c: char| c == '/' || c.is_whitespace() || c == '\0';
         if name.is_empty() || name.len() > NAME_MAX || name.contains(bad) {
-            return Err(TapError::Name(name.to_owned()));
+            return Err(DeviceOpenError::request(format!(
+                "{name:?} is no name of an interface; those have 1 to 15 bytes and neither / nor space"
+            )));
         }
-        let file = tun::open().map_err(|source| match source.kind() {
-            io::ErrorKind::PermissionDenied => TapError::Forbidden(source),
-            _ => TapError::NoDriver(source),
-        })?;
+        let file = tun::open().map_err(no_driver)?;
         let ethernet = settings.medium == Medium::Ethernet;
         let vnet_header = settings.offload != TapOffload::None;
         let kind = tun::TunMode { ethernet, vnet_header, multi_queue: false };
         let given = tun::attach(file.as_fd(), name, kind)
-            .map_err(|source| refused(name, settings.medium, source))?;
+            .map_err(|source| refused(name, settings.medium, &source))?;
         Self::begin(file, given, vnet_header, settings)
     }
 
@@ -141,8 +79,12 @@ impl TapDevice {
     ///
     /// # Errors
     /// When it is no TAP or TUN, or its MTU is neither given nor to be found in this namespace.
-    pub fn adopt(file: OwnedFd, settings: TapOptions) -> Result<Self, TapError> {
-        let (name, kind) = tun::attached(file.as_fd()).map_err(TapError::NotATap)?;
+    pub fn adopt(file: OwnedFd, settings: TapOptions) -> Result<Self, DeviceOpenError> {
+        let (name, kind) = tun::attached(file.as_fd()).map_err(|source| {
+            DeviceOpenError::refused(format!(
+                "the inherited descriptor is not attached to a TAP or TUN: {source}"
+            ))
+        })?;
         let medium = if kind.ethernet { Medium::Ethernet } else { Medium::Ip };
         Self::begin(file, name, kind.vnet_header, TapOptions { medium, ..settings })
     }
@@ -152,28 +94,35 @@ impl TapDevice {
         name: String,
         vnet_header: bool,
         settings: TapOptions,
-    ) -> Result<Self, TapError> {
-        let failed =
-            |what| move |name: &str, source| TapError::Io { what, name: name.to_owned(), source };
+    ) -> Result<Self, DeviceOpenError> {
+        let failed = |what| {
+            let name = &name;
+            move |source| io_error(what, name, &source)
+        };
         let mtu = match settings.mtu {
             Some(mtu) => mtu,
-            None => {
-                mtu(&name).map_err(|source| TapError::MtuUnknown { name: name.clone(), source })?
-            }
+            None => mtu(&name).map_err(|source| {
+                DeviceOpenError::refused(format!(
+                    "the largest packet of {name} cannot be asked for here ({source}); say it"
+                ))
+            })?,
         };
         if mtu < MTU_MIN_IPV4 {
-            return Err(TapError::MtuTooSmall { name, mtu });
+            return Err(DeviceOpenError::request(format!(
+                "the MTU of {name} is {mtu} bytes, and IPv4 needs {MTU_MIN_IPV4} (RFC 791); \
+                 `ip link set {name} mtu 1500`"
+            )));
         }
         let mut accepted = 0;
         if vnet_header {
             let size = i32::try_from(vnet::HEADER_LEN).expect("ten");
             tun::set_vnet_header_size(file.as_fd(), size)
-                .map_err(|e| failed("set the virtio header of")(&name, e))?;
+                .map_err(failed("set the virtio header of"))?;
             accepted = accept(file.as_fd(), settings.offload)
-                .map_err(|e| failed("set what may be left to")(&name, e))?;
+                .map_err(failed("set what may be left to"))?;
         }
         fd::set_nonblocking(file.as_fd(), settings.wait == DeviceWait::Spin)
-            .map_err(|e| failed("set the mode of")(&name, e))?;
+            .map_err(failed("set the mode of"))?;
         let has = |all: u32| accepted & all == all;
         let capabilities = DeviceCapabilities {
             checksum_tx: vnet_header,
@@ -182,46 +131,56 @@ impl TapDevice {
             coalesces: accepted != 0,
             ..DeviceCapabilities::plain(settings.medium, mtu)
         };
-        let counters = DeviceCounters::default();
         Ok(Self {
             fd: file,
-            name,
-            capabilities,
+            // The interface's own link address is that of the kernel's side.
+            info: DeviceInfo { name, capabilities, mac: None },
             wait: settings.wait,
             vnet_header,
             large: has(tun::OFFLOAD_TSO4),
             held: None,
-            counters,
+            counters: DeviceCounters::default(),
         })
-    }
-
-    /// Whether the interface outlives this device.
-    ///
-    /// # Errors
-    /// The kernel's: it needs CAP_NET_ADMIN.
-    pub fn set_persistent(&self, persistent: bool) -> io::Result<()> {
-        tun::set_persistent(self.fd.as_fd(), persistent)
-    }
-
-    /// Lets a user attach to it without any capability.
-    ///
-    /// # Errors
-    /// The kernel's: it needs CAP_NET_ADMIN.
-    pub fn set_owner(&self, uid: u32) -> io::Result<()> {
-        tun::set_owner(self.fd.as_fd(), uid)
     }
 }
 
-fn refused(name: &str, medium: Medium, source: io::Error) -> TapError {
-    let name = name.to_owned();
+fn no_driver(source: io::Error) -> DeviceOpenError {
+    let message = match source.kind() {
+        io::ErrorKind::PermissionDenied => format!(
+            "/dev/net/tun may not be opened by this user ({source}); `chmod 666 /dev/net/tun` as root"
+        ),
+        _ => format!(
+            "there is no /dev/net/tun here ({source}); load the driver with `modprobe tun`, or give \
+             the container the device (`--device /dev/net/tun`)"
+        ),
+    };
+    DeviceOpenError::new(DeviceOpenFailure::Lacking, message, None)
+}
+
+fn io_error(what: &str, name: &str, source: &io::Error) -> DeviceOpenError {
+    DeviceOpenError::refused(format!("cannot {what} {name}: {source}"))
+}
+
+fn refused(name: &str, medium: Medium, source: &io::Error) -> DeviceOpenError {
     match source.kind() {
-        io::ErrorKind::PermissionDenied => TapError::NoPermission(name),
-        io::ErrorKind::ResourceBusy => TapError::Busy(name),
-        io::ErrorKind::InvalidInput if medium == Medium::Ethernet => {
-            TapError::WrongKind(name, "a TAP of this form")
+        io::ErrorKind::PermissionDenied => {
+            let message = format!(
+                "attaching to {name} needs CAP_NET_ADMIN; try it in a test bed with `plumb stack lab`, \
+                 or let root give you the interface with `ip tuntap add dev {name} mode tap user $USER`"
+            );
+            DeviceOpenError::new(DeviceOpenFailure::Lacking, message, None)
         }
-        io::ErrorKind::InvalidInput => TapError::WrongKind(name, "a TUN of this form"),
-        _ => TapError::Io { what: "attach to", name, source },
+        io::ErrorKind::ResourceBusy => DeviceOpenError::refused(format!(
+            "{name} is in use by another process; end that one, or choose another name"
+        )),
+        io::ErrorKind::InvalidInput => {
+            let kind = if medium == Medium::Ethernet { "TAP" } else { "TUN" };
+            DeviceOpenError::request(format!(
+                "{name} exists and is not a {kind} of this form; choose another name, or remove it \
+                 with `ip link delete {name}`"
+            ))
+        }
+        _ => io_error("attach to", name, source),
     }
 }
 

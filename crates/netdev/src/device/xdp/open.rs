@@ -11,7 +11,8 @@ use plumb_wire::ethernet::MacAddr;
 use plumb_wire::machine::{DeviceCapabilities, Medium};
 use plumb_wire::packet::{Pool, PoolConfig, PoolMemory};
 
-use crate::device::xdp::{DeviceCounters, DeviceWait, XdpDevice, XdpQueue};
+use crate::device::xdp::{DeviceCounters, DeviceInfo, DeviceWait, XdpDevice, XdpQueue};
+use crate::device::{DeviceOpenError, DeviceOpenFailure};
 
 /// How to open an AF_XDP device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,124 +51,6 @@ impl Default for XdpOptions {
     }
 }
 
-/// Why an AF_XDP device could not be opened.
-#[derive(Debug, thiserror::Error)]
-pub enum XdpOpenError {
-    /// There is no such interface in this namespace.
-    #[error(
-        "there is no network interface `{0}` here; `ip link` lists those there are, and \
-         `plumb stack lab` makes a pair to try"
-    )]
-    NoInterface(String),
-    /// The interface is down.
-    #[error("the interface {0} is down; bring it up: ip link set {0} up")]
-    Down(String),
-    /// It carries no Ethernet frames.
-    #[error(
-        "the interface {name} does not carry Ethernet (its ARPHRD type is {kind}); choose another"
-    )]
-    UnsupportedLinkType {
-        /// The interface.
-        name: String,
-        /// ARPHRD_….
-        kind: u16,
-    },
-    /// A frame of the MTU does not fit.
-    #[error(
-        "the interface {name} has MTU {mtu}, and a frame of AF_XDP holds {limit}; lower it: \
-         ip link set {name} mtu {limit}"
-    )]
-    Mtu {
-        /// The interface.
-        name: String,
-        /// Its MTU.
-        mtu: u32,
-        /// The largest that fits.
-        limit: u32,
-    },
-    /// Not allowed.
-    #[error(
-        "AF_XDP needs the capabilities CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and not those of a \
-         user namespace; run as root, or use packet:{name} instead"
-    )]
-    Permission {
-        /// The interface.
-        name: String,
-        /// The kernel's answer.
-        source: io::Error,
-    },
-    /// The kernel has none.
-    #[error(
-        "this kernel has no AF_XDP as plumb uses it (CONFIG_XDP_SOCKETS and CONFIG_BPF_SYSCALL, \
-         Linux 5.10); use packet:{name} instead"
-    )]
-    Unsupported {
-        /// The interface.
-        name: String,
-        /// The kernel's answer.
-        source: io::Error,
-    },
-    /// Another program is attached.
-    #[error(
-        "another XDP program is attached to {0}; `ip link show {0}` names it, and \
-         `ip link set {0} xdp off` removes one that no process holds"
-    )]
-    ProgramBusy(String),
-    /// Another process has the queue.
-    #[error("queue {queue} of {name} has an AF_XDP socket already; end the process that holds it")]
-    QueueBusy {
-        /// The interface.
-        name: String,
-        /// Its queue.
-        queue: u32,
-    },
-    /// There is no such queue.
-    #[error(
-        "{name} has {count} receiving queue(s), numbered from 0; queues {queue} and up were asked for"
-    )]
-    NoQueue {
-        /// The interface.
-        name: String,
-        /// The first queue asked for.
-        queue: u32,
-        /// How many it has.
-        count: u32,
-    },
-    /// Memory may not be locked.
-    #[error(
-        "the kernel may not lock {bytes} bytes for packets; raise the limit (ulimit -l) or ask for \
-         fewer frames: {source}"
-    )]
-    LockedMemory {
-        /// How many were asked for.
-        bytes: usize,
-        /// The kernel's answer.
-        source: io::Error,
-    },
-    /// The driver cannot do what was asked for.
-    #[error(
-        "the driver of {name} has no {what}; leave the choice open or ask for the other: {source}"
-    )]
-    Driver {
-        /// The interface.
-        name: String,
-        /// What was asked for.
-        what: &'static str,
-        /// The kernel's answer.
-        source: io::Error,
-    },
-    /// Something else.
-    #[error("cannot {what} AF_XDP on {name}: {source}")]
-    Io {
-        /// What was tried.
-        what: &'static str,
-        /// The interface.
-        name: String,
-        /// The kernel's answer.
-        source: io::Error,
-    },
-}
-
 /// What the kernel keeps free before a received packet (XDP_PACKET_HEADROOM).
 const KERNEL_HEADROOM: u32 = 256;
 /// Ethernet with one tag.
@@ -176,7 +59,8 @@ const LINK_HEADER: u32 = 18;
 const FRAME_SIZES: [u32; 2] = [2_048, 4_096];
 
 /// What an interface is.
-struct XdpInterface {
+struct XdpInterface<'a> {
+    name: &'a str,
     index: u32,
     mtu: u32,
     mac: MacAddr,
@@ -188,17 +72,17 @@ impl XdpDevice {
     /// memory their packets lie: packets of another must not be sent here.
     ///
     /// # Errors
-    /// See [`XdpOpenError`].
-    pub fn open(name: &str, options: &XdpOptions) -> Result<(Self, Pool), XdpOpenError> {
-        let failing = XdpErrorContext { name };
-        let found = XdpInterface::find(&failing)?;
-        let size = frame_size(found.mtu).ok_or_else(|| found.too_large(&failing))?;
+    /// There is no such interface, it is down or in use, or AF_XDP is not to be had for it.
+    pub fn open(name: &str, options: &XdpOptions) -> Result<(Self, Pool), DeviceOpenError> {
+        let found = XdpInterface::find(name)?;
+        let size = frame_size(found.mtu).ok_or_else(|| found.too_large())?;
         let frames = PoolConfig { count: options.frames.max(64), size, large: options.large };
-        let umem = Umem::new(frames.count, size).map_err(|e| failing.at("map memory for", e))?;
+        let umem =
+            Umem::new(frames.count, size).map_err(|e| io_error("map memory for", name, e))?;
         let memory = UmemRegistration { umem: umem.handle(), bytes: umem.len(), owner: None };
-        let unsteered = BoundXdpSockets::new(found, options, frames.count, &memory, &failing)?;
+        let unsteered = BoundXdpSockets::new(found, options, frames.count, &memory)?;
         let mut pool = Pool::in_memory(Box::new(SharedFrames(umem)), frames);
-        let device = unsteered.steer(options, &mut pool, &failing)?;
+        let device = unsteered.steer(options, &mut pool)?;
         Ok((device, pool))
     }
 
@@ -206,24 +90,22 @@ impl XdpDevice {
     /// what comes in at one can go out at the other without a copy of plumb's.
     ///
     /// # Errors
-    /// See [`XdpOpenError`].
+    /// As [`XdpDevice::open`].
     pub fn open_sharing_umem(
         first: &Self,
         pool: &mut Pool,
         name: &str,
         options: &XdpOptions,
-    ) -> Result<Self, XdpOpenError> {
-        let failing = XdpErrorContext { name };
-        let found = XdpInterface::find(&failing)?;
+    ) -> Result<Self, DeviceOpenError> {
+        let found = XdpInterface::find(name)?;
         let frames = pool.frames();
         if frame_size(found.mtu).is_none_or(|size| size > frames.size) {
-            return Err(found.too_large(&failing));
+            return Err(found.too_large());
         }
         let socket = &first.queues[0].socket;
         let bytes = frames.count as usize * frames.size as usize;
         let memory = UmemRegistration { umem: socket.umem(), bytes, owner: Some(socket.as_fd()) };
-        let unsteered = BoundXdpSockets::new(found, options, frames.count, &memory, &failing)?;
-        unsteered.steer(options, pool, &failing)
+        BoundXdpSockets::new(found, options, frames.count, &memory)?.steer(options, pool)
     }
 }
 
@@ -235,8 +117,8 @@ struct UmemRegistration<'a> {
 }
 
 /// Bound sockets that no packet is steered to yet.
-struct BoundXdpSockets {
-    found: XdpInterface,
+struct BoundXdpSockets<'a> {
+    found: XdpInterface<'a>,
     sockets: Vec<XdpSocket>,
     copying: XdpCopyMode,
     mode: XdpAttachMode,
@@ -245,60 +127,49 @@ struct BoundXdpSockets {
     fill: u32,
 }
 
-impl BoundXdpSockets {
+impl<'a> BoundXdpSockets<'a> {
     fn new(
-        found: XdpInterface,
+        found: XdpInterface<'a>,
         options: &XdpOptions,
         frames: u32,
         memory: &UmemRegistration<'_>,
-        failing: &XdpErrorContext<'_>,
-    ) -> Result<Self, XdpOpenError> {
-        let most = found.queues.saturating_sub(options.queue);
+    ) -> Result<Self, DeviceOpenError> {
+        let (name, first) = (found.name, options.queue);
+        let most = found.queues.saturating_sub(first);
         let count = options.queues.unwrap_or(most);
         if count == 0 || count > most {
-            return Err(XdpOpenError::NoQueue {
-                name: failing.name.to_owned(),
-                queue: options.queue,
-                count: found.queues,
-            });
+            return Err(DeviceOpenError::refused(format!(
+                "{name} has {} receiving queue(s), numbered from 0; queues {first} and up were asked \
+                 for",
+                found.queues
+            )));
         }
         let sizes =
             ring_sizes(options.rx_frames.map_or(frames, |lent| lent.saturating_mul(2)), count);
-        let map =
-            bpf::xsk_map(options.queue + count).map_err(|e| failing.at("make a map for", e))?;
-        let program = load(map.as_fd()).map_err(|e| failing.at("load a program for", e))?;
-        let (link, mode) = attach(program.as_fd(), found.index, options.mode, failing)?;
+        let map = bpf::xsk_map(first + count).map_err(|e| io_error("make a map for", name, e))?;
+        let program = load(map.as_fd()).map_err(|e| io_error("load a program for", name, e))?;
+        let (link, mode) = attach(program.as_fd(), &found, options.mode)?;
         let wanted = wanted_copying(options.copying, mode);
-        let (sockets, copying) =
-            sockets(memory, sizes, &found, options.queue, count, wanted, failing)?;
+        let (sockets, copying) = found.sockets(memory, sizes, first..first + count, wanted)?;
         Ok(Self { found, sockets, copying, mode, link, map, fill: sizes.fill })
     }
 
-    fn steer(
-        self,
-        options: &XdpOptions,
-        pool: &mut Pool,
-        failing: &XdpErrorContext<'_>,
-    ) -> Result<XdpDevice, XdpOpenError> {
-        let wanted = self.fill;
-        let mut queues: Vec<XdpQueue> = self
-            .sockets
-            .into_iter()
-            .map(|socket| XdpQueue { socket, lent: 0, lent_target: wanted, tx_unsent: 0 })
-            .collect();
+    fn steer(self, options: &XdpOptions, pool: &mut Pool) -> Result<XdpDevice, DeviceOpenError> {
+        let XdpInterface { name, mtu, mac, .. } = self.found;
+        let queue = |socket| XdpQueue { socket, lent: 0, lent_target: self.fill, tx_unsent: 0 };
+        let mut queues: Vec<XdpQueue> = self.sockets.into_iter().map(queue).collect();
         for (number, queue) in (options.queue..).zip(&mut queues) {
             // Frames first: the first packet shall find one.
             XdpDevice::fill(queue, pool);
             bpf::set_socket(self.map.as_fd(), number, queue.socket.as_fd())
-                .map_err(|e| failing.at("steer packets to", e))?;
+                .map_err(|e| io_error("steer packets to", name, e))?;
         }
+        let capabilities = DeviceCapabilities::plain(Medium::Ethernet, mtu);
         Ok(XdpDevice {
             _link: self.link,
             queues,
             next: 0,
-            name: failing.name.to_owned(),
-            capabilities: DeviceCapabilities::plain(Medium::Ethernet, self.found.mtu),
-            mac: self.found.mac,
+            info: DeviceInfo { name: name.to_owned(), capabilities, mac: Some(mac) },
             wait: options.wait,
             mode: self.mode,
             copying: self.copying,
@@ -307,43 +178,83 @@ impl BoundXdpSockets {
     }
 }
 
-impl XdpInterface {
-    fn find(failing: &XdpErrorContext<'_>) -> Result<Self, XdpOpenError> {
-        let asked = std::net::UdpSocket::bind("0.0.0.0:0").map_err(|e| failing.at("inspect", e))?;
-        inspect(asked.as_fd(), failing)
+impl<'a> XdpInterface<'a> {
+    fn find(name: &'a str) -> Result<Self, DeviceOpenError> {
+        const ARPHRD_ETHER: u16 = 1;
+        let ask = |error| io_error("inspect", name, error);
+        let asked = std::net::UdpSocket::bind("0.0.0.0:0").map_err(ask)?;
+        let socket = asked.as_fd();
+        let index =
+            interface::index(socket, name).map_err(|_| DeviceOpenError::no_interface(name))?;
+        let hardware = interface::hardware_address(socket, name).map_err(ask)?;
+        if hardware.kind != ARPHRD_ETHER {
+            let kind = hardware.kind;
+            return Err(DeviceOpenError::request(format!(
+                "the interface {name} does not carry Ethernet (its ARPHRD type is {kind}); choose \
+                 another"
+            )));
+        }
+        if !interface::is_up(socket, name).map_err(ask)? {
+            return Err(DeviceOpenError::interface_down(name));
+        }
+        Ok(Self {
+            name,
+            index,
+            mtu: interface::mtu(socket, name).map_err(ask)?,
+            mac: MacAddr(hardware.address),
+            queues: interface::rx_queues(socket, name).unwrap_or(1),
+        })
     }
 
-    fn too_large(&self, failing: &XdpErrorContext<'_>) -> XdpOpenError {
-        let (name, mtu) = (failing.name.to_owned(), self.mtu);
-        XdpOpenError::Mtu { name, mtu, limit: mtu_limit(FRAME_SIZES[1]) }
+    fn too_large(&self) -> DeviceOpenError {
+        let (name, mtu, limit) = (self.name, self.mtu, mtu_limit(FRAME_SIZES[1]));
+        DeviceOpenError::request(format!(
+            "the interface {name} has MTU {mtu}, and a frame of AF_XDP holds {limit}; lower it: ip \
+             link set {name} mtu {limit}"
+        ))
     }
-}
 
-fn inspect(
-    socket: BorrowedFd<'_>,
-    failing: &XdpErrorContext<'_>,
-) -> Result<XdpInterface, XdpOpenError> {
-    const ARPHRD_ETHER: u16 = 1;
-    let name = failing.name;
-    let index =
-        interface::index(socket, name).map_err(|_| XdpOpenError::NoInterface(name.to_owned()))?;
-    let ask = |error| failing.at("inspect", error);
-    let hardware = interface::hardware_address(socket, name).map_err(ask)?;
-    if hardware.kind != ARPHRD_ETHER {
-        return Err(XdpOpenError::UnsupportedLinkType {
-            name: name.to_owned(),
-            kind: hardware.kind,
-        });
+    /// One bound socket a queue, all on one memory.
+    fn sockets(
+        &self,
+        memory: &UmemRegistration<'_>,
+        sizes: RingSizes,
+        queues: Range<u32>,
+        wanted: &[XdpCopyMode],
+    ) -> Result<(Vec<XdpSocket>, XdpCopyMode), DeviceOpenError> {
+        let open = |is_first| {
+            XdpSocket::new(memory.umem.clone(), sizes, is_first)
+                .map_err(|error| not_opened(self.name, error, memory.bytes))
+        };
+        let mut sockets: Vec<XdpSocket> = Vec::new();
+        let mut copying = XdpCopyMode::Copy;
+        for queue in queues {
+            let first = memory.owner.or_else(|| sockets.first().map(XdpSocket::as_fd));
+            let refused = |error| not_bound(self.name, error, queue);
+            let socket = if first.is_some() {
+                let socket = open(false)?;
+                bind(&socket, self.index, queue, copying, first).map_err(refused)?;
+                socket
+            } else {
+                // The one that registers the memory is bound in the best way that its device has.
+                let mut ways = wanted.iter();
+                loop {
+                    copying = *ways.next().expect("the last way is returned from");
+                    let socket = open(true)?;
+                    match bind(&socket, self.index, queue, copying, None) {
+                        Ok(()) => break socket,
+                        Err(error) if is_busy(&error) || ways.len() == 0 => {
+                            return Err(refused(error));
+                        }
+                        Err(_) => {}
+                    }
+                }
+            };
+            sockets.push(socket);
+        }
+        let zero = sockets[0].is_zero_copy().map_err(|e| io_error("inspect", self.name, e))?;
+        Ok((sockets, if zero { XdpCopyMode::Zero } else { XdpCopyMode::Copy }))
     }
-    if !interface::is_up(socket, name).map_err(ask)? {
-        return Err(XdpOpenError::Down(name.to_owned()));
-    }
-    Ok(XdpInterface {
-        index,
-        mtu: interface::mtu(socket, name).map_err(ask)?,
-        mac: MacAddr(hardware.address),
-        queues: interface::rx_queues(socket, name).unwrap_or(1),
-    })
 }
 
 /// The smallest frame that holds a packet of the MTU.
@@ -367,35 +278,31 @@ fn ring_sizes(frames: u32, queues: u32) -> RingSizes {
 /// Attaches the program, in the driver if that can be.
 fn attach(
     program: BorrowedFd<'_>,
-    index: u32,
+    found: &XdpInterface<'_>,
     wanted: Option<XdpAttachMode>,
-    failing: &XdpErrorContext<'_>,
-) -> Result<(OwnedFd, XdpAttachMode), XdpOpenError> {
+) -> Result<(OwnedFd, XdpAttachMode), DeviceOpenError> {
     const EBUSY: i32 = 16;
     const EEXIST: i32 = 17;
-    let modes: &[XdpAttachMode] = match wanted {
-        Some(XdpAttachMode::Native) => &[XdpAttachMode::Native],
-        Some(XdpAttachMode::Generic) => &[XdpAttachMode::Generic],
-        None => &[XdpAttachMode::Native, XdpAttachMode::Generic],
-    };
+    let name = found.name;
+    let both = [XdpAttachMode::Native, XdpAttachMode::Generic];
     let mut last = None;
-    for &mode in modes {
-        match bpf::attach_xdp(program, index, mode) {
+    for mode in both.into_iter().filter(|mode| wanted.is_none_or(|wanted| wanted == *mode)) {
+        match bpf::attach_xdp(program, found.index, mode) {
             Ok(link) => return Ok((link, mode)),
-            Err(error) => match error.raw_os_error() {
-                Some(EBUSY | EEXIST) => {
-                    return Err(XdpOpenError::ProgramBusy(failing.name.to_owned()));
-                }
-                _ if error.kind() == io::ErrorKind::PermissionDenied => {
-                    return Err(failing.at("attach a program for", error));
-                }
-                _ => last = Some(error),
-            },
+            Err(error) if matches!(error.raw_os_error(), Some(EBUSY | EEXIST)) => {
+                return Err(DeviceOpenError::refused(format!(
+                    "another XDP program is attached to {name}; `ip link show {name}` names it, and \
+                     `ip link set {name} xdp off` removes one that no process holds"
+                )));
+            }
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                return Err(io_error("attach a program for", name, error));
+            }
+            Err(error) => last = Some(error),
         }
     }
     let source = last.expect("at least one mode was tried");
-    let what = "XDP of the mode asked for at this MTU";
-    Err(XdpOpenError::Driver { name: failing.name.to_owned(), what, source })
+    Err(driver_lacks("XDP of the mode asked for at this MTU", name, &source))
 }
 
 fn wanted_copying(wanted: Option<XdpCopyMode>, mode: XdpAttachMode) -> &'static [XdpCopyMode] {
@@ -404,58 +311,6 @@ fn wanted_copying(wanted: Option<XdpCopyMode>, mode: XdpAttachMode) -> &'static 
         (None, XdpAttachMode::Native) => &[XdpCopyMode::Zero, XdpCopyMode::Copy],
         (Some(XdpCopyMode::Copy), _) | (None, XdpAttachMode::Generic) => &[XdpCopyMode::Copy],
     }
-}
-
-/// One bound socket a queue, all on one memory.
-fn sockets(
-    memory: &UmemRegistration<'_>,
-    sizes: RingSizes,
-    interface: &XdpInterface,
-    queue: u32,
-    count: u32,
-    wanted: &[XdpCopyMode],
-    failing: &XdpErrorContext<'_>,
-) -> Result<(Vec<XdpSocket>, XdpCopyMode), XdpOpenError> {
-    let open = |is_first| {
-        XdpSocket::new(memory.umem.clone(), sizes, is_first)
-            .map_err(|error| failing.socket(error, memory.bytes))
-    };
-    let mut sockets = Vec::new();
-    let mut copying = XdpCopyMode::Copy;
-    if memory.owner.is_none() {
-        let (first, first_copying) = first_socket(&open, interface, queue, wanted, failing)?;
-        copying = first_copying;
-        sockets.push(first);
-    }
-    for queue in (queue..queue + count).skip(sockets.len()) {
-        let socket = open(false)?;
-        let first = memory.owner.or_else(|| sockets.first().map(XdpSocket::as_fd));
-        bind(&socket, interface.index, queue, copying, first)
-            .map_err(|error| failing.bind(error, queue))?;
-        sockets.push(socket);
-    }
-    let zero = sockets[0].is_zero_copy().map_err(|e| failing.at("inspect", e))?;
-    Ok((sockets, if zero { XdpCopyMode::Zero } else { XdpCopyMode::Copy }))
-}
-
-/// The socket that registers the memory, bound in the best way that its device has.
-fn first_socket(
-    open: &impl Fn(bool) -> Result<XdpSocket, XdpOpenError>,
-    interface: &XdpInterface,
-    queue: u32,
-    wanted: &[XdpCopyMode],
-    failing: &XdpErrorContext<'_>,
-) -> Result<(XdpSocket, XdpCopyMode), XdpOpenError> {
-    let mut last = None;
-    for &copying in wanted {
-        let socket = open(true)?;
-        match bind(&socket, interface.index, queue, copying, None) {
-            Ok(()) => return Ok((socket, copying)),
-            Err(error) if is_busy(&error) => return Err(failing.bind(error, queue)),
-            Err(error) => last = Some(error),
-        }
-    }
-    Err(failing.bind(last.expect("at least one way was tried"), queue))
 }
 
 /// Binds, and again for some seconds while the queue is busy: the kernel lets go of a closed socket's
@@ -484,41 +339,54 @@ fn is_busy(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::ResourceBusy
 }
 
-/// Whose errors they are.
-struct XdpErrorContext<'a> {
-    name: &'a str,
+fn io_error(what: &str, name: &str, source: io::Error) -> DeviceOpenError {
+    let message = match source.kind() {
+        io::ErrorKind::PermissionDenied => format!(
+            "AF_XDP needs the capabilities CAP_NET_RAW, CAP_NET_ADMIN and CAP_BPF, and not those of \
+             a user namespace; run as root, or use packet:{name} instead"
+        ),
+        io::ErrorKind::Unsupported => return unsupported(name, source),
+        _ => {
+            return DeviceOpenError::refused(format!("cannot {what} AF_XDP on {name}: {source}"));
+        }
+    };
+    DeviceOpenError::new(DeviceOpenFailure::Lacking, message, Some(source))
 }
 
-impl XdpErrorContext<'_> {
-    fn at(&self, what: &'static str, source: io::Error) -> XdpOpenError {
-        let name = self.name.to_owned();
-        match source.kind() {
-            io::ErrorKind::PermissionDenied => XdpOpenError::Permission { name, source },
-            io::ErrorKind::Unsupported => XdpOpenError::Unsupported { name, source },
-            _ => XdpOpenError::Io { what, name, source },
-        }
-    }
+fn unsupported(name: &str, source: io::Error) -> DeviceOpenError {
+    let message = format!(
+        "this kernel has no AF_XDP as plumb uses it (CONFIG_XDP_SOCKETS and CONFIG_BPF_SYSCALL, \
+         Linux 5.10); use packet:{name} instead"
+    );
+    DeviceOpenError::new(DeviceOpenFailure::Lacking, message, Some(source))
+}
 
-    fn socket(&self, source: io::Error, bytes: usize) -> XdpOpenError {
-        const EAFNOSUPPORT: i32 = 97;
-        const ENOBUFS: i32 = 105;
-        let name = self.name.to_owned();
-        match source.raw_os_error() {
-            Some(EAFNOSUPPORT) => XdpOpenError::Unsupported { name, source },
-            Some(ENOBUFS) => XdpOpenError::LockedMemory { bytes, source },
-            _ => self.at("open", source),
-        }
-    }
+fn driver_lacks(what: &str, name: &str, source: &io::Error) -> DeviceOpenError {
+    DeviceOpenError::refused(format!(
+        "the driver of {name} has no {what}; leave the choice open or ask for the other: {source}"
+    ))
+}
 
-    fn bind(&self, source: io::Error, queue: u32) -> XdpOpenError {
-        let name = self.name.to_owned();
-        match source.kind() {
-            io::ErrorKind::ResourceBusy => XdpOpenError::QueueBusy { name, queue },
-            io::ErrorKind::Unsupported => {
-                XdpOpenError::Driver { name, what: "zero-copy AF_XDP", source }
-            }
-            _ => self.at("bind", source),
-        }
+fn not_opened(name: &str, source: io::Error, bytes: usize) -> DeviceOpenError {
+    const EAFNOSUPPORT: i32 = 97;
+    const ENOBUFS: i32 = 105;
+    match source.raw_os_error() {
+        Some(EAFNOSUPPORT) => unsupported(name, source),
+        Some(ENOBUFS) => DeviceOpenError::refused(format!(
+            "the kernel may not lock {bytes} bytes for packets; raise the limit (ulimit -l) or ask \
+             for fewer frames: {source}"
+        )),
+        _ => io_error("open", name, source),
+    }
+}
+
+fn not_bound(name: &str, source: io::Error, queue: u32) -> DeviceOpenError {
+    match source.kind() {
+        io::ErrorKind::ResourceBusy => DeviceOpenError::refused(format!(
+            "queue {queue} of {name} has an AF_XDP socket already; end the process that holds it"
+        )),
+        io::ErrorKind::Unsupported => driver_lacks("zero-copy AF_XDP", name, &source),
+        _ => io_error("bind", name, source),
     }
 }
 
@@ -598,8 +466,8 @@ mod tests {
 
     #[test]
     fn a_kernel_without_af_xdp_is_told_from_a_forbidden_one_and_both_name_the_way_round() {
-        let failing = XdpErrorContext { name: "eth9" };
-        let of = |number| failing.socket(io::Error::from_raw_os_error(number), 4_096).to_string();
+        let of =
+            |number| not_opened("eth9", io::Error::from_raw_os_error(number), 4_096).to_string();
         let (absent, forbidden, locked) = (of(97), of(1), of(105));
         assert!(absent.contains("CONFIG_XDP_SOCKETS"), "{absent}");
         assert!(absent.contains("use packet:eth9 instead"), "{absent}");

@@ -196,7 +196,7 @@ impl StackReplayCommand {
             }
             (None, Some(path)) => {
                 let mut source = capture(path)?;
-                let medium = source.capabilities().medium;
+                let medium = source.info().capabilities.medium;
                 (path.display().to_string(), medium, frames_of(&mut source)?)
             }
             (None, None) => return Err(Problem::usage("there is nothing to replay")),
