@@ -13,11 +13,12 @@ use plumb_stack::interface::InterfaceConfig;
 use plumb_stack::udp::{CopyPolicy, UdpId, UdpOptions};
 use plumb_wire::compose::{self, LinkTemplate, PacketTemplate};
 use plumb_wire::ethernet::{EtherType, EthernetFrame, MacAddr};
+use plumb_wire::icmp::IcmpPacket;
 use plumb_wire::ip::IpProtocol;
 use plumb_wire::ipv6::extension::Ipv6Extension;
 use plumb_wire::machine::{DeviceCapabilities, Machine, PortId};
 use plumb_wire::packet::{ChecksumState, Packet, Pool, PoolConfig, SegmentKind, SegmentationInfo};
-use plumb_wire::{arp, icmpv6, ipv4, ipv6, ndp};
+use plumb_wire::{arp, ipv4, ipv6, ndp};
 use rand::{Rng, RngExt};
 
 /// The host's link address: the one that the mutator's frames are for.
@@ -340,8 +341,9 @@ fn resolution(bytes: &[u8]) -> Option<Vec<u8>> {
             if packet.next_header() != IpProtocol::ICMPV6 {
                 return None;
             }
+            let pseudo = Some(packet.pseudo(packet.next_header()));
             let wanted = matches!(
-                ndp::NdpMessage::parse(icmpv6::Icmpv6Packet::parse(packet.payload()).ok()?).ok()?,
+                ndp::NdpMessage::parse(IcmpPacket::parse(packet.payload(), pseudo).ok()?).ok()?,
                 ndp::NdpMessage::NeighborSolicitation { target, .. } if target == ASKER_V6
             );
             wanted.then(|| compose::neighbor_advertisement(ASKER, ASKER_V6, HERE, packet.source()))

@@ -6,10 +6,11 @@ use plumb_base::seed::{RandomStream, Seed};
 use plumb_wire::checksum::PseudoHeader;
 use plumb_wire::compose::{self, LinkTemplate, PacketTemplate};
 use plumb_wire::ethernet::{EtherType, EthernetFrame, EthernetTag, EthernetTags, MacAddr};
-use plumb_wire::ip::{Fragment, IpProtocol};
-use plumb_wire::ipv6::extension::{Ipv6Extension, Ipv6Options};
-use plumb_wire::option::{Ipv4Option, OptionArea, RouteRecord};
-use plumb_wire::{icmpv4, icmpv6, ipv4, ipv6, ndp, tcp, udp};
+use plumb_wire::icmp::{IcmpMessage, parameter_problem, unreachable_v4, unreachable_v6};
+use plumb_wire::ip::IpProtocol;
+use plumb_wire::ipv6::extension::Ipv6Extension;
+use plumb_wire::option::OptionArea;
+use plumb_wire::{ipv4, ipv6, ndp, tcp, udp};
 use rand::Rng;
 
 /// The longest frame made.
@@ -198,24 +199,21 @@ fn both_families(path: PacketTemplate, frames: &mut Vec<Vec<u8>>) {
 }
 
 fn only_v4(path: PacketTemplate, frames: &mut Vec<Vec<u8>>) {
-    let route = RouteRecord { pointer: 12, addresses: &[10, 0, 0, 1, 10, 0, 0, 2] };
-    let items = [
-        Ipv4Option::RouterAlert(0),
-        Ipv4Option::NoOperation,
-        Ipv4Option::RecordRoute(route),
-        Ipv4Option::LooseRoute(route),
-    ];
-    let options = OptionArea::of(items).expect("27 bytes");
+    // Router alert, no operation, record route and loose route.
+    let route = [11, 12, 10, 0, 0, 1, 10, 0, 0, 2];
+    let options = [&[148, 4, 0, 0, 1, 7][..], &route, &[131], &route].concat();
+    let options = OptionArea::new(&options).expect("27 bytes");
     frames.push(PacketTemplate { options, ..path }.udp(1, 2, b"options"));
     let quoted = PacketTemplate { link: None, ..path }.reversed().udp(7, 1_000, b"12345678");
+    let redirect = IcmpMessage::Other { kind: 5, code: 1, rest: [192, 0, 2, 254] };
     for message in [
-        icmpv4::Icmpv4Message::Unreachable { code: icmpv4::unreachable::PORT, next_hop_mtu: 0 },
-        icmpv4::Icmpv4Message::Unreachable { code: 4, next_hop_mtu: 1_400 },
-        icmpv4::Icmpv4Message::TimeExceeded { code: 0 },
-        icmpv4::Icmpv4Message::ParameterProblem { code: 0, pointer: 20 },
-        icmpv4::Icmpv4Message::Redirect { code: 1, gateway: Ipv4Addr::new(192, 0, 2, 254) },
+        IcmpMessage::Unreachable { code: unreachable_v4::PORT },
+        IcmpMessage::PacketTooBig { mtu: 1_400 },
+        IcmpMessage::TimeExceeded { code: 0 },
+        IcmpMessage::ParameterProblem { code: 0, pointer: 20 },
+        redirect,
     ] {
-        frames.push(path.icmpv4(message, &quoted));
+        frames.push(path.icmp(message, &quoted));
     }
     if let (Some(link), std::net::IpAddr::V4(source), std::net::IpAddr::V4(target)) =
         (path.link, path.source, path.destination)
@@ -227,24 +225,32 @@ fn only_v4(path: PacketTemplate, frames: &mut Vec<Vec<u8>>) {
 
 fn only_v6(path: PacketTemplate, frames: &mut Vec<Vec<u8>>) {
     let udp = [0, 7, 0, 7, 0, 8, 0, 0];
-    let alert = Ipv6Extension::HopByHop(Ipv6Options::new(&[5, 2, 0, 0, 1, 0]));
-    let padding = Ipv6Extension::Destination(Ipv6Options::new(&[1, 4, 0, 0, 0, 0]));
-    let routing = Ipv6Extension::Routing { kind: 0, segments_left: 0, data: &[1; 20] };
-    let atomic = Ipv6Extension::Fragment(Fragment { identification: 5, ..Fragment::default() });
-    let authentication = Ipv6Extension::Authentication(&[3; 22]);
-    for extensions in [&[alert][..], &[alert, padding, routing, atomic, authentication, padding]] {
+    let alert: (_, &[u8]) = (IpProtocol::HOP_BY_HOP, &[0, 5, 2, 0, 0, 1, 0]);
+    let padding: (_, &[u8]) = (IpProtocol::DESTINATION, &[0, 1, 4, 0, 0, 0, 0]);
+    let route = [&[2, 0, 0][..], &[1; 20]].concat();
+    let atomic: (_, &[u8]) = (IpProtocol::FRAGMENT, &[0, 0, 0, 0, 0, 0, 5]);
+    let authenticated = [&[4][..], &[3; 22]].concat();
+    let all = [
+        alert,
+        padding,
+        (IpProtocol::ROUTING, &route[..]),
+        atomic,
+        (IpProtocol::AUTHENTICATION, &authenticated[..]),
+        padding,
+    ];
+    for extensions in [&all[..1], &all] {
         let mut frame = path.extended(extensions, IpProtocol::UDP, &udp);
         repair_checksums(&mut frame);
         frames.push(frame);
     }
     let quoted = PacketTemplate { link: None, ..path }.reversed().udp(7, 1_000, b"12345678");
     for message in [
-        icmpv6::Icmpv6Message::Unreachable { code: icmpv6::unreachable::PORT },
-        icmpv6::Icmpv6Message::PacketTooBig { mtu: 1_280 },
-        icmpv6::Icmpv6Message::TimeExceeded { code: 0 },
-        icmpv6::Icmpv6Message::ParameterProblem { code: 1, pointer: 6 },
+        IcmpMessage::Unreachable { code: unreachable_v6::PORT },
+        IcmpMessage::PacketTooBig { mtu: 1_280 },
+        IcmpMessage::TimeExceeded { code: 0 },
+        IcmpMessage::ParameterProblem { code: parameter_problem::NEXT_HEADER, pointer: 6 },
     ] {
-        frames.push(path.icmpv6(message, &quoted));
+        frames.push(path.icmp(message, &quoted));
     }
     let (std::net::IpAddr::V6(source), std::net::IpAddr::V6(target), Some(link)) =
         (path.source, path.destination, path.link)
@@ -254,29 +260,18 @@ fn only_v6(path: PacketTemplate, frames: &mut Vec<Vec<u8>>) {
     frames.push(compose::neighbor_solicitation(link.source, source, target));
     let (there, here) = (link.destination, link.source);
     frames.push(compose::neighbor_advertisement(there, target, here, source));
-    let mut bytes = [0; 48];
     // A prefix of 64 bits, on link and autonomous, with its lifetimes (RFC 4861 §4.6.2), and an MTU of 1,500.
-    let mut prefix = [0; 30];
-    prefix[..10].copy_from_slice(&[64, 0xc0, 0, 0x27, 0x8d, 0, 0, 9, 0x3a, 0x80]);
-    prefix[14..].copy_from_slice(&source.octets());
-    ndp::NdpOption::Other { kind: 3, data: &prefix }.emit(&mut bytes);
-    ndp::NdpOption::Other { kind: 5, data: &[0, 0, 0, 0, 5, 0xdc] }.emit(&mut bytes[32..]);
-    ndp::NdpOption::SourceLink(here).emit(&mut bytes[40..]);
-    let options = ndp::NdpOptions::new(&bytes).expect("three whole options");
-    let router = ndp::RouterParameters {
-        hop_limit: 64,
-        lifetime_s: 1_800,
-        ..ndp::RouterParameters::default()
-    };
-    frames.push(path.ndp(ndp::NdpMessage::RouterAdvertisement { router, options }));
-    frames.push(
-        path.ndp(ndp::NdpMessage::RouterSolicitation { options: ndp::NdpOptions::default() }),
-    );
-    frames.push(path.ndp(ndp::NdpMessage::Redirect {
-        target: source,
-        destination: target,
-        options,
-    }));
+    let prefix = [3, 4, 64, 0xc0, 0, 0x27, 0x8d, 0, 0, 9, 0x3a, 0x80, 0, 0, 0, 0];
+    let prefix = [prefix, source.octets()].concat();
+    let options = [&prefix[..], &[5, 1, 0, 0, 0, 0, 5, 0xdc, 1, 1], &here.0].concat();
+    let advertisement = [&[0; 8], &options[..]].concat();
+    let redirect = [&source.octets()[..], &target.octets(), &options].concat();
+    let path = PacketTemplate { hop_limit: ndp::HOP_LIMIT, ..path };
+    for (kind, rest, body) in
+        [(133, [0; 4], &[][..]), (134, [64, 0, 7, 8], &advertisement), (137, [0; 4], &redirect)]
+    {
+        frames.push(path.icmp(IcmpMessage::Other { kind, code: 0, rest }, body));
+    }
 }
 
 #[cfg(test)]

@@ -11,13 +11,14 @@ use plumb_base::time::Instant;
 use plumb_base::units::rate::Rate;
 use plumb_wire::checksum::complete;
 use plumb_wire::compose::{LinkTemplate, PacketTemplate};
+use plumb_wire::icmp::{self, IcmpMessage};
 use plumb_wire::ip::{Fragment, IpProtocol, TrafficClass};
 use plumb_wire::ipv4::{self, FragmentField};
 use plumb_wire::ipv6::extension::Ipv6Extension;
 use plumb_wire::machine::Medium;
 use plumb_wire::option::copied;
 use plumb_wire::packet::{Batch, ChecksumState, Packet, PacketMeta, Pool};
-use plumb_wire::{ethernet, icmpv4, icmpv6, ipv6, ndp};
+use plumb_wire::{ethernet, ipv6, ndp};
 
 use crate::frame::ip_offset;
 use crate::rate::GcraBucket;
@@ -150,9 +151,8 @@ impl RoutedHeader {
 #[inline]
 fn is_discovery(header: &ipv6::Ipv6Packet<'_>) -> bool {
     header.hop_limit() == ndp::HOP_LIMIT
-        && icmpv6::Icmpv6Packet::parse(header.payload()).is_ok_and(|message| {
-            header.next_header() == IpProtocol::ICMPV6 && ndp::is_ndp(message.kind())
-        })
+        && header.next_header() == IpProtocol::ICMPV6
+        && header.payload().first().is_some_and(|kind| ndp::is_ndp(*kind))
 }
 
 /// Takes one from the hop limit; `false`, and nothing changed, when no more would be left.
@@ -279,8 +279,6 @@ impl Ipv4FragmentPlan {
 /// Which packets get none: RFC 1122 §3.2.2, RFC 1812 §4.3.2.7, RFC 4443 §2.4 (e).
 const LEN_V4: usize = 576;
 const LEN_V6: usize = 1_280;
-/// ICMPv6 redirect, which is no error by its type but is treated as one.
-const REDIRECT_V6: u8 = 137;
 /// Internetwork control (RFC 1812 §4.3.2.5).
 const PRECEDENCE: TrafficClass = TrafficClass(0xc0);
 
@@ -335,8 +333,7 @@ fn of_v4(
 ) -> Option<Vec<u8>> {
     let packet = ipv4::Ipv4Packet::parse_quoted(quoted).ok()?;
     let about_an_error = packet.protocol() == IpProtocol::ICMPV4
-        && icmpv4::Icmpv4Packet::parse(packet.payload())
-            .is_ok_and(|icmp| icmp.message().is_error());
+        && packet.payload().first().is_some_and(|kind| icmp::forbids_errors(*kind, false));
     if packet.fragment_field().offset() != 0
         || about_an_error
         || is_group_v4(packet.destination())
@@ -346,12 +343,9 @@ fn of_v4(
     }
     let message = match error {
         RouterIcmpError::Expired => {
-            icmpv4::Icmpv4Message::TimeExceeded { code: icmpv4::time_exceeded::HOP_LIMIT }
+            IcmpMessage::TimeExceeded { code: icmp::time_exceeded::HOP_LIMIT }
         }
-        RouterIcmpError::TooBig(mtu) => icmpv4::Icmpv4Message::Unreachable {
-            code: icmpv4::unreachable::FRAGMENTATION_NEEDED,
-            next_hop_mtu: u16::try_from(mtu).unwrap_or(u16::MAX),
-        },
+        RouterIcmpError::TooBig(mtu) => IcmpMessage::PacketTooBig { mtu },
     };
     let path = PacketTemplate {
         link,
@@ -359,8 +353,8 @@ fn of_v4(
         ..PacketTemplate::new(router.v4, packet.source())
     };
     let whole = packet.header_len() + packet.payload().len();
-    let most = LEN_V4 - ipv4::HEADER_LEN - icmpv4::HEADER_LEN;
-    Some(path.icmpv4(message, &quoted[..whole.min(most)]))
+    let most = LEN_V4 - ipv4::HEADER_LEN - icmp::HEADER_LEN;
+    Some(path.icmp(message, &quoted[..whole.min(most)]))
 }
 
 fn of_v6(
@@ -379,8 +373,7 @@ fn of_v6(
         }
     }
     let about_an_error = extensions.protocol() == IpProtocol::ICMPV6
-        && icmpv6::Icmpv6Packet::parse(extensions.payload())
-            .is_ok_and(|icmp| icmp.message().is_error() || icmp.kind() == REDIRECT_V6);
+        && extensions.payload().first().is_some_and(|kind| icmp::forbids_errors(*kind, true));
     let (source, destination) = (packet.source(), packet.destination());
     if about_an_error || !is_host_v6(source) {
         return None;
@@ -389,9 +382,9 @@ fn of_v6(
         // RFC 4443 §2.4 (e.3): of errors about a group's packets only "too big" is sent.
         RouterIcmpError::Expired if destination.is_multicast() => return None,
         RouterIcmpError::Expired => {
-            icmpv6::Icmpv6Message::TimeExceeded { code: icmpv6::time_exceeded::HOP_LIMIT }
+            IcmpMessage::TimeExceeded { code: icmp::time_exceeded::HOP_LIMIT }
         }
-        RouterIcmpError::TooBig(mtu) => icmpv6::Icmpv6Message::PacketTooBig { mtu },
+        RouterIcmpError::TooBig(mtu) => IcmpMessage::PacketTooBig { mtu },
     };
     let path = PacketTemplate {
         link,
@@ -399,8 +392,8 @@ fn of_v6(
         ..PacketTemplate::new(router.v6, source)
     };
     let whole = ipv6::HEADER_LEN + packet.payload().len();
-    let most = LEN_V6 - ipv6::HEADER_LEN - icmpv6::HEADER_LEN;
-    Some(path.icmpv6(message, &quoted[..whole.min(most)]))
+    let most = LEN_V6 - ipv6::HEADER_LEN - icmp::HEADER_LEN;
+    Some(path.icmp(message, &quoted[..whole.min(most)]))
 }
 
 fn is_group_v4(address: Ipv4Addr) -> bool {

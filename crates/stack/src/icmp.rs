@@ -7,13 +7,13 @@ use std::net::IpAddr;
 
 use plumb_base::time::Instant;
 use plumb_copy::Sum16;
-use plumb_wire::checksum::PseudoHeader;
-use plumb_wire::ip::{Ecn, IpProtocol};
+use plumb_wire::icmp::{self, IcmpMessage, IcmpPacket};
+use plumb_wire::ip::Ecn;
 use plumb_wire::malformed::FormatError;
+use plumb_wire::ndp;
 use plumb_wire::packet::{ChecksumState, Packet, Pool};
-use plumb_wire::{icmpv4, icmpv6, ndp};
 
-use crate::context::{HostContext, HostEvent};
+use crate::context::{DeliveryFailureKind, HostContext, HostEvent};
 use crate::counters::{CounterId, ProtocolLayer};
 use crate::ip::{IpEgress, IpIngress, Rejection};
 use crate::timers::TokenBucket;
@@ -21,9 +21,6 @@ use crate::timers::TokenBucket;
 mod error;
 
 pub(crate) use error::{QuotedPacket, may_send_error};
-
-/// Bytes of a message before its data, of either family.
-const HEADER_LEN: usize = icmpv4::HEADER_LEN;
 
 /// Echo requests whose replies are awaited, at most; beyond it the oldest are given up.
 pub const PENDING_MAX: usize = 1_024;
@@ -70,7 +67,7 @@ pub(crate) enum IcmpAction {
     /// Handle a message of neighbor discovery.
     Neighbor(Packet),
     /// Handle an error, if it quotes enough of a packet.
-    Error(Option<QuotedPacket>, Packet),
+    Error(Option<(DeliveryFailureKind, QuotedPacket)>, Packet),
 }
 
 /// A message, as far as a host distinguishes them.
@@ -78,7 +75,7 @@ enum Received {
     EchoRequest,
     EchoReply(u16, u16),
     Neighbor,
-    Error(Option<QuotedPacket>),
+    Error(Option<(DeliveryFailureKind, QuotedPacket)>),
     Drop(CounterId),
 }
 
@@ -104,12 +101,12 @@ impl Icmp {
     ) -> IcmpAction {
         let bytes = &cx.pool.bytes(&packet)[usize::from(ingress.header_len)..];
         let is_verified = packet.meta.checksum == ChecksumState::Verified;
-        let (received, layer) = match ingress.source {
-            IpAddr::V4(_) => (read_v4(bytes, is_verified), ProtocolLayer::Icmpv4),
-            IpAddr::V6(_) => (read_v6(ingress, bytes, is_verified), ProtocolLayer::Icmpv6),
-        };
-        match received {
-            Err(error) => IcmpAction::Reject(packet, Rejection::Malformed(layer, error)),
+        match read(ingress, bytes, is_verified) {
+            Err(error) => {
+                let is_v4 = ingress.source.is_ipv4();
+                let layer = if is_v4 { ProtocolLayer::Icmpv4 } else { ProtocolLayer::Icmpv6 };
+                IcmpAction::Reject(packet, Rejection::Malformed(layer, error))
+            }
             Ok(Received::Drop(counter)) => IcmpAction::Reject(packet, Rejection::Drop(counter)),
             Ok(Received::Neighbor) => IcmpAction::Neighbor(packet),
             Ok(Received::Error(quoted)) => IcmpAction::Error(quoted, packet),
@@ -141,7 +138,7 @@ impl Icmp {
             identifier,
             sequence,
             hop_limit: ingress.hop_limit,
-            len: packet.len() - usize::from(ingress.header_len) - HEADER_LEN,
+            len: packet.len() - usize::from(ingress.header_len) - icmp::HEADER_LEN,
             sent,
             received: packet.meta.received,
         });
@@ -159,39 +156,26 @@ impl Icmp {
     }
 }
 
-fn read_v4(bytes: &[u8], is_verified: bool) -> Result<Received, FormatError> {
-    let message = icmpv4::Icmpv4Packet::parse(bytes)?;
-    let message = if is_verified { message } else { message.verify()? };
-    Ok(match message.message() {
-        icmpv4::Icmpv4Message::EchoRequest { .. } => Received::EchoRequest,
-        icmpv4::Icmpv4Message::EchoReply { identifier, sequence } => {
-            Received::EchoReply(identifier, sequence)
-        }
-        icmpv4::Icmpv4Message::Redirect { .. } => Received::Drop(CounterId::IcmpRedirect),
-        // RFC 6633: "MUST silently discard".
-        icmpv4::Icmpv4Message::Other { kind: 4, .. } => Received::Drop(CounterId::IcmpSourceQuench),
-        icmpv4::Icmpv4Message::Other { .. } => Received::Drop(CounterId::IcmpKind),
-        error => Received::Error(error::parse_error_v4(error, message.body())),
-    })
-}
-
-fn read_v6(ingress: &IpIngress, bytes: &[u8], is_verified: bool) -> Result<Received, FormatError> {
-    let pseudo = PseudoHeader::between(ingress.source, ingress.destination, IpProtocol::ICMPV6)
-        .expect("both of IPv6");
-    let message = icmpv6::Icmpv6Packet::parse(bytes)?;
-    let message = if is_verified { message } else { message.verify(pseudo)? };
-    Ok(match message.message() {
-        _ if ndp::is_ndp(message.kind()) => Received::Neighbor,
+fn read(ingress: &IpIngress, bytes: &[u8], is_verified: bool) -> Result<Received, FormatError> {
+    let (_, pseudo) = icmp::protocol_between(ingress.source, ingress.destination);
+    let packet = IcmpPacket::parse(bytes, pseudo)?;
+    let packet = if is_verified { packet } else { packet.verify()? };
+    let is_v6 = packet.is_v6();
+    Ok(match packet.message() {
+        _ if is_v6 && ndp::is_ndp(packet.kind()) => Received::Neighbor,
         // Only duplicate address detection has an unspecified source (RFC 4291 §2.5.2).
         _ if ingress.source.is_unspecified() => Received::Drop(CounterId::RxMartianSource),
-        icmpv6::Icmpv6Message::EchoRequest { .. } => Received::EchoRequest,
-        icmpv6::Icmpv6Message::EchoReply { identifier, sequence } => {
+        IcmpMessage::EchoRequest { .. } => Received::EchoRequest,
+        IcmpMessage::EchoReply { identifier, sequence } => {
             Received::EchoReply(identifier, sequence)
         }
-        icmpv6::Icmpv6Message::Other { kind, .. } if kind >= 128 => {
+        // RFC 6633: "MUST silently discard".
+        IcmpMessage::Other { kind: 4, .. } if !is_v6 => Received::Drop(CounterId::IcmpSourceQuench),
+        IcmpMessage::Other { kind: 5, .. } if !is_v6 => Received::Drop(CounterId::IcmpRedirect),
+        IcmpMessage::Other { kind, .. } if !is_v6 || kind >= 128 => {
             Received::Drop(CounterId::IcmpKind)
         }
-        error => Received::Error(error::parse_error_v6(error, message.body())),
+        _ => Received::Error(error::parse_error(&packet)),
     })
 }
 
@@ -206,25 +190,16 @@ pub(crate) fn make_reply(
     packet.meta.checksum = ChecksumState::Plain;
     packet.meta.segments = None;
     let bytes = pool.bytes_mut(packet);
-    let protocol = match (source, ingress.source) {
-        (IpAddr::V6(source), IpAddr::V6(remote)) if ingress.group => {
-            // Another source than the request's destination: the checksum is computed anew.
-            let (header, body) = bytes.split_at_mut(HEADER_LEN);
-            let pair = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
-            let reply = icmpv6::Icmpv6Message::EchoReply { identifier: pair(4), sequence: pair(6) };
-            let pseudo = PseudoHeader::v6(source, remote, IpProtocol::ICMPV6);
-            reply.emit(pseudo, body.len(), Sum16::of(body), header);
-            IpProtocol::ICMPV6
-        }
-        (IpAddr::V6(_), _) => {
-            icmpv6::answer_echo(bytes);
-            IpProtocol::ICMPV6
-        }
-        (IpAddr::V4(_), _) => {
-            icmpv4::answer_echo(bytes);
-            IpProtocol::ICMPV4
-        }
-    };
+    let (protocol, pseudo) = icmp::protocol_between(source, ingress.source);
+    if ingress.group && pseudo.is_some() {
+        // Another source than the request's destination: the checksum is computed anew.
+        let (header, body) = bytes.split_at_mut(icmp::HEADER_LEN);
+        let pair = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
+        let reply = IcmpMessage::EchoReply { identifier: pair(4), sequence: pair(6) };
+        reply.emit(pseudo, body.len(), Sum16::of(body), header);
+    } else {
+        icmp::answer_echo(bytes, pseudo.is_some());
+    }
     IpEgress::new(protocol, Ecn::NotCapable)
 }
 
@@ -236,19 +211,24 @@ pub(crate) fn echo_request(
     data: &[u8],
     pool: &mut Pool,
 ) -> Option<(Packet, IpEgress)> {
-    let mut packet = pool.packet_of(data)?;
-    let body = Sum16::of(data);
-    let header = pool.prepend(&mut packet, HEADER_LEN);
-    let protocol = if let (IpAddr::V6(source), IpAddr::V6(remote)) = (source, remote) {
-        let pseudo = PseudoHeader::v6(source, remote, IpProtocol::ICMPV6);
-        let message = icmpv6::Icmpv6Message::EchoRequest { identifier, sequence };
-        message.emit(pseudo, data.len(), body, header);
-        IpProtocol::ICMPV6
-    } else {
-        icmpv4::Icmpv4Message::EchoRequest { identifier, sequence }.emit(body, header);
-        IpProtocol::ICMPV4
-    };
-    Some((packet, IpEgress::new(protocol, Ecn::NotCapable)))
+    let packet = pool.packet_of(data)?;
+    let request = IcmpMessage::EchoRequest { identifier, sequence };
+    Some(with_header(request, source, remote, packet, pool))
+}
+
+/// The message whose body `packet` holds, from `source` to `remote`.
+fn with_header(
+    message: IcmpMessage,
+    source: IpAddr,
+    remote: IpAddr,
+    mut packet: Packet,
+    pool: &mut Pool,
+) -> (Packet, IpEgress) {
+    let (protocol, pseudo) = icmp::protocol_between(source, remote);
+    let body = Sum16::of(pool.bytes(&packet));
+    let body_len = packet.len();
+    message.emit(pseudo, body_len, body, pool.prepend(&mut packet, icmp::HEADER_LEN));
+    (packet, IpEgress::new(protocol, Ecn::NotCapable))
 }
 
 #[cfg(test)]

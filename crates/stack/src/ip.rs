@@ -100,9 +100,7 @@ pub(crate) enum IcmpErrorCause {
     Port,
     /// Its protocol is not implemented.
     Protocol,
-    /// The octet there of an IPv4 header is invalid.
-    Field(u32),
-    /// A parameter problem of IPv6: code, and the octet.
+    /// A parameter problem: code, of IPv4 always 0, and the octet.
     Parameter(u8, u32),
     /// The same, reported even of packets to groups.
     ParameterToGroups(u8, u32),

@@ -8,11 +8,11 @@ use plumb_copy::Sum16;
 
 use crate::checksum::PseudoHeader;
 use crate::ethernet::{self, EtherType, EthernetTags, MacAddr};
+use crate::icmp::{self, IcmpMessage};
 use crate::ip::{self, Fragment, IpProtocol, TrafficClass};
 use crate::ipv4::{self, FragmentField};
-use crate::ipv6::extension::Ipv6Extension;
 use crate::option::OptionArea;
-use crate::{arp, icmpv4, icmpv6, ipv6, ndp, tcp, udp};
+use crate::{arp, ipv6, ndp, tcp, udp};
 
 /// From whom to whom, over what, and how the headers say it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,48 +124,27 @@ impl PacketTemplate {
         self.packet(IpProtocol::TCP, &bytes)
     }
 
-    /// An echo request of the path's family.
+    /// An echo request.
     pub fn echo_request(&self, identifier: u16, sequence: u16, data: &[u8]) -> Vec<u8> {
-        match self.source {
-            IpAddr::V4(_) => {
-                self.icmpv4(icmpv4::Icmpv4Message::EchoRequest { identifier, sequence }, data)
-            }
-            IpAddr::V6(_) => {
-                self.icmpv6(icmpv6::Icmpv6Message::EchoRequest { identifier, sequence }, data)
-            }
-        }
+        self.icmp(IcmpMessage::EchoRequest { identifier, sequence }, data)
     }
 
-    /// An echo reply of the path's family.
+    /// An echo reply.
     pub fn echo_reply(&self, identifier: u16, sequence: u16, data: &[u8]) -> Vec<u8> {
-        match self.source {
-            IpAddr::V4(_) => {
-                self.icmpv4(icmpv4::Icmpv4Message::EchoReply { identifier, sequence }, data)
-            }
-            IpAddr::V6(_) => {
-                self.icmpv6(icmpv6::Icmpv6Message::EchoReply { identifier, sequence }, data)
-            }
-        }
+        self.icmp(IcmpMessage::EchoReply { identifier, sequence }, data)
     }
 
-    /// An ICMP message.
-    pub fn icmpv4(&self, message: icmpv4::Icmpv4Message, body: &[u8]) -> Vec<u8> {
-        let mut bytes = vec![0; icmpv4::HEADER_LEN];
-        message.emit(Sum16::of(body), &mut bytes);
+    /// An ICMP message of the path's family.
+    pub fn icmp(&self, message: IcmpMessage, body: &[u8]) -> Vec<u8> {
+        let (protocol, pseudo) = icmp::protocol_between(self.source, self.destination);
+        let mut bytes = vec![0; icmp::HEADER_LEN];
+        message.emit(pseudo, body.len(), Sum16::of(body), &mut bytes);
         bytes.extend(body);
-        self.packet(IpProtocol::ICMPV4, &bytes)
-    }
-
-    /// An ICMPv6 message.
-    pub fn icmpv6(&self, message: icmpv6::Icmpv6Message, body: &[u8]) -> Vec<u8> {
-        let mut bytes = vec![0; icmpv6::HEADER_LEN];
-        message.emit(self.pseudo(IpProtocol::ICMPV6), body.len(), Sum16::of(body), &mut bytes);
-        bytes.extend(body);
-        self.packet(IpProtocol::ICMPV6, &bytes)
+        self.packet(protocol, &bytes)
     }
 
     /// A neighbour discovery message, with the hop limit that it must have.
-    pub fn ndp(&self, message: ndp::NdpMessage<'_>) -> Vec<u8> {
+    pub fn ndp(&self, message: ndp::NdpMessage) -> Vec<u8> {
         let mut bytes = vec![0; message.emitted_len()];
         message.emit(self.pseudo(IpProtocol::ICMPV6), &mut bytes);
         Self { hop_limit: ndp::HOP_LIMIT, ..*self }.packet(IpProtocol::ICMPV6, &bytes)
@@ -210,25 +189,23 @@ impl PacketTemplate {
             .collect()
     }
 
-    /// An IPv6 packet with these extension headers before `payload` of `protocol`.
+    /// An IPv6 packet with these extension headers, each without the octet that says what follows it,
+    /// before `payload` of `protocol`.
     ///
     /// Panics on a path of IPv4.
     pub fn extended(
         &self,
-        extensions: &[Ipv6Extension<'_>],
+        extensions: &[(IpProtocol, &[u8])],
         protocol: IpProtocol,
         payload: &[u8],
     ) -> Vec<u8> {
         assert!(self.source.is_ipv6(), "only IPv6 has extension headers");
-        let mut bytes = Vec::new();
-        let nexts = extensions.iter().skip(1).map(Ipv6Extension::protocol).chain([protocol]);
-        for (extension, next) in extensions.iter().zip(nexts) {
-            let from = bytes.len();
-            bytes.resize(from + extension.emitted_len(), 0);
-            extension.emit(next, &mut bytes[from..]);
+        let (mut next, mut bytes) = (protocol, payload.to_vec());
+        for &(own, header) in extensions.iter().rev() {
+            bytes = [&[next.0], header, &bytes].concat();
+            next = own;
         }
-        bytes.extend(payload);
-        self.packet(extensions.first().map_or(protocol, Ipv6Extension::protocol), &bytes)
+        self.packet(next, &bytes)
     }
 
     fn packet_with(
@@ -299,10 +276,7 @@ pub fn arp_frame(packet: arp::ArpPacket, destination: MacAddr) -> Vec<u8> {
 pub fn neighbor_solicitation(mac: MacAddr, source: Ipv6Addr, target: Ipv6Addr) -> Vec<u8> {
     let group = ndp::solicited_node(target);
     let link = LinkTemplate::new(mac, MacAddr::multicast_v6(group));
-    let mut option = [0; 8];
-    ndp::NdpOption::SourceLink(mac).emit(&mut option);
-    let options = ndp::NdpOptions::new(&option).expect("one option of eight bytes");
-    let message = ndp::NdpMessage::NeighborSolicitation { target, options };
+    let message = ndp::NdpMessage::NeighborSolicitation { target, source_mac: Some(mac) };
     PacketTemplate::new(source, group).over(link).ndp(message)
 }
 
@@ -313,16 +287,9 @@ pub fn neighbor_advertisement(
     asker_mac: MacAddr,
     asker: Ipv6Addr,
 ) -> Vec<u8> {
-    let mut option = [0; 8];
-    ndp::NdpOption::TargetLink(mac).emit(&mut option);
-    let options = ndp::NdpOptions::new(&option).expect("one option of eight bytes");
-    let message = ndp::NdpMessage::NeighborAdvertisement {
-        target,
-        is_router: false,
-        is_solicited: true,
-        overrides: true,
-        options,
-    };
+    let (target_mac, is_solicited, overrides) = (Some(mac), true, true);
+    let message =
+        ndp::NdpMessage::NeighborAdvertisement { target, target_mac, is_solicited, overrides };
     PacketTemplate::new(target, asker).over(LinkTemplate::new(mac, asker_mac)).ndp(message)
 }
 
@@ -331,7 +298,7 @@ mod tests {
     use super::*;
     use crate::ethernet::EthernetFrame;
     use crate::flow::FiveTuple;
-    use crate::ipv6::extension::Ipv6Options;
+    use crate::icmp::IcmpPacket;
 
     const HERE: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
     const THERE: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
@@ -388,16 +355,9 @@ mod tests {
             assert!(segment.verify(path.pseudo(IpProtocol::TCP)).is_ok());
             let (request, reply) = (path.echo_request(1, 2, b"odd"), path.echo_reply(1, 2, b"odd"));
             for frame in [&request, &reply] {
-                let is_right = match path.source {
-                    IpAddr::V4(_) => {
-                        icmpv4::Icmpv4Packet::parse(transport(frame)).unwrap().verify().is_ok()
-                    }
-                    IpAddr::V6(_) => icmpv6::Icmpv6Packet::parse(transport(frame))
-                        .unwrap()
-                        .verify(path.pseudo(IpProtocol::ICMPV6))
-                        .is_ok(),
-                };
-                assert!(is_right, "{path:?}");
+                let (_, pseudo) = icmp::protocol_between(path.source, path.destination);
+                let read = IcmpPacket::parse(transport(frame), pseudo).unwrap();
+                assert!(read.verify().is_ok(), "{path:?}");
             }
         }
     }
@@ -423,7 +383,7 @@ mod tests {
     #[test]
     fn extension_headers_do_not_hide_a_flow() {
         let [_, path] = paths();
-        let options = Ipv6Extension::Destination(Ipv6Options::new(&[1, 4, 0, 0, 0, 0]));
+        let options: (_, &[u8]) = (IpProtocol::DESTINATION, &[0, 1, 4, 0, 0, 0, 0]);
         let frame = path.extended(&[options, options], IpProtocol::UDP, &[0, 5, 0, 6, 0, 8, 0, 0]);
         let flow = FiveTuple::of_frame(&frame).unwrap();
         assert_eq!((flow.source_port, flow.destination_port), (5, 6));
@@ -444,8 +404,14 @@ mod tests {
             "33:33:ff:01:00:02"
         );
         let answer = neighbor_advertisement(THERE, target, HERE, asker);
-        let packet = icmpv6::Icmpv6Packet::parse(transport(&answer)).unwrap();
-        let options = ndp::NdpMessage::parse(packet).unwrap().options();
-        assert_eq!(options.target_link(), Some(THERE));
+        let (_, pseudo) = icmp::protocol_between(target.into(), asker.into());
+        let read = IcmpPacket::parse(transport(&answer), pseudo).and_then(ndp::NdpMessage::parse);
+        let expected = ndp::NdpMessage::NeighborAdvertisement {
+            target,
+            target_mac: Some(THERE),
+            is_solicited: true,
+            overrides: true,
+        };
+        assert_eq!(read, Ok(expected));
     }
 }

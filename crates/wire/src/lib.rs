@@ -12,8 +12,6 @@ pub mod compose;
 pub mod ethernet;
 pub mod flow;
 pub mod icmp;
-pub mod icmpv4;
-pub mod icmpv6;
 pub mod ip;
 pub mod ipv4;
 pub mod ipv6;

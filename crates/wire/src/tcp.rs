@@ -11,8 +11,6 @@ use crate::option::OptionArea;
 
 /// Bytes of a header without options.
 pub const HEADER_LEN: usize = 20;
-/// Bytes of the longest header.
-pub const HEADER_LEN_MAX: usize = 60;
 /// Where in the header the checksum is.
 pub const CHECKSUM_OFFSET: u16 = 16;
 

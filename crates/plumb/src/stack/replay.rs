@@ -13,7 +13,8 @@ use plumb_wire::ip::IpProtocol;
 use plumb_wire::machine::Medium;
 use plumb_wire::machine::{Machine, PortId};
 use plumb_wire::packet::{Packet, Pool};
-use plumb_wire::{arp, icmpv6, ipv4, ipv6, ndp, udp};
+use plumb_wire::icmp::IcmpPacket;
+use plumb_wire::{arp, ipv4, ipv6, ndp, udp};
 
 use super::device::pool_for;
 
@@ -130,7 +131,8 @@ fn neighbor_reply(frame: &[u8]) -> Option<Vec<u8>> {
         }
         EtherType::IPV6 => {
             let packet = ipv6::Ipv6Packet::parse(frame.payload()).ok()?;
-            let message = icmpv6::Icmpv6Packet::parse(packet.payload()).ok()?;
+            let pseudo = Some(packet.pseudo(packet.next_header()));
+            let message = IcmpPacket::parse(packet.payload(), pseudo).ok()?;
             let ndp::NdpMessage::NeighborSolicitation { target, .. } =
                 ndp::NdpMessage::parse(message).ok()?
             else {

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use plumb_base::time::Instant;
 use plumb_wire::arp::ArpPacket;
 use plumb_wire::ethernet::{EtherType, EthernetFrame, EthernetTags};
-use plumb_wire::icmpv6::parameter_problem;
+use plumb_wire::icmp::parameter_problem;
 use plumb_wire::ip::IpProtocol;
 use plumb_wire::machine::{Medium, PortId};
 use plumb_wire::packet::{ChecksumState, Packet, Pool};
@@ -261,11 +261,13 @@ impl IpHost {
         &mut self,
         now: Instant,
         ingress: &IpIngress,
-        quoted: Option<QuotedPacket>,
+        quoted: Option<(DeliveryFailureKind, QuotedPacket)>,
     ) -> CounterId {
-        let sender = quoted.and_then(|quoted| Some((quoted, self.sender_of(ingress, &quoted)?)));
-        let Some((quoted, (local, remote))) = sender else { return CounterId::IcmpErrorUnmatched };
-        if let DeliveryFailureKind::TooBig(mtu) = quoted.kind {
+        let Some((kind, quoted)) = quoted else { return CounterId::IcmpErrorUnmatched };
+        let Some((local, remote)) = self.sender_of(ingress, &quoted) else {
+            return CounterId::IcmpErrorUnmatched;
+        };
+        if let DeliveryFailureKind::TooBig(mtu) = kind {
             if remote.is_ipv6() && mtu < MTU_MIN_V6 {
                 return CounterId::IcmpTooSmall;
             }
@@ -282,8 +284,7 @@ impl IpHost {
             IpProtocol::UDP => self.udp.connected_socket(local, remote),
             _ => None,
         };
-        let (kind, reporter) = (quoted.kind, ingress.source);
-        let failure = DeliveryFailure { kind, reporter, local, remote, udp };
+        let failure = DeliveryFailure { kind, reporter: ingress.source, local, remote, udp };
         self.core.push_event(HostEvent::DeliveryFailed(failure));
         CounterId::IcmpErrorAccepted
     }

@@ -7,23 +7,23 @@ use std::net::{IpAddr, SocketAddr};
 
 use plumb_copy::Sum16;
 use plumb_wire::checksum::PseudoHeader;
-use plumb_wire::icmpv4::{self, unreachable as unreachable4};
-use plumb_wire::icmpv6::{self, parameter_problem, unreachable as unreachable6};
-use plumb_wire::ip::{Ecn, IpProtocol};
+use plumb_wire::icmp::{
+    self, IcmpMessage, IcmpPacket, parameter_problem, time_exceeded, unreachable_v4, unreachable_v6,
+};
+use plumb_wire::ip::IpProtocol;
 use plumb_wire::ipv6::extension::Ipv6Extension;
 use plumb_wire::packet::{ChecksumState, Packet, Pool};
 use plumb_wire::{ipv4, ipv6, tcp, udp};
 
-use super::{EchoKey, HEADER_LEN, Icmp};
+use super::{EchoKey, Icmp, with_header};
 use crate::context::{DeliveryFailureKind, HostContext};
 use crate::counters::CounterId;
 use crate::ip::{FragmentKind, IcmpErrorCause, IpEgress, IpIngress};
 use crate::routing::plateau_below;
 
-/// What an ICMP error says, and the packet that it quotes.
+/// The packet that an ICMP error quotes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QuotedPacket {
-    pub(crate) kind: DeliveryFailureKind,
     pub(crate) source: IpAddr,
     pub(crate) destination: IpAddr,
     pub(crate) protocol: IpProtocol,
@@ -57,46 +57,65 @@ impl QuotedPacket {
     }
 }
 
-/// What an ICMPv4 error says, if it quotes enough of a packet to identify its sender.
-pub(super) fn parse_error_v4(message: icmpv4::Icmpv4Message, body: &[u8]) -> Option<QuotedPacket> {
+/// What an ICMP error says, and the packet that it quotes, if that is enough to identify its sender.
+pub(super) fn parse_error(packet: &IcmpPacket<'_>) -> Option<(DeliveryFailureKind, QuotedPacket)> {
+    let body = packet.body();
+    let quoted = if packet.is_v6() { quoted_v6(body) } else { quoted_v4(body) }?;
+    Some((failure_kind(packet, quoted.len), quoted))
+}
+
+/// What an ICMP error about a packet of `len` bytes says.
+fn failure_kind(packet: &IcmpPacket<'_>, len: u32) -> DeliveryFailureKind {
+    let is_v6 = packet.is_v6();
+    match packet.message() {
+        IcmpMessage::Unreachable { code } => match (is_v6, code) {
+            (false, unreachable_v4::NETWORK) | (true, unreachable_v6::NO_ROUTE) => {
+                DeliveryFailureKind::Network
+            }
+            (false, unreachable_v4::HOST) | (true, unreachable_v6::ADDRESS) => {
+                DeliveryFailureKind::Host
+            }
+            (false, unreachable_v4::PROTOCOL) => DeliveryFailureKind::Protocol,
+            (false, unreachable_v4::PORT) | (true, unreachable_v6::PORT) => {
+                DeliveryFailureKind::Port
+            }
+            (false, unreachable_v4::PROHIBITED) | (true, unreachable_v6::PROHIBITED) => {
+                DeliveryFailureKind::Prohibited
+            }
+            _ => DeliveryFailureKind::Other(packet.kind(), code),
+        },
+        // RFC 1191 §5: an old router does not name the MTU.
+        IcmpMessage::PacketTooBig { mtu: 0 } if !is_v6 => {
+            DeliveryFailureKind::TooBig(plateau_below(len))
+        }
+        IcmpMessage::PacketTooBig { mtu } => DeliveryFailureKind::TooBig(mtu),
+        IcmpMessage::TimeExceeded { code: time_exceeded::HOP_LIMIT } => {
+            DeliveryFailureKind::HopLimit
+        }
+        IcmpMessage::TimeExceeded { .. } => DeliveryFailureKind::Reassembly,
+        IcmpMessage::ParameterProblem { code: parameter_problem::NEXT_HEADER, .. } if is_v6 => {
+            DeliveryFailureKind::Protocol
+        }
+        IcmpMessage::ParameterProblem { pointer, .. } => DeliveryFailureKind::Parameter(pointer),
+        _ => DeliveryFailureKind::Other(packet.kind(), packet.code()),
+    }
+}
+
+fn quoted_v4(body: &[u8]) -> Option<QuotedPacket> {
     let quoted = ipv4::Ipv4Packet::parse_quoted(body).ok()?;
     if quoted.fragment_field().offset() != 0 {
         return None;
     }
-    let len = u32::from(u16::from_be_bytes([*body.get(2)?, *body.get(3)?]));
-    let kind = match message {
-        icmpv4::Icmpv4Message::Unreachable { code, next_hop_mtu } => match code {
-            unreachable4::NETWORK => DeliveryFailureKind::Network,
-            unreachable4::HOST => DeliveryFailureKind::Host,
-            unreachable4::PROTOCOL => DeliveryFailureKind::Protocol,
-            unreachable4::PORT => DeliveryFailureKind::Port,
-            // RFC 1191 §5: an old router does not name the MTU.
-            unreachable4::FRAGMENTATION_NEEDED if next_hop_mtu == 0 => {
-                DeliveryFailureKind::TooBig(plateau_below(len))
-            }
-            unreachable4::FRAGMENTATION_NEEDED => DeliveryFailureKind::TooBig(next_hop_mtu.into()),
-            unreachable4::PROHIBITED => DeliveryFailureKind::Prohibited,
-            _ => DeliveryFailureKind::Other(message.kind(), code),
-        },
-        icmpv4::Icmpv4Message::TimeExceeded { code: 0 } => DeliveryFailureKind::HopLimit,
-        icmpv4::Icmpv4Message::TimeExceeded { .. } => DeliveryFailureKind::Reassembly,
-        icmpv4::Icmpv4Message::ParameterProblem { pointer, .. } => {
-            DeliveryFailureKind::Parameter(pointer.into())
-        }
-        _ => DeliveryFailureKind::Other(message.kind(), 0),
-    };
     Some(QuotedPacket {
-        kind,
         source: IpAddr::V4(quoted.source()),
         destination: IpAddr::V4(quoted.destination()),
         protocol: quoted.protocol(),
-        len,
+        len: u32::from(u16::from_be_bytes([*body.get(2)?, *body.get(3)?])),
         transport: *quoted.payload().first_chunk()?,
     })
 }
 
-/// The same for ICMPv6.
-pub(super) fn parse_error_v6(message: icmpv6::Icmpv6Message, body: &[u8]) -> Option<QuotedPacket> {
+fn quoted_v6(body: &[u8]) -> Option<QuotedPacket> {
     let quoted = ipv6::Ipv6Packet::parse_quoted(body).ok()?;
     let mut extensions = quoted.extensions();
     for extension in &mut extensions {
@@ -106,30 +125,11 @@ pub(super) fn parse_error_v6(message: icmpv6::Icmpv6Message, body: &[u8]) -> Opt
             return None;
         }
     }
-    let len = 40 + u32::from(u16::from_be_bytes([*body.get(4)?, *body.get(5)?]));
-    let kind = match message {
-        icmpv6::Icmpv6Message::Unreachable { code } => match code {
-            unreachable6::NO_ROUTE => DeliveryFailureKind::Network,
-            unreachable6::ADDRESS => DeliveryFailureKind::Host,
-            unreachable6::PORT => DeliveryFailureKind::Port,
-            unreachable6::PROHIBITED => DeliveryFailureKind::Prohibited,
-            _ => DeliveryFailureKind::Other(1, code),
-        },
-        icmpv6::Icmpv6Message::PacketTooBig { mtu } => DeliveryFailureKind::TooBig(mtu),
-        icmpv6::Icmpv6Message::TimeExceeded { code: 0 } => DeliveryFailureKind::HopLimit,
-        icmpv6::Icmpv6Message::TimeExceeded { .. } => DeliveryFailureKind::Reassembly,
-        icmpv6::Icmpv6Message::ParameterProblem { code: 1, .. } => DeliveryFailureKind::Protocol,
-        icmpv6::Icmpv6Message::ParameterProblem { pointer, .. } => {
-            DeliveryFailureKind::Parameter(pointer)
-        }
-        _ => DeliveryFailureKind::Other(message.kind(), 0),
-    };
     Some(QuotedPacket {
-        kind,
         source: IpAddr::V6(quoted.source()),
         destination: IpAddr::V6(quoted.destination()),
         protocol: extensions.protocol(),
-        len,
+        len: 40 + u32::from(u16::from_be_bytes([*body.get(4)?, *body.get(5)?])),
         transport: *extensions.payload().first_chunk()?,
     })
 }
@@ -160,26 +160,16 @@ impl Icmp {
     ) -> Option<(Packet, IpEgress)> {
         complete_checksum(ingress, about, cx.pool);
         let quoted_max = match ingress.source {
-            IpAddr::V4(_) => LEN_MAX_V4 - 20 - HEADER_LEN,
-            IpAddr::V6(_) => LEN_MAX_V6 - 40 - HEADER_LEN,
+            IpAddr::V4(_) => LEN_MAX_V4 - 20 - icmp::HEADER_LEN,
+            IpAddr::V6(_) => LEN_MAX_V6 - 40 - icmp::HEADER_LEN,
         };
         let quoted = about.len().min(quoted_max);
-        let Some(mut packet) = cx.pool.copy_of(about, 0..quoted) else {
+        let Some(packet) = cx.pool.copy_of(about, 0..quoted) else {
             cx.count(CounterId::NoMemory);
             return None;
         };
-        let body = Sum16::of(cx.pool.bytes(&packet));
-        let header = cx.pool.prepend(&mut packet, HEADER_LEN);
-        let protocol = if let (IpAddr::V6(source), IpAddr::V6(remote)) = (source, ingress.source) {
-            let pseudo = PseudoHeader::v6(source, remote, IpProtocol::ICMPV6);
-            message_v6(ingress, cause).emit(pseudo, quoted, body, header);
-            IpProtocol::ICMPV6
-        } else {
-            message_v4(cause).emit(body, header);
-            IpProtocol::ICMPV4
-        };
         cx.count(CounterId::IcmpErrorSent);
-        Some((packet, IpEgress::new(protocol, Ecn::NotCapable)))
+        Some(with_header(message_about(ingress, cause), source, ingress.source, packet, cx.pool))
     }
 }
 
@@ -233,50 +223,29 @@ pub(crate) fn may_send_error(ingress: &IpIngress, cause: IcmpErrorCause, packet:
     }
     let message = packet.get(usize::from(ingress.header_len)..).and_then(<[u8]>::first);
     match (ingress.protocol, message) {
-        (IpProtocol::ICMPV4, Some(kind)) => !matches!(kind, 3 | 4 | 5 | 11 | 12),
-        // Redirects (137) too: RFC 4443 §2.4 (e.2).
-        (IpProtocol::ICMPV6, Some(kind)) => *kind >= 128 && *kind != 137,
+        (IpProtocol::ICMPV4, Some(kind)) => !icmp::forbids_errors(*kind, false),
+        (IpProtocol::ICMPV6, Some(kind)) => !icmp::forbids_errors(*kind, true),
         (IpProtocol::ICMPV4 | IpProtocol::ICMPV6, None) => false,
         _ => true,
     }
 }
 
-fn message_v4(cause: IcmpErrorCause) -> icmpv4::Icmpv4Message {
+fn message_about(ingress: &IpIngress, cause: IcmpErrorCause) -> IcmpMessage {
+    let is_v6 = ingress.source.is_ipv6();
     match cause {
         IcmpErrorCause::Port => {
-            icmpv4::Icmpv4Message::Unreachable { code: unreachable4::PORT, next_hop_mtu: 0 }
+            let code = if is_v6 { unreachable_v6::PORT } else { unreachable_v4::PORT };
+            IcmpMessage::Unreachable { code }
         }
-        IcmpErrorCause::Protocol => {
-            icmpv4::Icmpv4Message::Unreachable { code: unreachable4::PROTOCOL, next_hop_mtu: 0 }
-        }
-        IcmpErrorCause::Field(at)
-        | IcmpErrorCause::Parameter(_, at)
-        | IcmpErrorCause::ParameterToGroups(_, at) => {
-            let pointer = u8::try_from(at).unwrap_or(0);
-            icmpv4::Icmpv4Message::ParameterProblem { code: 0, pointer }
-        }
-        IcmpErrorCause::Reassembly => {
-            icmpv4::Icmpv4Message::TimeExceeded { code: icmpv4::time_exceeded::REASSEMBLY }
-        }
-    }
-}
-
-fn message_v6(ingress: &IpIngress, cause: IcmpErrorCause) -> icmpv6::Icmpv6Message {
-    match cause {
-        IcmpErrorCause::Port => icmpv6::Icmpv6Message::Unreachable { code: unreachable6::PORT },
-        IcmpErrorCause::Protocol => icmpv6::Icmpv6Message::ParameterProblem {
+        IcmpErrorCause::Protocol if is_v6 => IcmpMessage::ParameterProblem {
             code: parameter_problem::NEXT_HEADER,
             pointer: u32::from(ingress.protocol_at),
         },
-        IcmpErrorCause::Field(pointer) => {
-            icmpv6::Icmpv6Message::ParameterProblem { code: parameter_problem::FIELD, pointer }
-        }
+        IcmpErrorCause::Protocol => IcmpMessage::Unreachable { code: unreachable_v4::PROTOCOL },
         IcmpErrorCause::Parameter(code, pointer)
         | IcmpErrorCause::ParameterToGroups(code, pointer) => {
-            icmpv6::Icmpv6Message::ParameterProblem { code, pointer }
+            IcmpMessage::ParameterProblem { code, pointer }
         }
-        IcmpErrorCause::Reassembly => {
-            icmpv6::Icmpv6Message::TimeExceeded { code: icmpv6::time_exceeded::REASSEMBLY }
-        }
+        IcmpErrorCause::Reassembly => IcmpMessage::TimeExceeded { code: time_exceeded::REASSEMBLY },
     }
 }

@@ -4,10 +4,10 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use plumb_wire::icmp::parameter_problem;
 use plumb_wire::ipv4;
 use plumb_wire::machine::PortId;
-use plumb_wire::malformed::FormatError;
-use plumb_wire::option::{self, Ipv4Option};
+use plumb_wire::option;
 
 use super::{FragmentKind, FrameOrigin, IcmpErrorCause, IpIngress, Rejection};
 use crate::counters::{CounterId, ProtocolLayer};
@@ -80,23 +80,18 @@ fn accept_addresses(
 
 #[cold]
 fn check_options(options: &[u8], ingress: &IpIngress) -> Result<(), Rejection> {
-    let len = |data: &[u8]| u32::try_from(data.len()).expect("options are at most 40 bytes");
-    let mut at = 20;
+    let mut at = ipv4::HEADER_LEN;
     for item in option::items(options) {
-        let malformed = |_: FormatError| {
-            Rejection::Report(CounterId::RxIpOption, IcmpErrorCause::Field(at), *ingress)
+        let Ok(item) = item else {
+            let pointer = u32::try_from(at).expect("at most 60");
+            let cause = IcmpErrorCause::Parameter(parameter_problem::FIELD, pointer);
+            return Err(Rejection::Report(CounterId::RxIpOption, cause, *ingress));
         };
-        at += match item.map_err(malformed)? {
-            Ipv4Option::NoOperation => 1,
-            // RFC 7126 §4.3, §4.4: dropped by default.
-            Ipv4Option::LooseRoute(_) | Ipv4Option::StrictRoute(_) => {
-                return Err(Rejection::Drop(CounterId::RxSourceRoute));
-            }
-            Ipv4Option::RecordRoute(slots) => 3 + len(slots.addresses),
-            Ipv4Option::Timestamp { data, .. } => 4 + len(data),
-            Ipv4Option::RouterAlert(_) => 4,
-            Ipv4Option::Other { data, .. } => 2 + len(data),
-        };
+        // RFC 7126 §4.3, §4.4: dropped by default.
+        if matches!(item[0], option::LOOSE_ROUTE | option::STRICT_ROUTE) {
+            return Err(Rejection::Drop(CounterId::RxSourceRoute));
+        }
+        at += item.len();
     }
     Ok(())
 }

@@ -4,7 +4,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use plumb_wire::icmpv6::parameter_problem;
+use plumb_wire::icmp::parameter_problem;
 use plumb_wire::ip::{Fragment, IpProtocol};
 use plumb_wire::ipv6;
 use plumb_wire::ipv6::extension::{Ipv6Extension, Ipv6Options, UnknownOptionAction};

@@ -7,10 +7,11 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use plumb_wire::checksum::PseudoHeader;
 use plumb_wire::ethernet::{self, EtherType, EthernetTags, MacAddr};
+use plumb_wire::icmp::{self, IcmpPacket};
 use plumb_wire::ip::IpProtocol;
+use plumb_wire::ipv6;
 use plumb_wire::machine::Medium;
-use plumb_wire::ndp::{HOP_LIMIT, NdpMessage, NdpOption, NdpOptions, solicited_node};
-use plumb_wire::{icmpv6, ipv6};
+use plumb_wire::ndp::{HOP_LIMIT, NdpMessage, solicited_node};
 
 use super::{ControlFrame, NeighborAdvertisement, NeighborCache, NeighborUpdate, Reaction};
 use crate::context::{HostContext, HostEvent};
@@ -34,13 +35,14 @@ impl NeighborMessage {
     /// # Errors
     /// Why it is dropped.
     pub fn parse(ingress: &IpIngress, bytes: &[u8]) -> Result<Self, Rejection> {
-        let message = icmpv6::Icmpv6Packet::parse(bytes)
+        let (_, pseudo) = icmp::protocol_between(ingress.source, ingress.destination);
+        let message = IcmpPacket::parse(bytes, pseudo)
             .and_then(NdpMessage::parse)
             .map_err(|error| Rejection::Malformed(ProtocolLayer::Ndp, error))?;
-        Self::validate(ingress, &message).map_err(Rejection::Drop)
+        Self::validate(ingress, message).map_err(Rejection::Drop)
     }
 
-    fn validate(ingress: &IpIngress, message: &NdpMessage<'_>) -> Result<Self, CounterId> {
+    fn validate(ingress: &IpIngress, message: NdpMessage) -> Result<Self, CounterId> {
         if ingress.hop_limit != HOP_LIMIT {
             return Err(CounterId::NdpHopLimit);
         }
@@ -52,9 +54,8 @@ impl NeighborMessage {
             return Err(CounterId::NdpAddress);
         };
         let is_unicast_or_absent = |mac: Option<MacAddr>| mac.is_none_or(MacAddr::is_unicast);
-        match *message {
-            NdpMessage::NeighborSolicitation { target, options } => {
-                let source_mac = options.source_link();
+        match message {
+            NdpMessage::NeighborSolicitation { target, source_mac } => {
                 let is_probe = ingress.source.is_unspecified();
                 // §7.1.1: a probe goes to the group of the address, and names no link address.
                 let probe_fits = destination == solicited_node(target) && source_mac.is_none();
@@ -66,25 +67,21 @@ impl NeighborMessage {
                 }
                 Ok(Self::Solicitation { target, source_mac })
             }
-            NdpMessage::NeighborAdvertisement {
-                target, is_solicited, overrides, options, ..
-            } => {
-                let mac = options.target_link();
+            NdpMessage::NeighborAdvertisement { target, target_mac, is_solicited, overrides } => {
                 // §7.1.2: a multicast advertisement is unsolicited.
                 let is_contradictory = destination.is_multicast() && is_solicited;
                 if target.is_multicast()
                     || is_contradictory
                     || ingress.source.is_unspecified()
-                    || !is_unicast_or_absent(mac)
+                    || !is_unicast_or_absent(target_mac)
                 {
                     return Err(CounterId::NdpAddress);
                 }
-                let said = NeighborAdvertisement { mac, solicited: is_solicited, overrides };
+                let said =
+                    NeighborAdvertisement { mac: target_mac, solicited: is_solicited, overrides };
                 Ok(Self::Advertisement { target, said })
             }
-            NdpMessage::RouterSolicitation { .. }
-            | NdpMessage::RouterAdvertisement { .. }
-            | NdpMessage::Redirect { .. } => Err(CounterId::NdpIgnored),
+            NdpMessage::Router(_) => Err(CounterId::NdpIgnored),
         }
     }
 }
@@ -170,16 +167,9 @@ fn advertisement(
     to: (Ipv6Addr, Option<MacAddr>),
     is_solicited: bool,
 ) -> Option<ControlFrame> {
-    let mut option = [0; OPTION_LEN];
-    NdpOption::TargetLink(interface.mac).emit(&mut option);
-    let message = NdpMessage::NeighborAdvertisement {
-        target,
-        is_router: false,
-        is_solicited,
-        overrides: true,
-        options: link_option(interface, &option),
-    };
-    frame(interface, target, to, &message)
+    let (target_mac, overrides) = (link_address(interface), true);
+    let message = NdpMessage::NeighborAdvertisement { target, target_mac, is_solicited, overrides };
+    frame(interface, target, to, message)
 }
 
 /// A solicitation of the link address of `target`, to `mac` or to its solicited-node group.
@@ -197,25 +187,20 @@ pub(super) fn solicitation(
         Some(mac) => (target, Some(mac)),
         None => (group, Some(MacAddr::multicast_v6(group))),
     };
-    let mut option = [0; OPTION_LEN];
-    NdpOption::SourceLink(interface.mac).emit(&mut option);
-    let options = link_option(interface, &option);
-    frame(interface, source, to, &NdpMessage::NeighborSolicitation { target, options })
+    let source_mac = link_address(interface);
+    frame(interface, source, to, NdpMessage::NeighborSolicitation { target, source_mac })
 }
 
 /// Only Ethernet has link addresses.
-fn link_option<'a>(interface: &HostInterface, option: &'a [u8; OPTION_LEN]) -> NdpOptions<'a> {
-    match interface.capabilities.medium {
-        Medium::Ethernet => NdpOptions::new(option).unwrap_or_default(),
-        Medium::Ip => NdpOptions::default(),
-    }
+fn link_address(interface: &HostInterface) -> Option<MacAddr> {
+    (interface.capabilities.medium == Medium::Ethernet).then_some(interface.mac)
 }
 
 fn frame(
     interface: &HostInterface,
     source: Ipv6Addr,
     (destination, mac): (Ipv6Addr, Option<MacAddr>),
-    message: &NdpMessage<'_>,
+    message: NdpMessage,
 ) -> Option<ControlFrame> {
     let len = u16::try_from(message.emitted_len()).expect("a message of one option");
     let mut header = ipv6::Ipv6Header::new(source, destination, IpProtocol::ICMPV6, len);

@@ -46,17 +46,12 @@ fn path(v6: bool, from: u8, to: u8) -> PacketTemplate {
 fn lie(v6: bool, overrides: bool) -> Vec<u8> {
     match (address(v6, 1), address(v6, 2)) {
         (IpAddr::V4(here), IpAddr::V4(other)) => compose::arp_reply(MALLORY, other, mac(1), here),
-        (_, IpAddr::V6(other)) => {
-            let mut option = [0; 8];
-            ndp::NdpOption::TargetLink(MALLORY).emit(&mut option);
-            path(true, 2, 1).ndp(ndp::NdpMessage::NeighborAdvertisement {
-                target: other,
-                is_router: false,
-                is_solicited: true,
-                overrides,
-                options: ndp::NdpOptions::new(&option).unwrap(),
-            })
-        }
+        (_, IpAddr::V6(other)) => path(true, 2, 1).ndp(ndp::NdpMessage::NeighborAdvertisement {
+            target: other,
+            target_mac: Some(MALLORY),
+            is_solicited: true,
+            overrides,
+        }),
         _ => unreachable!("one family"),
     }
 }

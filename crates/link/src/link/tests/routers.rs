@@ -5,9 +5,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use plumb_wire::compose::{self, LinkTemplate as Addresses, PacketTemplate};
 use plumb_wire::ethernet::EthernetFrame as Ethernet;
 use plumb_wire::ethernet::MacAddr;
+use plumb_wire::icmp::{IcmpMessage, IcmpPacket};
 use plumb_wire::ip::IpProtocol;
 use plumb_wire::ipv4::{self, FragmentField};
-use plumb_wire::{icmpv4, icmpv6, ipv6};
+use plumb_wire::ipv6;
 
 use super::*;
 use crate::frame::DiscardReason;
@@ -33,13 +34,13 @@ fn read(frame: &[u8]) -> (IpAddr, String, Vec<u8>) {
     if bytes[0] >> 4 == 4 {
         let packet = ipv4::Ipv4Packet::parse(bytes).unwrap().verify().unwrap();
         assert_eq!(packet.destination(), Ipv4Addr::new(10, 77, 0, 1));
-        let icmp = icmpv4::Icmpv4Packet::parse(packet.payload()).unwrap().verify().unwrap();
+        let icmp = IcmpPacket::parse(packet.payload(), None).unwrap().verify().unwrap();
         return (packet.source().into(), format!("{:?}", icmp.message()), icmp.body().to_vec());
     }
     let packet = ipv6::Ipv6Packet::parse(bytes).unwrap();
     assert!(bytes.len() <= 1_280);
-    let pseudo = packet.pseudo(IpProtocol::ICMPV6);
-    let icmp = icmpv6::Icmpv6Packet::parse(packet.payload()).unwrap().verify(pseudo).unwrap();
+    let pseudo = Some(packet.pseudo(IpProtocol::ICMPV6));
+    let icmp = IcmpPacket::parse(packet.payload(), pseudo).unwrap().verify().unwrap();
     (packet.source().into(), format!("{:?}", icmp.message()), icmp.body().to_vec())
 }
 
@@ -184,7 +185,7 @@ fn a_packet_that_may_be_cut_arrives_in_fragments_that_make_it_again() {
 #[test]
 fn no_error_is_sent_about_an_error_nor_a_thousand_and_one_in_a_second() {
     let mut rig = Rig::new("plain;plain");
-    let expired = path(false, 1).icmpv4(icmpv4::Icmpv4Message::TimeExceeded { code: 0 }, &[0; 28]);
+    let expired = path(false, 1).icmp(IcmpMessage::TimeExceeded { code: 0 }, &[0; 28]);
     rig.send(rig.start, NEAR, &expired);
     assert!(rig.receive(rig.start, NEAR).is_empty());
     for _ in 0..200 {

@@ -2,49 +2,29 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use plumb_wire::ip::{Fragment, IpProtocol};
+use plumb_wire::icmp::{IcmpMessage, unreachable_v4, unreachable_v6};
+use plumb_wire::ip::IpProtocol;
 use plumb_wire::ipv4::FragmentField;
-use plumb_wire::ipv6::extension::{Ipv6Extension, Ipv6Options};
-use plumb_wire::{icmpv4, icmpv6};
 
 use super::*;
 use crate::context::DeliveryFailureKind;
 
-const ROUTER: u8 = 254;
+const HOP_LIMIT_EXCEEDED: IcmpMessage = IcmpMessage::TimeExceeded { code: 0 };
 
-/// Messages of both families that say the same.
-#[derive(Clone, Copy)]
-enum IcmpErrorCase {
-    Port,
-    TooBig(u16),
-    HopLimit,
+fn port_unreachable(family: Family) -> IcmpMessage {
+    let is_v4 = family.ours.is_ipv4();
+    let code = if is_v4 { unreachable_v4::PORT } else { unreachable_v6::PORT };
+    IcmpMessage::Unreachable { code }
 }
 
 /// An error of a router about `quoted`, an IP packet of ours.
-fn error(family: Family, say: IcmpErrorCase, quoted: &[u8]) -> Vec<u8> {
-    let path = match family.ours {
-        IpAddr::V4(_) => PacketTemplate::new(Ipv4Addr::new(192, 0, 2, ROUTER), family.ours),
-        IpAddr::V6(_) => {
-            PacketTemplate::new("2001:db8::fe".parse::<Ipv6Addr>().unwrap(), family.ours)
-        }
+fn error(family: Family, say: IcmpMessage, quoted: &[u8]) -> Vec<u8> {
+    let router: IpAddr = match family.ours {
+        IpAddr::V4(_) => Ipv4Addr::new(192, 0, 2, 254).into(),
+        IpAddr::V6(_) => "2001:db8::fe".parse().unwrap(),
     };
-    let path = path.over(LinkTemplate::new(PEER_MAC, OUR_MAC));
-    if family.ours.is_ipv4() {
-        let message = match say {
-            IcmpErrorCase::Port => icmpv4::Icmpv4Message::Unreachable { code: 3, next_hop_mtu: 0 },
-            IcmpErrorCase::TooBig(mtu) => {
-                icmpv4::Icmpv4Message::Unreachable { code: 4, next_hop_mtu: mtu }
-            }
-            IcmpErrorCase::HopLimit => icmpv4::Icmpv4Message::TimeExceeded { code: 0 },
-        };
-        return path.icmpv4(message, quoted);
-    }
-    let message = match say {
-        IcmpErrorCase::Port => icmpv6::Icmpv6Message::Unreachable { code: 4 },
-        IcmpErrorCase::TooBig(mtu) => icmpv6::Icmpv6Message::PacketTooBig { mtu: mtu.into() },
-        IcmpErrorCase::HopLimit => icmpv6::Icmpv6Message::TimeExceeded { code: 0 },
-    };
-    path.icmpv6(message, quoted)
+    let link = LinkTemplate::new(PEER_MAC, OUR_MAC);
+    PacketTemplate::new(router, family.ours).over(link).icmp(say, quoted)
 }
 
 /// A bench whose socket at port 1000 sent one datagram to the peer's port 9; the IP packet of it.
@@ -78,12 +58,7 @@ fn port_unreachable_quotes_the_packet_as_received() {
             let head = if family.ours.is_ipv4() { 28 } else { 48 };
             let quoted = &frame[14..frame.len().min(14 + most - head)];
             let back = family.inward().reversed();
-            let expected = if family.ours.is_ipv4() {
-                back.icmpv4(icmpv4::Icmpv4Message::Unreachable { code: 3, next_hop_mtu: 0 }, quoted)
-            } else {
-                back.icmpv6(icmpv6::Icmpv6Message::Unreachable { code: 4 }, quoted)
-            };
-            assert_eq!(answer, expected);
+            assert_eq!(answer, back.icmp(port_unreachable(family), quoted));
         }
         bench.finish();
     }
@@ -95,11 +70,14 @@ fn errors_are_not_answered_with_errors() {
         let (mut bench, _) = HostFixture::acquainted();
         // An error about a packet that we never sent, itself sent to us; nothing may come back.
         let quoted = PacketTemplate::new(family.ours, family.peer).udp(7, 7, b"x");
-        bench.drops(&error(family, IcmpErrorCase::Port, &quoted), CounterId::IcmpErrorUnmatched);
+        bench.drops(
+            &error(family, port_unreachable(family), &quoted),
+            CounterId::IcmpErrorUnmatched,
+        );
         // Errors that quote errors that quote errors: each is looked at once.
         let mut nested = quoted;
         for _ in 0..8 {
-            nested = error(family, IcmpErrorCase::HopLimit, &nested)[14..].to_vec();
+            nested = error(family, HOP_LIMIT_EXCEEDED, &nested)[14..].to_vec();
         }
         let link = LinkTemplate::new(PEER_MAC, OUR_MAC);
         let ether_type = if family.ours.is_ipv4() {
@@ -117,16 +95,14 @@ fn errors_are_not_answered_with_errors() {
 fn extension_errors_before_icmp_errors_are_not_reported() {
     let [_, family] = Family::both();
     let (mut bench, _) = HostFixture::acquainted();
-    let unknown = [0x9e, 4, 0, 0, 0, 0];
-    let options = Ipv6Extension::Destination(Ipv6Options::new(&unknown));
-    let route = Ipv6Extension::Routing { kind: 99, segments_left: 1, data: &[0; 4] };
-    let authentication = Ipv6Extension::Authentication(&[0; 6]);
-    let padding = Ipv6Extension::Destination(Ipv6Options::new(&[1, 4, 0, 0, 0, 0]));
-    for (extension, count) in [
-        (options, CounterId::RxUnknownOption),
-        (route, CounterId::RxSourceRoute),
-        (authentication, CounterId::RxExtension),
-    ] {
+    let padding: (_, &[u8]) = (IpProtocol::DESTINATION, &[0, 1, 4, 0, 0, 0, 0]);
+    let rows: [(_, &[u8], _); 3] = [
+        (IpProtocol::DESTINATION, &[0, 0x9e, 4, 0, 0, 0, 0], CounterId::RxUnknownOption),
+        (IpProtocol::ROUTING, &[0, 99, 1, 0, 0, 0, 0], CounterId::RxSourceRoute),
+        (IpProtocol::AUTHENTICATION, &[0; 7], CounterId::RxExtension),
+    ];
+    for (protocol, header, count) in rows {
+        let extension = (protocol, header);
         for chain in [vec![extension], vec![padding, extension, padding]] {
             for kind in [1, 2, 3, 4, 100, 127, 137] {
                 let message = [kind, 0, 0, 0, 0, 0, 0, 0];
@@ -136,8 +112,8 @@ fn extension_errors_before_icmp_errors_are_not_reported() {
             let question = family.inward().extended(&chain, IpProtocol::ICMPV6, &[128; 8]);
             assert_eq!(bench.exchange(&question).len(), 1, "{chain:?}");
             // Of a later fragment nobody can tell.
-            let later = Fragment { identification: 1, offset: 64, more: false };
-            let chain = [&chain[..], &[Ipv6Extension::Fragment(later)]].concat();
+            let later: (_, &[u8]) = (IpProtocol::FRAGMENT, &[0, 0, 64, 0, 0, 0, 1]);
+            let chain = [&chain[..], &[later]].concat();
             bench.drops(&family.inward().extended(&chain, IpProtocol::ICMPV6, &[200; 8]), count);
         }
     }
@@ -223,7 +199,7 @@ fn icmp_errors_are_rate_limited_and_echo_is_not() {
 fn icmp_error_reaches_its_connected_socket() {
     for family in Family::both() {
         let (mut bench, id, packet) = sent(family, true, 10);
-        assert!(bench.exchange(&error(family, IcmpErrorCase::Port, &packet)).is_empty());
+        assert!(bench.exchange(&error(family, port_unreachable(family), &packet)).is_empty());
         let Some(HostEvent::DeliveryFailed(failure)) = bench.host.poll_event() else {
             panic!("an event")
         };
@@ -248,8 +224,11 @@ fn icmp_errors_about_foreign_packets_are_ignored() {
             ours.echo_request(1, 1, b""),
             packet[..packet.len() - 14].to_vec(),
         ] {
-            for say in [IcmpErrorCase::Port, IcmpErrorCase::TooBig(1_300), IcmpErrorCase::HopLimit]
-            {
+            for say in [
+                port_unreachable(family),
+                IcmpMessage::PacketTooBig { mtu: 1_300 },
+                HOP_LIMIT_EXCEEDED,
+            ] {
                 bench.drops(&error(family, say, &quoted), CounterId::IcmpErrorUnmatched);
             }
         }
@@ -263,13 +242,15 @@ fn icmp_errors_about_foreign_packets_are_ignored() {
 fn source_quench_and_redirects_change_nothing() {
     let [family, _] = Family::both();
     let (mut bench, _, packet) = sent(family, true, 10);
-    let quench = icmpv4::Icmpv4Message::Other { kind: 4, code: 0, rest: [0; 4] };
-    bench.drops(&family.inward().icmpv4(quench, &packet), CounterId::IcmpSourceQuench);
-    let gateway = Ipv4Addr::new(192, 0, 2, 66);
-    let redirect = icmpv4::Icmpv4Message::Redirect { code: 1, gateway };
-    bench.drops(&family.inward().icmpv4(redirect, &packet), CounterId::IcmpRedirect);
-    let timestamp = icmpv4::Icmpv4Message::Other { kind: 13, code: 0, rest: [0; 4] };
-    bench.drops(&family.inward().icmpv4(timestamp, &[0; 12]), CounterId::IcmpKind);
+    for (kind, reason) in [
+        (4, CounterId::IcmpSourceQuench),
+        (5, CounterId::IcmpRedirect),
+        // A question for the time.
+        (13, CounterId::IcmpKind),
+    ] {
+        let message = IcmpMessage::Other { kind, code: 1, rest: [192, 0, 2, 66] };
+        bench.drops(&family.inward().icmp(message, &packet), reason);
+    }
     assert!(bench.host.poll_event().is_none());
     bench.finish();
 }
@@ -282,7 +263,7 @@ fn packet_too_big_limits_the_path_for_ten_minutes() {
             let field = FragmentField(u16::from_be_bytes([packet[6], packet[7]]));
             assert!(field.dont_fragment(), "the path is probed");
         }
-        bench.exchange(&error(family, IcmpErrorCase::TooBig(1_300), &packet));
+        bench.exchange(&error(family, IcmpMessage::PacketTooBig { mtu: 1_300 }, &packet));
         assert_eq!(bench.host.counters().value(CounterId::PathMtuLearned), 1);
         bench.take();
         send(&mut bench, id, family, 1_400);
@@ -303,7 +284,7 @@ fn packet_too_big_limits_the_path_for_ten_minutes() {
 fn absurd_path_mtus_are_bounded() {
     let [v4, v6] = Family::both();
     let (mut bench, id, packet) = sent(v4, false, 1_400);
-    bench.exchange(&error(v4, IcmpErrorCase::TooBig(68), &packet));
+    bench.exchange(&error(v4, IcmpMessage::PacketTooBig { mtu: 68 }, &packet));
     send(&mut bench, id, v4, 1_400);
     let fragments = bench.take();
     assert!(fragments.iter().all(|frame| frame.len() <= 14 + 552) && fragments.len() == 3);
@@ -313,9 +294,15 @@ fn absurd_path_mtus_are_bounded() {
     assert!(!field.dont_fragment(), "the path is smaller than what we send");
     bench.finish();
     let (mut bench, id, packet) = sent(v6, false, 1_400);
-    bench.drops(&error(v6, IcmpErrorCase::TooBig(1_279), &packet), CounterId::IcmpTooSmall);
+    bench.drops(
+        &error(v6, IcmpMessage::PacketTooBig { mtu: 1_279 }, &packet),
+        CounterId::IcmpTooSmall,
+    );
     // A packet that fits was not refused for its size.
-    bench.drops(&error(v6, IcmpErrorCase::TooBig(1_500), &packet), CounterId::IcmpErrorUnmatched);
+    bench.drops(
+        &error(v6, IcmpMessage::PacketTooBig { mtu: 1_500 }, &packet),
+        CounterId::IcmpErrorUnmatched,
+    );
     send(&mut bench, id, v6, 1_400);
     assert_eq!(bench.take().len(), 1);
     bench.finish();
@@ -328,7 +315,7 @@ fn ping_failure_becomes_an_event() {
         let now = bench.now;
         bench.host.ping(now, family.peer, (5, 6), b"data", &mut bench.pool).unwrap();
         let [frame] = bench.take().try_into().unwrap();
-        bench.exchange(&error(family, IcmpErrorCase::HopLimit, &frame[14..]));
+        bench.exchange(&error(family, HOP_LIMIT_EXCEEDED, &frame[14..]));
         let Some(HostEvent::DeliveryFailed(failure)) = bench.host.poll_event() else {
             panic!("an event")
         };

@@ -3,12 +3,11 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use plumb_wire::ethernet::{EtherType, EthernetTag, EthernetTags};
+use plumb_wire::icmp::{self, IcmpMessage, IcmpPacket};
 use plumb_wire::ip::{Fragment, IpProtocol};
-use plumb_wire::ipv6::extension::{self, Ipv6Extension, Ipv6Options};
 use plumb_wire::malformed::FormatError;
-use plumb_wire::option::{Ipv4Option, OptionArea, RouteRecord};
+use plumb_wire::option::OptionArea;
 use plumb_wire::packet::{SegmentKind, SegmentationInfo};
-use plumb_wire::{icmpv4, icmpv6};
 use rand::RngExt;
 
 use super::*;
@@ -146,33 +145,29 @@ fn ipv4_options_pass_are_dropped_or_are_reported() {
         path.udp(9, 7, b"x")
     };
     let (mut bench, _) = HostFixture::acquainted();
-    let route = RouteRecord { pointer: 4, addresses: &[0; 8] };
-    let route = OptionArea::of([Ipv4Option::RecordRoute(route)]).unwrap();
-    assert!(bench.exchange(&with(route.as_bytes())).is_empty());
+    let record_route = [7, 11, 4, 0, 0, 0, 0, 0, 0, 0, 0];
+    assert!(bench.exchange(&with(&record_route)).is_empty());
     assert!(bench.exchange(&with(&[0x9e, 4, 1, 2])).is_empty(), "unknown options are skipped");
     assert_eq!(bench.host.counters().value(CounterId::UdpDelivered), 2);
     for kind in [131, 137] {
         bench.drops(&with(&[kind, 7, 4, 10, 0, 0, 1]), CounterId::RxSourceRoute);
     }
-    let [answer] = bench.exchange(&with(&[1, 7, 200, 4])).try_into().unwrap();
-    let packet = plumb_wire::ipv4::Ipv4Packet::parse(&answer[14..]).unwrap();
-    let message =
-        icmpv4::Icmpv4Packet::parse(packet.payload()).unwrap().verify().unwrap().message();
-    assert_eq!(message, icmpv4::Icmpv4Message::ParameterProblem { code: 0, pointer: 21 });
+    let problem = IcmpMessage::ParameterProblem { code: 0, pointer: 21 };
+    assert_eq!(answer(&mut bench, family, &with(&[1, 7, 200, 4])), Some(problem));
     assert_eq!(bench.host.counters().value(CounterId::RxIpOption), 1);
     bench.finish();
 }
 
-/// The ICMPv6 message in the only answer to a frame.
-fn answer6(bench: &mut HostFixture, frame: &[u8]) -> Option<icmpv6::Icmpv6Message> {
+/// The ICMP message in the only answer, to the peer, to a frame.
+fn answer(bench: &mut HostFixture, family: Family, frame: &[u8]) -> Option<IcmpMessage> {
     let answers = bench.exchange(frame);
     let [answer] = &answers[..] else {
         assert!(answers.is_empty());
         return None;
     };
-    let packet = plumb_wire::ipv6::Ipv6Packet::parse(&answer[14..]).unwrap();
-    let message = icmpv6::Icmpv6Packet::parse(packet.payload()).unwrap();
-    Some(message.verify(packet.pseudo(IpProtocol::ICMPV6)).unwrap().message())
+    let at = if family.ours.is_ipv4() { 34 } else { 54 };
+    let (_, pseudo) = icmp::protocol_between(family.ours, family.peer);
+    Some(IcmpPacket::parse(&answer[at..], pseudo).unwrap().verify().unwrap().message())
 }
 
 #[test]
@@ -182,23 +177,19 @@ fn unknown_ipv6_options_follow_their_high_bits() {
     let group: Ipv6Addr = "ff02::1".parse().unwrap();
     let to_group = PacketTemplate::new(family.peer, group)
         .over(LinkTemplate::new(PEER_MAC, MacAddr::multicast_v6(group)));
-    let report = |at| Some(icmpv6::Icmpv6Message::ParameterProblem { code: 2, pointer: at });
+    let report = |at| Some(IcmpMessage::ParameterProblem { code: 2, pointer: at });
     for (kind, unicast, multicast) in [
         (0x1e, None, None),
         (0x5e, None, None),
         (0x9e, report(42), report(42)),
         (0xde, report(42), None),
     ] {
-        let mut bytes = [0; 6];
-        extension::write([(kind, &[1, 2][..])], &mut bytes).unwrap();
+        let bytes = [0, kind, 2, 1, 2, 1, 0];
         for (path, expected) in [(family.inward(), unicast), (to_group, multicast)] {
-            for extension in [
-                Ipv6Extension::HopByHop(Ipv6Options::new(&bytes)),
-                Ipv6Extension::Destination(Ipv6Options::new(&bytes)),
-            ] {
+            for extension in [IpProtocol::HOP_BY_HOP, IpProtocol::DESTINATION] {
                 let datagram = &family.inward().udp(9, 7, b"x")[54..];
-                let frame = path.extended(&[extension], IpProtocol::UDP, datagram);
-                assert_eq!(answer6(&mut bench, &frame), expected, "{kind:#x} {path:?}");
+                let frame = path.extended(&[(extension, &bytes)], IpProtocol::UDP, datagram);
+                assert_eq!(answer(&mut bench, family, &frame), expected, "{kind:#x} {path:?}");
             }
         }
     }
@@ -210,29 +201,30 @@ fn unknown_ipv6_options_follow_their_high_bits() {
 fn routing_and_unknown_headers_are_reported() {
     let [_, family] = Family::both();
     let (mut bench, _) = HostFixture::acquainted();
-    let problem = |code, pointer| Some(icmpv6::Icmpv6Message::ParameterProblem { code, pointer });
+    let problem = |code, pointer| Some(IcmpMessage::ParameterProblem { code, pointer });
     let datagram = &family.inward().udp(9, 7, b"x")[54..];
-    let routing =
-        |kind, segments_left| Ipv6Extension::Routing { kind, segments_left, data: &[0; 20] };
-    let frame = |extensions: &[Ipv6Extension<'_>], protocol| {
-        family.inward().extended(extensions, protocol, datagram)
-    };
-    assert_eq!(answer6(&mut bench, &frame(&[routing(0, 1)], IpProtocol::UDP)), problem(0, 42));
-    assert_eq!(answer6(&mut bench, &frame(&[routing(99, 0)], IpProtocol::UDP)), None);
-    assert_eq!(
-        bench.host.counters().value(CounterId::UdpDelivered),
-        1,
-        "a route at its end is passed over"
-    );
-    assert_eq!(answer6(&mut bench, &frame(&[], IpProtocol(200))), problem(1, 6));
-    assert_eq!(answer6(&mut bench, &frame(&[routing(99, 0)], IpProtocol(200))), problem(1, 40));
-    assert_eq!(answer6(&mut bench, &frame(&[], IpProtocol::TCP)), problem(1, 6));
-    assert_eq!(answer6(&mut bench, &frame(&[], IpProtocol::NO_NEXT)), None);
-    let padding = Ipv6Extension::HopByHop(Ipv6Options::new(&[1, 4, 0, 0, 0, 0]));
-    let late = frame(&[routing(99, 0), padding], IpProtocol::UDP);
-    assert_eq!(answer6(&mut bench, &late), problem(1, 40), "hop-by-hop comes first or not at all");
-    let chain = [Ipv6Extension::Destination(Ipv6Options::new(&[1, 4, 0, 0, 0, 0])); 9];
-    assert_eq!(answer6(&mut bench, &frame(&chain, IpProtocol::UDP)), None);
+    let (tcp, udp, unknown) = (IpProtocol::TCP, IpProtocol::UDP, IpProtocol(200));
+    let begun: (_, &[u8]) = (IpProtocol::ROUTING, &[0, 0, 1, 0, 0, 0, 0]);
+    let ended: (_, &[u8]) = (IpProtocol::ROUTING, &[0, 99, 0, 0, 0, 0, 0]);
+    let hop_by_hop: (_, &[u8]) = (IpProtocol::HOP_BY_HOP, &[0, 1, 4, 0, 0, 0, 0]);
+    let destination: (_, &[u8]) = (IpProtocol::DESTINATION, &[0, 1, 4, 0, 0, 0, 0]);
+    for (extensions, protocol, expected, delivered) in [
+        (&[begun][..], udp, problem(0, 42), 0),
+        // A route at its end is passed over.
+        (&[ended], udp, None, 1),
+        (&[], unknown, problem(1, 6), 0),
+        (&[ended], unknown, problem(1, 40), 0),
+        (&[], tcp, problem(1, 6), 0),
+        (&[], IpProtocol::NO_NEXT, None, 0),
+        // Hop-by-hop options come first or not at all.
+        (&[ended, hop_by_hop], udp, problem(1, 40), 0),
+        (&[destination; 9], udp, None, 0),
+    ] {
+        let before = bench.host.counters().value(CounterId::UdpDelivered);
+        let frame = family.inward().extended(extensions, protocol, datagram);
+        assert_eq!(answer(&mut bench, family, &frame), expected, "{extensions:?} {protocol}");
+        assert_eq!(bench.host.counters().value(CounterId::UdpDelivered), before + delivered);
+    }
     assert_eq!(
         bench.host.counters().malformed_value(ProtocolLayer::Ipv6, FormatError::Extensions),
         1

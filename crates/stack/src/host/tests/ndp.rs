@@ -3,10 +3,10 @@
 use std::net::Ipv6Addr;
 
 use plumb_wire::compose::neighbor_solicitation;
-use plumb_wire::ip::{Fragment, IpProtocol};
-use plumb_wire::ipv6::extension::Ipv6Extension;
+use plumb_wire::icmp::IcmpMessage;
+use plumb_wire::ip::IpProtocol;
 use plumb_wire::malformed::FormatError;
-use plumb_wire::ndp::{NdpMessage, NdpOption, NdpOptions, solicited_node};
+use plumb_wire::ndp::{self, NdpMessage, solicited_node};
 
 use super::*;
 use crate::counters::ProtocolLayer;
@@ -25,12 +25,8 @@ fn to_us() -> PacketTemplate {
     PacketTemplate::new(PEER, OURS).over(LinkTemplate::new(PEER_MAC, OUR_MAC))
 }
 
-fn target_link(mac: MacAddr) -> [u8; 8] {
-    let mut option = [0; 8];
-    NdpOption::TargetLink(mac).emit(&mut option);
-    option
-}
-
+/// An advertisement, by default one that answers a solicitation for the peer.
+#[derive(Clone, Copy)]
 struct AdvertisementCase {
     target: Ipv6Addr,
     mac: Option<MacAddr>,
@@ -39,14 +35,11 @@ struct AdvertisementCase {
 }
 
 fn advertisement(path: PacketTemplate, said: &AdvertisementCase) -> Vec<u8> {
-    let option = said.mac.map(target_link);
-    let options = option.as_ref().map_or(NdpOptions::default(), |o| NdpOptions::new(o).unwrap());
     path.ndp(NdpMessage::NeighborAdvertisement {
         target: said.target,
-        is_router: false,
+        target_mac: said.mac,
         is_solicited: said.solicited,
         overrides: said.overrides,
-        options,
     })
 }
 
@@ -85,17 +78,16 @@ fn duplicate_address_probe_is_answered_to_all_nodes() {
     let group = solicited_node(OURS);
     let link = LinkTemplate::new(PEER_MAC, MacAddr::multicast_v6(group));
     let path = PacketTemplate::new(Ipv6Addr::UNSPECIFIED, group).over(link);
-    let probe = |options| path.ndp(NdpMessage::NeighborSolicitation { target: OURS, options });
-    let [answer] = bench.exchange(&probe(NdpOptions::default())).try_into().unwrap();
+    let probe =
+        |source_mac| path.ndp(NdpMessage::NeighborSolicitation { target: OURS, source_mac });
+    let [answer] = bench.exchange(&probe(None)).try_into().unwrap();
     let said =
         AdvertisementCase { target: OURS, mac: Some(OUR_MAC), solicited: false, overrides: true };
     let everybody = PacketTemplate::new(OURS, ALL_NODES)
         .over(LinkTemplate::new(OUR_MAC, MacAddr::multicast_v6(ALL_NODES)));
     assert_eq!(answer, advertisement(everybody, &said));
     assert_eq!(bench.host.neighbors.counts(), (0, 0));
-    let mut option = [0; 8];
-    NdpOption::SourceLink(PEER_MAC).emit(&mut option);
-    bench.drops(&probe(NdpOptions::new(&option).unwrap()), CounterId::NdpAddress);
+    bench.drops(&probe(Some(PEER_MAC)), CounterId::NdpAddress);
     bench.finish();
 }
 
@@ -115,12 +107,11 @@ fn invalid_ndp_messages_are_dropped() {
     let foreign =
         AdvertisementCase { target: Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x77), ..ANSWER };
     bench.drops(&advertisement(to_us(), &foreign), CounterId::NdpUnknown);
-    let not_ours =
-        NdpMessage::NeighborSolicitation { target: PEER, options: NdpOptions::default() };
+    let not_ours = NdpMessage::NeighborSolicitation { target: PEER, source_mac: None };
     bench.drops(&to_us().ndp(not_ours), CounterId::NdpNotForUs);
-    let redirect =
-        NdpMessage::Redirect { target: PEER, destination: PEER, options: NdpOptions::default() };
-    bench.drops(&to_us().ndp(redirect), CounterId::NdpIgnored);
+    let redirect = IcmpMessage::Other { kind: 137, code: 0, rest: [0; 4] };
+    let from_router = PacketTemplate { hop_limit: ndp::HOP_LIMIT, ..to_us() };
+    bench.drops(&from_router.icmp(redirect, &[0; 32]), CounterId::NdpIgnored);
     assert!(
         matches!(known(&bench), Some((NeighborState::Incomplete, None))),
         "nothing was believed"
@@ -162,14 +153,11 @@ fn malformed_ndp_is_counted_by_error() {
 fn fragmented_ndp_is_ignored() {
     let mut bench = asked();
     let frame = advertisement(to_us(), &ANSWER);
-    let atomic = Fragment { identification: 1, offset: 0, more: false };
+    let atomic: (_, &[u8]) = (IpProtocol::FRAGMENT, &[0, 0, 0, 0, 0, 0, 1]);
     let message = &frame[14 + 40..];
     let mut path = to_us();
     path.hop_limit = 255;
-    bench.drops(
-        &path.extended(&[Ipv6Extension::Fragment(atomic)], IpProtocol::ICMPV6, message),
-        CounterId::NdpFragmented,
-    );
+    bench.drops(&path.extended(&[atomic], IpProtocol::ICMPV6, message), CounterId::NdpFragmented);
     let fragments = path.fragments(2, IpProtocol::ICMPV6, message, 16);
     assert_eq!(fragments.len(), 2);
     for fragment in fragments {
