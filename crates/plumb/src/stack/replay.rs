@@ -9,11 +9,11 @@ use plumb_netdev::device::{Device, DeviceError, DeviceLayer};
 use plumb_wire::compose;
 use plumb_wire::ethernet::MacAddr;
 use plumb_wire::ethernet::{self, EtherType};
+use plumb_wire::icmp::IcmpPacket;
 use plumb_wire::ip::IpProtocol;
 use plumb_wire::machine::Medium;
 use plumb_wire::machine::{Machine, PortId};
 use plumb_wire::packet::{Packet, Pool};
-use plumb_wire::icmp::IcmpPacket;
 use plumb_wire::{arp, ipv4, ipv6, ndp, udp};
 
 use super::device::pool_for;
