@@ -1,5 +1,7 @@
 //! Faults of the wire: loss, disorder, duplication, damage and outages, applied to frames that leave the rate.
 
+use std::mem;
+
 use plumb_base::seed::RandomStream;
 use plumb_base::time::{Instant, Span};
 use plumb_wire::checksum::complete;
@@ -70,13 +72,20 @@ struct ListedLoss {
 }
 
 impl ListedLoss {
-    /// The numbers may come in any order, and repeatedly; those up to `seen` have passed.
-    fn new(numbers: &[u64], seen: u64) -> Self {
+    /// The numbers may come in any order, and repeatedly.
+    fn new(numbers: &[u64]) -> Self {
         let mut sorted = numbers.to_vec();
         sorted.sort_unstable();
         sorted.dedup();
-        let next = sorted.partition_point(|number| *number <= seen);
-        Self { sorted, next, seen }
+        let mut list = Self { sorted, next: 0, seen: 0 };
+        list.skip(0);
+        list
+    }
+
+    /// So many frames have passed.
+    fn skip(&mut self, seen: u64) {
+        self.seen = seen;
+        self.next = self.sorted.partition_point(|number| *number <= seen);
     }
 
     fn is_listed(&mut self) -> bool {
@@ -108,40 +117,46 @@ impl PeriodicWindow {
     }
 }
 
-/// The fault that a description asks for.
-///
-/// Periodic windows count from `start`; `stream` is what random choices come from.
-pub fn make(spec: &FaultSpec, start: Instant, stream: RandomStream) -> WireFault {
-    let model = match spec {
-        FaultSpec::Loss(share) => FaultModel::Loss(Chance::new(*share)),
-        FaultSpec::GilbertElliott { p, r, loss_good, loss_bad } => {
-            FaultModel::GilbertElliott(GilbertElliott {
-                is_bad: false,
-                leaving: [*p, *r].map(Chance::new),
-                loss: [*loss_good, *loss_bad].map(Chance::new),
-            })
+impl FaultModel {
+    /// Periodic windows count from `start`.
+    fn new(spec: &FaultSpec, start: Instant) -> Self {
+        match spec {
+            FaultSpec::Loss(share) => Self::Loss(Chance::new(*share)),
+            FaultSpec::GilbertElliott { p, r, loss_good, loss_bad } => {
+                Self::GilbertElliott(GilbertElliott {
+                    is_bad: false,
+                    leaving: [*p, *r].map(Chance::new),
+                    loss: [*loss_good, *loss_bad].map(Chance::new),
+                })
+            }
+            FaultSpec::Periodic(every) => Self::Periodic { every: *every, seen: 0 },
+            FaultSpec::Listed(numbers) => Self::Listed(ListedLoss::new(numbers)),
+            FaultSpec::BitErrors(rate) => Self::BitErrors { rate: *rate, known: None },
+            FaultSpec::Reorder { share, by } => {
+                Self::Reorder { chance: Chance::new(*share), by: *by }
+            }
+            FaultSpec::Duplicate(share) => Self::Duplicate(Chance::new(*share)),
+            FaultSpec::Corrupt(share) => Self::Corrupt(Chance::new(*share)),
+            FaultSpec::Truncate(share) => Self::Truncate(Chance::new(*share)),
+            FaultSpec::Clog { every, lasting } => {
+                Self::Clog(PeriodicWindow::new(start, *every, *lasting))
+            }
+            FaultSpec::Blackout { every, lasting } => {
+                Self::Blackout(PeriodicWindow::new(start, *every, *lasting))
+            }
+            FaultSpec::Partition => Self::Partition,
         }
-        FaultSpec::Periodic(every) => FaultModel::Periodic { every: *every, seen: 0 },
-        FaultSpec::Listed(numbers) => FaultModel::Listed(ListedLoss::new(numbers, 0)),
-        FaultSpec::BitErrors(rate) => FaultModel::BitErrors { rate: *rate, known: None },
-        FaultSpec::Reorder { share, by } => {
-            FaultModel::Reorder { chance: Chance::new(*share), by: *by }
-        }
-        FaultSpec::Duplicate(share) => FaultModel::Duplicate(Chance::new(*share)),
-        FaultSpec::Corrupt(share) => FaultModel::Corrupt(Chance::new(*share)),
-        FaultSpec::Truncate(share) => FaultModel::Truncate(Chance::new(*share)),
-        FaultSpec::Clog { every, lasting } => {
-            FaultModel::Clog(PeriodicWindow::new(start, *every, *lasting))
-        }
-        FaultSpec::Blackout { every, lasting } => {
-            FaultModel::Blackout(PeriodicWindow::new(start, *every, *lasting))
-        }
-        FaultSpec::Partition => FaultModel::Partition,
-    };
-    WireFault { model, stream }
+    }
 }
 
 impl WireFault {
+    /// The fault that a description asks for.
+    ///
+    /// Periodic windows count from `start`; `stream` is what random choices come from.
+    pub fn new(spec: &FaultSpec, start: Instant, stream: RandomStream) -> Self {
+        Self { model: FaultModel::new(spec, start), stream }
+    }
+
     /// Takes a frame that leaves the wire at `at`, and appends what becomes of it to `out`, each with the
     /// moment at which it leaves the wire. Frames of equal moments go on in the order in which they were given.
     pub fn apply(
@@ -215,38 +230,22 @@ impl WireFault {
 
     /// Becomes what `spec` says, where that is a fault of this kind; whether it is. Its counts, its state and its place
     /// among its random draws stay.
-    pub fn reconfigure(&mut self, spec: &FaultSpec) -> bool {
-        match (&mut self.model, spec) {
-            (FaultModel::Loss(chance), FaultSpec::Loss(share))
-            | (FaultModel::Duplicate(chance), FaultSpec::Duplicate(share))
-            | (FaultModel::Corrupt(chance), FaultSpec::Corrupt(share))
-            | (FaultModel::Truncate(chance), FaultSpec::Truncate(share)) => {
-                *chance = Chance::new(*share);
-            }
-            (
-                FaultModel::GilbertElliott(chain),
-                FaultSpec::GilbertElliott { p, r, loss_good, loss_bad },
-            ) => {
-                chain.leaving = [*p, *r].map(Chance::new);
-                chain.loss = [*loss_good, *loss_bad].map(Chance::new);
-            }
-            (FaultModel::Periodic { every, .. }, FaultSpec::Periodic(new)) => *every = *new,
-            (FaultModel::Listed(list), FaultSpec::Listed(numbers)) => {
-                *list = ListedLoss::new(numbers, list.seen);
-            }
-            (FaultModel::BitErrors { rate, known }, FaultSpec::BitErrors(new)) => {
-                (*rate, *known) = (*new, None);
-            }
-            (FaultModel::Reorder { chance, by }, FaultSpec::Reorder { share, by: new }) => {
-                (*chance, *by) = (Chance::new(*share), *new);
-            }
-            (FaultModel::Clog(window), FaultSpec::Clog { every, lasting })
-            | (FaultModel::Blackout(window), FaultSpec::Blackout { every, lasting }) => {
-                *window = PeriodicWindow::new(window.start, *every, *lasting);
-            }
-            (FaultModel::Partition, FaultSpec::Partition) => {}
-            _ => return false,
+    pub fn reconfigure(&mut self, spec: &FaultSpec, start: Instant) -> bool {
+        let mut model = FaultModel::new(spec, start);
+        if mem::discriminant(&model) != mem::discriminant(&self.model) {
+            return false;
         }
+        match (&mut model, &self.model) {
+            (FaultModel::GilbertElliott(new), FaultModel::GilbertElliott(old)) => {
+                new.is_bad = old.is_bad;
+            }
+            (FaultModel::Periodic { seen, .. }, FaultModel::Periodic { seen: old, .. }) => {
+                *seen = *old;
+            }
+            (FaultModel::Listed(new), FaultModel::Listed(old)) => new.skip(old.seen),
+            _ => {}
+        }
+        self.model = model;
         true
     }
 }

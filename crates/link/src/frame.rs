@@ -1,5 +1,8 @@
 //! A frame on its way through a link: the packet and what the link knows of it.
 
+use std::fmt;
+use std::iter::Sum;
+
 use plumb_base::time::Instant;
 use plumb_wire::ethernet::{self, EtherType};
 use plumb_wire::flow::{FiveTuple, SipKey};
@@ -83,6 +86,42 @@ impl DiscardReason {
             Self::Malformed => "malformed",
             Self::NoMemory => "no_memory",
         }
+    }
+}
+
+/// Frames, and bytes as the rate counts them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FrameTotals {
+    /// Frames on the wire: a super-segment counts as those that it stands for.
+    pub frames: u64,
+    /// Bytes, overhead included.
+    pub bytes: u64,
+}
+
+impl FrameTotals {
+    pub(crate) fn add(&mut self, frame: &LinkFrame) {
+        self.frames += u64::from(frame.count);
+        self.bytes += u64::from(frame.wire_len);
+    }
+
+    pub(crate) fn remove(&mut self, frame: &LinkFrame) {
+        self.frames -= u64::from(frame.count);
+        self.bytes -= u64::from(frame.wire_len);
+    }
+}
+
+impl Sum for FrameTotals {
+    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
+        all.fold(Self::default(), |sum, one| Self {
+            frames: sum.frames + one.frames,
+            bytes: sum.bytes + one.bytes,
+        })
+    }
+}
+
+impl fmt::Display for FrameTotals {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} frames of {} bytes", self.frames, self.bytes)
     }
 }
 
@@ -189,22 +228,20 @@ impl HopContext<'_> {
     pub fn duplicate(&mut self, frame: &LinkFrame) -> Option<LinkFrame> {
         self.changes.duplicated += u64::from(frame.count);
         self.changes.duplicated_bytes += u64::from(frame.wire_len);
-        let Some(packet) = self.copy_of(&frame.packet) else {
+        let Some(packet) = copy_packet(&frame.packet, self.pool) else {
             self.discards.add(frame, DiscardReason::NoMemory);
             return None;
         };
         Some(LinkFrame { packet, ..*frame })
     }
+}
 
-    fn copy_of(&mut self, packet: &Packet) -> Option<Packet> {
-        let mut copy = self.pool.allocate_for(packet.len())?;
-        copy.meta = packet.meta;
-        let whole = self.pool.append_from(&mut copy, packet, 0..packet.len(), |from, to| {
-            to.copy_from_slice(from);
-        });
-        debug_assert!(whole, "allocated for so many bytes");
-        Some(copy)
-    }
+/// A second packet with the same bytes; `None` when no memory is left for it.
+pub(crate) fn copy_packet(packet: &Packet, pool: &mut Pool) -> Option<Packet> {
+    let mut copy = pool.allocate_for(packet.len())?;
+    copy.meta = packet.meta;
+    pool.append_from(&mut copy, packet, 0..packet.len(), |from, to| to.copy_from_slice(from));
+    Some(copy)
 }
 
 /// Tells flows apart by the five-tuple of either family.

@@ -9,7 +9,7 @@ use plumb_wire::machine::Medium;
 use plumb_wire::packet::Pool;
 
 use crate::delay::{self, DelayLine, DelaySampler};
-use crate::fault::{self, WireFault};
+use crate::fault::WireFault;
 use crate::frame::{DiscardReason, LinkFrame};
 use crate::queue::{self, QueueDiscipline};
 use crate::rate::{self, GcraBucket, RateServer};
@@ -348,7 +348,9 @@ impl HopDirection {
         if old.policer != spec.policer {
             self.policer = spec.policer.map(|bucket| GcraBucket::new(bucket, now));
         }
-        if old.queue.with_limit(spec.queue.limit()) != spec.queue {
+        let mut same_kind = old.queue;
+        *same_kind.limit_mut() = spec.queue.limit();
+        if same_kind != spec.queue {
             let queue = make_queue(spec, limit, self.config.queues, surroundings.seed);
             self.config.queues += 1;
             self.move_queue(now, queue, pool);
@@ -371,6 +373,7 @@ impl HopDirection {
 
     /// A fault that stays what it was, or of its kind, stays with all that it knows.
     fn change_faults(&mut self, old: &[FaultSpec], new: &[FaultSpec], seed: Seed) {
+        let start = self.config.start;
         let mut former: Vec<_> = std::mem::take(&mut self.faults).into_iter().map(Some).collect();
         let mut faults: Vec<_> = new
             .iter()
@@ -381,7 +384,7 @@ impl HopDirection {
             .collect();
         for (fault, spec) in faults.iter_mut().zip(new).filter(|(fault, _)| fault.is_none()) {
             for left in &mut former {
-                if left.as_mut().is_some_and(|left| left.reconfigure(spec)) {
+                if left.as_mut().is_some_and(|left| left.reconfigure(spec, start)) {
                     *fault = left.take();
                     break;
                 }
@@ -390,7 +393,7 @@ impl HopDirection {
         for (fault, spec) in faults.into_iter().zip(new) {
             let fault = fault.unwrap_or_else(|| {
                 self.config.faults += 1;
-                make_fault(spec, self.config.faults - 1, self.config.start, seed)
+                make_fault(spec, self.config.faults - 1, start, seed)
             });
             self.faults.push(fault);
         }
@@ -424,7 +427,7 @@ fn make_queue(
 }
 
 fn make_fault(spec: &FaultSpec, number: usize, start: Instant, seed: Seed) -> WireFault {
-    fault::make(spec, start, seed.stream(&format!("fault {number}")))
+    WireFault::new(spec, start, seed.stream(&format!("fault {number}")))
 }
 
 /// Draws of one that took the place of another are not those of the first.

@@ -3,7 +3,7 @@
 use plumb_base::seed::RandomStream;
 use plumb_base::time::Instant;
 
-use crate::frame::{HopContext, LinkFrame};
+use crate::frame::{FrameTotals, HopContext, LinkFrame};
 use crate::spec::{QueueLimit, QueueSpec};
 
 mod codel;
@@ -12,32 +12,11 @@ mod fq_codel;
 mod pie;
 mod red;
 
-/// What waits in a queue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct QueueBacklog {
-    /// Frames.
-    pub frames: u64,
-    /// Bytes as the rate counts them.
-    pub bytes: u64,
-}
-
-impl QueueBacklog {
-    fn add(&mut self, frame: &LinkFrame) {
-        self.frames += u64::from(frame.count);
-        self.bytes += u64::from(frame.wire_len);
-    }
-
-    fn remove(&mut self, frame: &LinkFrame) {
-        self.frames -= u64::from(frame.count);
-        self.bytes -= u64::from(frame.wire_len);
-    }
-}
-
 impl QueueLimit {
     /// Whether a frame still fits. One always does where nothing waits: a limit shorter than a frame
     /// would otherwise be a link that is down.
     #[inline]
-    pub fn takes(self, backlog: QueueBacklog, frame: &LinkFrame) -> bool {
+    pub fn takes(self, backlog: FrameTotals, frame: &LinkFrame) -> bool {
         backlog.frames == 0
             || match self {
                 Self::Frames(limit) => backlog.frames + u64::from(frame.count) <= limit,
@@ -47,7 +26,7 @@ impl QueueLimit {
 
     /// Whether more waits than may.
     #[inline]
-    pub fn is_exceeded(self, backlog: QueueBacklog) -> bool {
+    pub fn is_exceeded(self, backlog: FrameTotals) -> bool {
         backlog.frames > 1
             && match self {
                 Self::Frames(limit) => backlog.frames > limit,
@@ -65,7 +44,7 @@ pub trait QueueDiscipline: std::fmt::Debug + Send {
     fn dequeue(&mut self, now: Instant, context: &mut HopContext<'_>) -> Option<LinkFrame>;
 
     /// What waits.
-    fn backlog(&self) -> QueueBacklog;
+    fn backlog(&self) -> FrameTotals;
 
     /// Moves every frame to `out`, for another discipline that replaces this one while a link runs.
     fn drain(&mut self, out: &mut Vec<LinkFrame>);

@@ -11,18 +11,8 @@ use plumb_base::time::{Instant, Span};
 use plumb_wire::machine::{DuePacket, Machine, PortId, TimedMachine};
 use plumb_wire::packet::Pool;
 
-use crate::frame::{DiscardCounts, DiscardReason, ImpairmentCounts};
-use crate::spec::QueueLimit;
-use crate::spec::{LinkSpec, SpecError};
-
-/// Frames, and bytes as the rate counts them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FrameTotals {
-    /// Frames on the wire: a super-segment counts as those that it stands for.
-    pub frames: u64,
-    /// Bytes, overhead included.
-    pub bytes: u64,
-}
+use crate::frame::{DiscardCounts, DiscardReason, FrameTotals, ImpairmentCounts};
+use crate::spec::{LinkSpec, QueueLimit, SpecError};
 
 /// What a network did since it began.
 #[derive(Clone, Debug)]
@@ -110,37 +100,9 @@ pub(crate) struct LittlesLaw {
     pub expected: FrameTotals,
 }
 
-/// A law that does not hold.
+/// A law that does not hold, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum InvariantViolation {
-    /// What came, and copies, are not what went, was lost, waits and is under way.
-    Conservation {
-        /// Where.
-        name: String,
-        /// What came and was copied.
-        came: FrameTotals,
-        /// What is known of it.
-        known: FrameTotals,
-    },
-    /// The queue does not hold what it was given and did not give back.
-    Queue {
-        /// Where.
-        name: String,
-        /// What it says it holds.
-        holds: FrameTotals,
-        /// What it should.
-        should: FrameTotals,
-    },
-    /// The mean length is not the rate of arrivals times the mean wait.
-    Little {
-        /// Where.
-        name: String,
-        /// Frame-picoseconds by length.
-        by_length: u128,
-        /// Frame-picoseconds by wait.
-        by_wait: u128,
-    },
-}
+pub struct InvariantViolation(String);
 
 impl DirectionReport {
     /// The share that was used of what the rate offered; `None` where it was never limited.
@@ -162,25 +124,21 @@ impl DirectionReport {
             frames: self.entered.frames + changes.duplicated,
             bytes: self.entered.bytes + changes.duplicated_bytes,
         };
-        let parts = [self.left, self.waiting, self.sending, self.in_flight];
-        let known = FrameTotals {
-            frames: lost_frames + parts.iter().map(|part| part.frames).sum::<u64>(),
-            bytes: lost_bytes + parts.iter().map(|part| part.bytes).sum::<u64>(),
-        };
-        let name = || self.name.clone();
-        let conservation =
-            (came != known).then(|| InvariantViolation::Conservation { name: name(), came, known });
-        let queue = (self.waiting != law.expected).then(|| InvariantViolation::Queue {
-            name: name(),
-            holds: self.waiting,
-            should: law.expected,
+        let lost = FrameTotals { frames: lost_frames, bytes: lost_bytes };
+        let parts = [lost, self.left, self.waiting, self.sending, self.in_flight];
+        let known: FrameTotals = parts.into_iter().sum();
+        let (name, holds, should) = (&self.name, self.waiting, law.expected);
+        let (by_length, by_wait) = (law.length_integral, law.time_spent);
+        let conservation = (came != known)
+            .then(|| format!("{name}: {came} came, of which {known} are accounted for"));
+        let queue = (holds != should)
+            .then(|| format!("{name}: the queue holds {holds}, and should hold {should}"));
+        let little = (by_length != by_wait).then(|| {
+            format!(
+                "{name}: frames spent {by_wait} ps in the queue, whose length says {by_length} ps"
+            )
         });
-        let little = (law.length_integral != law.time_spent).then(|| InvariantViolation::Little {
-            name: name(),
-            by_length: law.length_integral,
-            by_wait: law.time_spent,
-        });
-        [conservation, queue, little].into_iter().flatten()
+        [conservation, queue, little].into_iter().flatten().map(InvariantViolation)
     }
 }
 
@@ -230,36 +188,17 @@ impl NetworkReport {
 
     /// What went no further anywhere, in all.
     pub fn discarded(&self) -> FrameTotals {
-        let mut all = FrameTotals::default();
-        for direction in &self.directions {
+        let of = |direction: &DirectionReport| {
             let (frames, bytes) = direction.discards.total();
-            all.frames += frames;
-            all.bytes += bytes;
-        }
-        all
-    }
-}
-
-impl fmt::Display for FrameTotals {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} frames of {} bytes", self.frames, self.bytes)
+            FrameTotals { frames, bytes }
+        };
+        self.directions.iter().map(of).sum()
     }
 }
 
 impl fmt::Display for InvariantViolation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Conservation { name, came, known } => {
-                write!(f, "{name}: {came} came, of which {known} are accounted for")
-            }
-            Self::Queue { name, holds, should } => {
-                write!(f, "{name}: the queue holds {holds}, and should hold {should}")
-            }
-            Self::Little { name, by_length, by_wait } => write!(
-                f,
-                "{name}: frames spent {by_wait} ps in the queue, whose length says {by_length} ps"
-            ),
-        }
+        f.write_str(&self.0)
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use plumb_base::time::{Instant, Span};
-use plumb_base::units::quantity::{QuantityError, format_span, parse_span};
+use plumb_base::units::quantity::{format_span, parse_span};
 use plumb_wire::machine::{DuePacket, PortId, TimedMachine};
 use plumb_wire::packet::{Packet, Pool};
 
@@ -36,84 +36,49 @@ pub struct ScheduleStep {
     pub change: String,
 }
 
-/// Why a file is no schedule.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ScheduleError {
-    /// No line with anything in it.
-    #[error("the schedule '{file}' is empty; write lines of WHEN CHANGE, as '5s rate=1mbit'")]
-    Empty {
-        /// Its name.
-        file: String,
-    },
-    /// A line that is no step.
-    #[error("line {line} of the schedule '{file}'{fault}")]
-    Line {
-        /// Its name.
-        file: String,
-        /// From 1.
-        line: usize,
-        /// Why not.
-        fault: StepFault,
-    },
-}
-
-/// Why a line is no step of a schedule.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum StepFault {
-    /// It has no change.
-    #[error(" changes nothing; write WHEN CHANGE, as '5s rate=1mbit'")]
-    NoChange,
-    /// Its time cannot be read.
-    #[error(": {0}")]
-    Time(QuantityError),
-    /// Its time lies before the one of the line above.
-    #[error(" goes back in time; sort the lines by their times")]
-    Backwards,
-    /// Its change cannot be made.
-    #[error(": {0}")]
-    Change(Box<TextError>),
-}
-
 impl LinkSchedule {
     /// The schedule that a file of this name contains, for a link that begins as `base`.
     ///
     /// # Errors
-    /// [`ScheduleError`] names the line.
+    /// What is wrong with which line.
     pub fn parse(
         file: &str,
         content: &str,
         base: &LinkSpec,
         files: &dyn LinkTextFiles,
-    ) -> Result<Self, ScheduleError> {
-        let file = || file.to_owned();
+    ) -> Result<Self, TextError> {
         let mut schedule =
             Self { steps: Vec::new(), links: Vec::new(), contents: FileContents::default() };
         for (index, text) in content.lines().enumerate() {
             let text = text.split('#').next().unwrap_or_default().trim();
             if !text.is_empty() {
-                schedule.add(text, base, files).map_err(|fault| ScheduleError::Line {
-                    file: file(),
-                    line: index + 1,
-                    fault,
+                let (line, name) = (index + 1, file);
+                schedule.add(text, base, files).map_err(|fault| {
+                    TextError::Message(format!("line {line} of the schedule '{name}'{fault}"))
                 })?;
             }
         }
         if schedule.steps.is_empty() {
-            return Err(ScheduleError::Empty { file: file() });
+            return Err(TextError::Message(format!(
+                "the schedule '{file}' is empty; write lines of WHEN CHANGE, as '5s rate=1mbit'"
+            )));
         }
         Ok(schedule)
     }
 
+    /// What is wrong follows the number of the line.
     fn add(
         &mut self,
         text: &str,
         base: &LinkSpec,
         files: &dyn LinkTextFiles,
-    ) -> Result<(), StepFault> {
-        let (when, change) = text.split_once(char::is_whitespace).ok_or(StepFault::NoChange)?;
-        let at = parse_span(when).map_err(StepFault::Time)?;
+    ) -> Result<(), String> {
+        let (when, change) = text
+            .split_once(char::is_whitespace)
+            .ok_or(" changes nothing; write WHEN CHANGE, as '5s rate=1mbit'")?;
+        let at = parse_span(when).map_err(|error| format!(": {error}"))?;
         if self.steps.last().is_some_and(|before| at < before.at) {
-            return Err(StepFault::Backwards);
+            return Err(" goes back in time; sort the lines by their times".to_owned());
         }
         let before = self.links.last().unwrap_or(base);
         let changed = self.contents.add(change, files).and_then(|()| {
@@ -121,7 +86,7 @@ impl LinkSchedule {
             before.check_reconfiguration(&after)?;
             Ok(after)
         });
-        self.links.push(changed.map_err(|error| StepFault::Change(Box::new(error)))?);
+        self.links.push(changed.map_err(|error| format!(": {error}"))?);
         self.steps.push(ScheduleStep { at, change: change.trim().to_owned() });
         Ok(())
     }
@@ -305,7 +270,7 @@ mod tests {
     use crate::link::{FAR, Link, NEAR};
     use crate::text::NoFiles;
 
-    fn parse(content: &str) -> Result<LinkSchedule, ScheduleError> {
+    fn parse(content: &str) -> Result<LinkSchedule, TextError> {
         let base = "rate=10mbit,delay=5ms".parse().expect("a link");
         LinkSchedule::parse("changes", content, &base, &NoFiles)
     }

@@ -7,10 +7,7 @@ use plumb_base::seed::Seed;
 use plumb_base::time::Span;
 use plumb_base::units::rate::Rate;
 
-pub use {
-    check::DELAY_MAX, check::DirectionSpecError, check::FULL_FRAME, check::HOPS_MAX,
-    check::RATE_MAX_BPS, check::SpecError,
-};
+pub use check::SpecError;
 
 mod check;
 
@@ -395,7 +392,11 @@ impl RateSpec {
 
 impl QueueSpec {
     /// How much may wait.
-    pub fn limit(&self) -> LimitSpec {
+    pub fn limit(mut self) -> LimitSpec {
+        *self.limit_mut()
+    }
+
+    pub(crate) fn limit_mut(&mut self) -> &mut LimitSpec {
         match self {
             Self::DropTail { limit }
             | Self::Red { limit, .. }
@@ -403,18 +404,8 @@ impl QueueSpec {
             | Self::FqCoDel { limit, .. }
             | Self::Pie { limit, .. }
             | Self::Drr { limit, .. }
-            | Self::Priority { limit } => *limit,
+            | Self::Priority { limit } => limit,
         }
-    }
-}
-
-impl QueueSpec {
-    /// The same with another limit.
-    #[must_use]
-    pub fn with_limit(self, limit: LimitSpec) -> Self {
-        let mut queue = self;
-        *queue.limit_mut() = limit;
-        queue
     }
 }
 

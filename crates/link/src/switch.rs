@@ -12,6 +12,7 @@ use plumb_wire::ethernet::{self, MacAddr};
 use plumb_wire::machine::{DuePacket, Medium, PortId, TimedMachine};
 use plumb_wire::packet::{Packet, Pool};
 
+use crate::frame::copy_packet;
 use crate::link::{FAR, Link, NEAR};
 use crate::report::{Network, NetworkReport, RouterCounts};
 use crate::spec::{LinkSpec, SpecError};
@@ -40,7 +41,7 @@ impl LearningSwitch {
     /// [`SpecError`] when there cannot be such a line, or there is none.
     pub fn new(lines: &[LinkSpec], start: Instant) -> Result<Self, SpecError> {
         if lines.is_empty() || lines.len() > usize::from(u16::MAX) {
-            return Err(SpecError::HopCount(lines.len()));
+            return Err(SpecError::hop_count(lines.len()));
         }
         let make = |(port, spec)| Link::new(&line(spec, port), Medium::Ethernet, start);
         let lines = lines.iter().enumerate().map(make).collect::<Result<_, _>>()?;
@@ -104,7 +105,7 @@ impl LearningSwitch {
             return;
         }
         for port in (0..self.links.len()).filter(|port| *port != from) {
-            match copy(&packet, pool) {
+            match copy_packet(&packet, pool) {
                 Some(copy) => self.hand_to(port, now, copy, pool),
                 None => self.copies_without_memory += 1,
             }
@@ -184,7 +185,7 @@ impl Network for LearningSwitch {
         spec.check()?;
         let count = spec.hops.len();
         if let Some(other) = self.links.iter().find(|line| line.spec().hops.len() != count) {
-            return Err(SpecError::Hops { now: other.spec().hops.len(), asked: count });
+            return Err(SpecError::hops_fixed(other.spec().hops.len(), count));
         }
         (0..self.ports()).try_for_each(|port| self.set_port(now, PortId(port), spec, pool))
     }
@@ -233,13 +234,6 @@ impl Network for LearningSwitch {
 fn line(spec: &LinkSpec, port: usize) -> LinkSpec {
     let Seed(seed) = spec.seed.derive(&format!("port {port}"));
     LinkSpec { seed: Seed(seed), ..spec.clone() }
-}
-
-fn copy(packet: &Packet, pool: &mut Pool) -> Option<Packet> {
-    let mut copy = pool.allocate_for(packet.len())?;
-    copy.meta = packet.meta;
-    pool.append_from(&mut copy, packet, 0..packet.len(), |from, to| to.copy_from_slice(from));
-    Some(copy)
 }
 
 #[cfg(test)]

@@ -10,11 +10,10 @@ use std::sync::Arc;
 
 use plumb_base::seed::Seed;
 use plumb_base::time::Span;
-use plumb_base::units::quantity::QuantityError;
 
 use crate::preset::LinkPreset;
 use crate::spec::{DirectionSpec, HopSpec, LinkSpec, RateTrace, SpecError};
-use crate::trace::{TraceError, parse_delays};
+use crate::trace::parse_delays;
 
 mod change;
 pub mod direction;
@@ -44,8 +43,8 @@ pub trait LinkTextFiles {
     /// # Errors
     /// It cannot be read, or is no trace.
     fn trace(&self, name: &str) -> Result<RateTrace, TextError> {
-        let content = self.read(name).map_err(|why| unread("rate", name, why))?;
-        Ok(RateTrace::parse(name, &content)?)
+        let content = self.read(name).map_err(|why| TextError::unread("rate", name, &why))?;
+        RateTrace::parse(name, &content).map_err(TextError::Message)
     }
 
     /// The delays that a file contains.
@@ -53,13 +52,9 @@ pub trait LinkTextFiles {
     /// # Errors
     /// It cannot be read, or has no delays.
     fn delays(&self, name: &str) -> Result<Arc<[Span]>, TextError> {
-        let content = self.read(name).map_err(|why| unread("delay", name, why))?;
-        Ok(parse_delays(name, &content)?)
+        let content = self.read(name).map_err(|why| TextError::unread("delay", name, &why))?;
+        parse_delays(name, &content).map_err(TextError::Message)
     }
-}
-
-fn unread(key: &'static str, file: &str, why: String) -> TextError {
-    TextError::File { key, file: file.to_owned(), why }
 }
 
 /// For texts that name no files.
@@ -75,79 +70,33 @@ impl LinkTextFiles for NoFiles {
 /// Why a text is no link.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TextError {
-    /// A key that there is not.
-    #[error("there is no '{key}' in a link{hint}; there are: {keys}", keys = direction::key_list())]
-    Key {
-        /// What was written.
-        key: String,
-        /// What was perhaps meant.
-        hint: String,
-    },
-    /// A part without a value.
-    #[error("'{part}' says nothing; write key=value, as in rate=10mbit,delay=25ms")]
-    MissingValue {
-        /// What was written.
-        part: String,
-    },
-    /// A key twice where once is all.
-    #[error("'{key}' is given twice; give it once")]
-    DuplicateKey {
-        /// Which.
-        key: &'static str,
-    },
-    /// A quantity that cannot be read.
-    #[error("{key}: {error}")]
-    Quantity {
-        /// Of what.
-        key: &'static str,
-        /// Why not.
-        error: QuantityError,
-    },
-    /// A value of another form than the key takes.
-    #[error("{key}: '{value}' cannot be used; write {forms}")]
-    Value {
-        /// Of what.
-        key: &'static str,
-        /// What was written.
-        value: String,
-        /// What could have been.
-        forms: &'static str,
-    },
-    /// A key that means nothing beside the others.
-    #[error("{key}= {why}")]
-    Conflict {
-        /// Which.
-        key: &'static str,
-        /// Why.
-        why: String,
-    },
-    /// A file that cannot be read.
-    #[error(
-        "{key}: '{file}' cannot be read: {why}; name a file of text that exists and may be read"
-    )]
-    File {
-        /// Of what.
-        key: &'static str,
-        /// Its name.
-        file: String,
-        /// Why not.
-        why: String,
-    },
-    /// A file that is no trace.
-    #[error(transparent)]
-    Trace(#[from] TraceError),
-    /// A hop, or a direction of one, of which nothing is said.
-    #[error("a hop or a direction of one is empty; write 'plain' for a wire that does nothing")]
-    Empty,
-    /// More than two directions in a hop.
-    #[error("'{hop}' has more than two directions; a hop is DIRECTION, or UP|DOWN")]
-    Directions {
-        /// What was written.
-        hop: String,
-    },
+    /// It cannot be read: which part is wrong, and what could have been written.
+    #[error("{0}")]
+    Message(String),
     /// A link that cannot be.
     #[error(transparent)]
     Spec(#[from] SpecError),
+}
+
+impl TextError {
+    /// A file that cannot be read.
+    pub fn unread(key: &str, file: &str, why: &str) -> Self {
+        Self::Message(format!(
+            "{key}: '{file}' cannot be read: {why}; name a file of text that exists and may be read"
+        ))
+    }
+
+    /// A part without a value.
+    fn says_nothing(part: &str) -> Self {
+        Self::Message(format!(
+            "'{part}' says nothing; write key=value, as in rate=10mbit,delay=25ms"
+        ))
+    }
+
+    /// A key that means nothing beside the others.
+    fn conflict(key: &str, why: &str) -> Self {
+        Self::Message(format!("{key}= {why}"))
+    }
 }
 
 impl LinkSpec {
@@ -161,12 +110,7 @@ impl LinkSpec {
         let (seed, hops) = match text.strip_prefix("seed=") {
             Some(rest) => {
                 let (seed, hops) = rest.split_once(';').unwrap_or((rest, ""));
-                let number = seed.trim().parse().map_err(|_| TextError::Value {
-                    key: "seed",
-                    value: seed.to_owned(),
-                    forms: "a whole number",
-                })?;
-                (Seed(number), hops)
+                (Seed(value::whole_number("seed", seed.trim())?), hops)
             }
             None => (Seed(0), text),
         };
@@ -185,7 +129,9 @@ impl HopSpec {
     /// [`TextError`] says which part is wrong and what could have been written.
     pub fn parse(text: &str, files: &dyn LinkTextFiles) -> Result<Self, TextError> {
         if text.split('|').any(|direction| direction.trim().is_empty()) {
-            return Err(TextError::Empty);
+            let why =
+                "a hop or a direction of one is empty; write 'plain' for a wire that does nothing";
+            return Err(TextError::Message(why.to_owned()));
         }
         match text.split('|').collect::<Vec<_>>()[..] {
             [both] => {
@@ -196,7 +142,10 @@ impl HopSpec {
                 up: DirectionSpec::parse(up, files)?,
                 down: DirectionSpec::parse(down, files)?,
             }),
-            _ => Err(TextError::Directions { hop: text.trim().to_owned() }),
+            _ => Err(TextError::Message(format!(
+                "'{}' has more than two directions; a hop is DIRECTION, or UP|DOWN",
+                text.trim()
+            ))),
         }
     }
 }

@@ -6,7 +6,7 @@
 //! passed over.
 
 use plumb_base::time::Span;
-use plumb_base::units::quantity::{QuantityError, parse_span};
+use plumb_base::units::quantity::parse_span;
 
 use crate::spec::{RateTrace, SendOpportunity};
 
@@ -16,70 +16,12 @@ const MAHIMAHI_BYTES: u64 = 1_504;
 /// Bytes that a TUN device puts before a packet (`struct tun_pi`), which mahimahi counts with it.
 pub(crate) const TUN_HEADER_LEN: u64 = 4;
 
-/// Why a file is no trace.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TraceError {
-    /// No line with anything in it.
-    #[error(
-        "the trace '{file}' is empty; it needs a line for each opportunity: MILLISECONDS, or SECONDS BYTES"
-    )]
-    Empty {
-        /// Its name.
-        file: String,
-    },
-    /// A line that is not one of a trace.
-    #[error(
-        "line {line} of the trace '{file}' is '{text}'; write MILLISECONDS on every line, as mahimahi does, or SECONDS BYTES"
-    )]
-    Line {
-        /// Its name.
-        file: String,
-        /// From 1.
-        line: usize,
-        /// What stands there.
-        text: String,
-    },
-    /// A line whose moment lies before the one of the line above.
-    #[error("line {line} of the trace '{file}' goes back in time; sort the lines by their moments")]
-    Backwards {
-        /// Its name.
-        file: String,
-        /// From 1.
-        line: usize,
-    },
-    /// It is over when it begins, and could not be repeated.
-    #[error("the trace '{file}' ends at 0; its last line must lie after the beginning")]
-    NoTime {
-        /// Its name.
-        file: String,
-    },
-    /// Nothing may ever be sent.
-    #[error(
-        "the trace '{file}' never lets a byte through; give an opportunity of more than 0 bytes"
-    )]
-    NoBytes {
-        /// Its name.
-        file: String,
-    },
-    /// A delay that cannot be read.
-    #[error("line {line} of the delays '{file}': {error}")]
-    Delay {
-        /// Its name.
-        file: String,
-        /// From 1.
-        line: usize,
-        /// Why not.
-        error: QuantityError,
-    },
-}
-
 impl RateTrace {
     /// The trace that a file of this name contains. It repeats when its last moment is reached.
     ///
     /// # Errors
-    /// [`TraceError`] names the line.
-    pub fn parse(file: &str, content: &str) -> Result<Self, TraceError> {
-        let file = file.to_owned();
+    /// What is wrong with which line.
+    pub fn parse(file: &str, content: &str) -> Result<Self, String> {
         let mut opportunities: Vec<SendOpportunity> = Vec::new();
         let mut fields_before = None;
         for (line, text) in lines(content) {
@@ -88,12 +30,18 @@ impl RateTrace {
                 opportunity(text).filter(|_| fields_before.is_none_or(|before| before == fields));
             fields_before = Some(fields);
             let Some(here) = read else {
-                let text = text.chars().take(40).collect();
-                return Err(TraceError::Line { file, line, text });
+                let text: String = text.chars().take(40).collect();
+                return Err(format!(
+                    "line {line} of the trace '{file}' is '{text}'; write MILLISECONDS on every line, \
+                     as mahimahi does, or SECONDS BYTES"
+                ));
             };
             match opportunities.last_mut() {
                 Some(last) if here.at < last.at => {
-                    return Err(TraceError::Backwards { file, line });
+                    return Err(format!(
+                        "line {line} of the trace '{file}' goes back in time; sort the lines by their \
+                         moments"
+                    ));
                 }
                 Some(last) if here.at == last.at => {
                     last.bytes = last.bytes.saturating_add(here.bytes);
@@ -102,20 +50,24 @@ impl RateTrace {
             }
         }
         let Some(period) = opportunities.last().map(|last| last.at) else {
-            return Err(TraceError::Empty { file });
+            return Err(empty(file));
         };
         if period == Span::ZERO {
-            return Err(TraceError::NoTime { file });
+            return Err(format!(
+                "the trace '{file}' ends at 0; its last line must lie after the beginning"
+            ));
         }
         if opportunities.iter().all(|here| here.bytes == 0) {
-            return Err(TraceError::NoBytes { file });
+            return Err(format!(
+                "the trace '{file}' never lets a byte through; give an opportunity of more than 0 \
+                 bytes"
+            ));
         }
-        let of_packets = fields_before == Some(1);
         Ok(Self {
-            file,
+            file: file.to_owned(),
             opportunities: opportunities.into(),
             period,
-            counts_ip_packets: of_packets,
+            counts_ip_packets: fields_before == Some(1),
         })
     }
 }
@@ -123,21 +75,25 @@ impl RateTrace {
 /// The delays that a file of this name contains: one a line, as `25ms` or as seconds.
 ///
 /// # Errors
-/// [`TraceError`] names the line.
-pub fn parse_delays(file: &str, content: &str) -> Result<std::sync::Arc<[Span]>, TraceError> {
+/// What is wrong with which line.
+pub fn parse_delays(file: &str, content: &str) -> Result<std::sync::Arc<[Span]>, String> {
     let mut delays = Vec::new();
     for (line, text) in lines(content) {
         let with_unit = parse_span(text).or_else(|error| {
             let bare = text.ends_with(|c: char| c.is_ascii_digit());
             if bare { parse_span(&format!("{text}s")) } else { Err(error) }
         });
-        let file = || file.to_owned();
-        delays.push(with_unit.map_err(|error| TraceError::Delay { file: file(), line, error })?);
+        let wrong = |error| format!("line {line} of the delays '{file}': {error}");
+        delays.push(with_unit.map_err(wrong)?);
     }
-    if delays.is_empty() {
-        return Err(TraceError::Empty { file: file.to_owned() });
-    }
-    Ok(delays.into())
+    if delays.is_empty() { Err(empty(file)) } else { Ok(delays.into()) }
+}
+
+fn empty(file: &str) -> String {
+    format!(
+        "the trace '{file}' is empty; it needs a line for each opportunity: MILLISECONDS, or SECONDS \
+         BYTES"
+    )
 }
 
 /// Numbered lines that say something.

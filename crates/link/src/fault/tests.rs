@@ -14,7 +14,7 @@ use crate::frame::DiscardReason;
 /// Puts `n` numbered frames of `len` bytes through, one a microsecond: number and moment of each that comes out.
 fn put_through(spec: &FaultSpec, n: u64, len: usize) -> (ElementFixture, Vec<(u64, Instant)>) {
     let mut bench = ElementFixture::new(8);
-    let mut fault = make(spec, Instant::ORIGIN, Seed(3).stream("fault"));
+    let mut fault = WireFault::new(spec, Instant::ORIGIN, Seed(3).stream("fault"));
     let (mut out, mut arrived) = (Vec::new(), Vec::new());
     for number in 1..=n {
         let mut bytes = vec![0; len];
@@ -131,7 +131,8 @@ fn a_duplicate_has_the_same_bytes_and_is_counted() {
 #[test]
 fn a_duplicate_without_memory_is_a_counted_discard() {
     let mut bench = ElementFixture::new(1);
-    let mut fault = make(&FaultSpec::Duplicate(1.0), Instant::ORIGIN, Seed(1).stream("fault"));
+    let mut fault =
+        WireFault::new(&FaultSpec::Duplicate(1.0), Instant::ORIGIN, Seed(1).stream("fault"));
     let frame = bench.numbered(at_us(0), 7, 100);
     let mut out = Vec::new();
     fault.apply(at_us(0), frame, &mut out, &mut bench.context());
@@ -149,7 +150,7 @@ fn struck(spec: &FaultSpec, seed: u64) -> (Vec<u8>, Vec<u8>, ChecksumState) {
     partial[40..42].copy_from_slice(&sum.to_be_bytes());
     let mut frame = bench.frame(at_us(0), &partial, 100, 0);
     frame.packet.meta.checksum = ChecksumState::Partial { start: 34, offset: 6 };
-    let mut fault = make(spec, Instant::ORIGIN, Seed(seed).stream("fault"));
+    let mut fault = WireFault::new(spec, Instant::ORIGIN, Seed(seed).stream("fault"));
     let mut out = Vec::new();
     fault.apply(at_us(0), frame, &mut out, &mut bench.context());
     let (_, frame) = out.pop().expect("it is delivered");

@@ -6,10 +6,11 @@ use plumb_base::time::{Instant, Span};
 use plumb_wire::machine::Medium;
 use plumb_wire::packet::Pool;
 
-use crate::delay::DelayLine;
-use crate::frame::{DiscardCounts, FrameSums, HopContext, ImpairmentCounts, LinkFrame};
+use crate::frame::{
+    DiscardCounts, FrameSums, FrameTotals, HopContext, ImpairmentCounts, LinkFrame,
+};
 use crate::hop::HopDirection;
-use crate::report::{DirectionReport, FrameTotals, LittlesLaw};
+use crate::report::{DirectionReport, LittlesLaw};
 
 /// Counters of one direction of one hop.
 #[derive(Debug)]
@@ -193,7 +194,6 @@ impl HopDirection {
     fn fill(&self, now: Instant, report: &mut DirectionReport) {
         let account = &self.account;
         let backlog = self.queue.backlog();
-        let (held, line) = (totals_of_line(&self.held), totals_of_line(&self.propagating));
         let sending = self.sending.as_ref();
         let under_way = sending.map_or(0.0, |sending| {
             let span = |to: Instant| to.saturating_since(sending.started).as_ps() as f64;
@@ -207,11 +207,11 @@ impl HopDirection {
         report.marked = account.marked;
         report.changes = account.changes;
         report.limit = self.config.limit;
-        report.waiting = FrameTotals { frames: backlog.frames, bytes: backlog.bytes };
+        report.waiting = backlog;
         report.sending =
             sending.map_or(FrameTotals::default(), |sending| totals_of_frame(&sending.frame));
-        let (frames, bytes) = (held.frames + line.frames, held.bytes + line.bytes);
-        report.in_flight = FrameTotals { frames, bytes };
+        let in_flight = self.held.frames().chain(self.propagating.frames());
+        report.in_flight = in_flight.map(totals_of_frame).sum();
         report.used_bits = account.used as f64 + under_way;
         report.offered_bits = offered as f64 / crate::rate::SECOND as f64;
         report.law = account.littles_law(now, backlog.frames);
@@ -224,11 +224,4 @@ fn totals_of_sums(sums: FrameSums) -> FrameTotals {
 
 fn totals_of_frame(frame: &LinkFrame) -> FrameTotals {
     FrameTotals { frames: frame.count.into(), bytes: frame.wire_len.into() }
-}
-
-fn totals_of_line(line: &DelayLine) -> FrameTotals {
-    line.frames().map(totals_of_frame).fold(FrameTotals::default(), |sum, one| FrameTotals {
-        frames: sum.frames + one.frames,
-        bytes: sum.bytes + one.bytes,
-    })
 }

@@ -5,9 +5,9 @@
 
 use plumb_base::time::{Instant, Span};
 
+use super::QueueDiscipline;
 use super::fifo::{DropTailQueue, FrameFifo};
-use super::{QueueBacklog, QueueDiscipline};
-use crate::frame::{DiscardReason, HopContext, LinkFrame};
+use crate::frame::{DiscardReason, FrameTotals, HopContext, LinkFrame};
 use crate::spec::QueueLimit;
 
 /// A backlog of at most so many bytes is no standing queue: a frame of Ethernet, as Linux's
@@ -61,7 +61,7 @@ impl CoDelController {
         &mut self,
         now: Instant,
         parameters: &CoDelParameters,
-        (fifo, total): (&mut FrameFifo, &mut QueueBacklog),
+        (fifo, total): (&mut FrameFifo, &mut FrameTotals),
         context: &mut HopContext<'_>,
     ) -> Option<LinkFrame> {
         let mut frame = take(fifo, total);
@@ -112,7 +112,7 @@ impl CoDelController {
         now: CoDelTick,
         parameters: &CoDelParameters,
         frame: Option<&LinkFrame>,
-        left: QueueBacklog,
+        left: FrameTotals,
     ) -> bool {
         let sojourn = frame.map(|frame| now.0.saturating_sub(CoDelTick::of(frame.arrived).0));
         if sojourn.is_none_or(|sojourn| sojourn < parameters.target) || left.bytes <= ONE_FRAME {
@@ -159,7 +159,7 @@ fn newton_step(inverse_root: u16, count: u32) -> u16 {
     u16::try_from((stepped >> 16) & 0xffff).expect("16 bits")
 }
 
-fn take(fifo: &mut FrameFifo, total: &mut QueueBacklog) -> Option<LinkFrame> {
+fn take(fifo: &mut FrameFifo, total: &mut FrameTotals) -> Option<LinkFrame> {
     let frame = fifo.pop()?;
     total.remove(&frame);
     Some(frame)
@@ -205,7 +205,7 @@ impl QueueDiscipline for CoDelQueue {
         self.controller.dequeue(now, &self.parameters, queue, context)
     }
 
-    fn backlog(&self) -> QueueBacklog {
+    fn backlog(&self) -> FrameTotals {
         self.queue.backlog()
     }
 

@@ -4,15 +4,15 @@ use std::collections::VecDeque;
 
 use plumb_base::time::Instant;
 
-use crate::frame::{DiscardReason, HopContext, LinkFrame, traffic_class};
-use crate::queue::{QueueBacklog, QueueDiscipline};
+use crate::frame::{DiscardReason, FrameTotals, HopContext, LinkFrame, traffic_class};
+use crate::queue::QueueDiscipline;
 use crate::spec::QueueLimit;
 
 /// First in, first out.
 #[derive(Debug, Default)]
 pub(super) struct FrameFifo {
     frames: VecDeque<LinkFrame>,
-    backlog: QueueBacklog,
+    backlog: FrameTotals,
 }
 
 impl FrameFifo {
@@ -42,13 +42,13 @@ impl FrameFifo {
     }
 
     #[inline]
-    pub fn backlog(&self) -> QueueBacklog {
+    pub fn backlog(&self) -> FrameTotals {
         self.backlog
     }
 
     pub fn drain(&mut self, out: &mut Vec<LinkFrame>) {
         out.extend(self.frames.drain(..));
-        self.backlog = QueueBacklog::default();
+        self.backlog = FrameTotals::default();
     }
 }
 
@@ -84,7 +84,7 @@ impl QueueDiscipline for DropTailQueue {
         self.fifo.pop()
     }
 
-    fn backlog(&self) -> QueueBacklog {
+    fn backlog(&self) -> FrameTotals {
         self.fifo.backlog()
     }
 
@@ -136,9 +136,9 @@ impl QueueDiscipline for PriorityQueue {
         self.bands.iter_mut().find_map(|queue| queue.fifo.pop())
     }
 
-    fn backlog(&self) -> QueueBacklog {
+    fn backlog(&self) -> FrameTotals {
         let [a, b, c] = self.bands.each_ref().map(DropTailQueue::backlog);
-        QueueBacklog { frames: a.frames + b.frames + c.frames, bytes: a.bytes + b.bytes + c.bytes }
+        FrameTotals { frames: a.frames + b.frames + c.frames, bytes: a.bytes + b.bytes + c.bytes }
     }
 
     fn drain(&mut self, out: &mut Vec<LinkFrame>) {

@@ -8,10 +8,10 @@ use std::collections::VecDeque;
 
 use plumb_base::time::Instant;
 
+use super::QueueDiscipline;
 use super::codel::{CoDelController, CoDelParameters};
 use super::fifo::FrameFifo;
-use super::{QueueBacklog, QueueDiscipline};
-use crate::frame::{DiscardReason, HopContext, LinkFrame};
+use crate::frame::{DiscardReason, FrameTotals, HopContext, LinkFrame};
 use crate::spec::QueueLimit;
 
 /// Frames dropped at once from the fattest flow, at most (RFC 8290 §4.1.3).
@@ -35,7 +35,7 @@ pub(super) struct FqCoDelQueue {
     flows: Box<[FqCoDelFlow]>,
     new: VecDeque<usize>,
     old: VecDeque<usize>,
-    backlog: QueueBacklog,
+    backlog: FrameTotals,
 }
 
 impl FqCoDelQueue {
@@ -48,7 +48,7 @@ impl FqCoDelQueue {
             flows: (0..flows.max(1)).map(|_| FqCoDelFlow::default()).collect(),
             new: VecDeque::new(),
             old: VecDeque::new(),
-            backlog: QueueBacklog::default(),
+            backlog: FrameTotals::default(),
         }
     }
 
@@ -124,7 +124,7 @@ impl QueueDiscipline for FqCoDelQueue {
         }
     }
 
-    fn backlog(&self) -> QueueBacklog {
+    fn backlog(&self) -> FrameTotals {
         self.backlog
     }
 
@@ -135,7 +135,7 @@ impl QueueDiscipline for FqCoDelQueue {
         }
         self.new.clear();
         self.old.clear();
-        self.backlog = QueueBacklog::default();
+        self.backlog = FrameTotals::default();
         out.sort_by_key(|frame| frame.arrived);
     }
 
@@ -170,7 +170,7 @@ pub(super) struct DrrQueue {
     active: VecDeque<usize>,
     /// Whether the first was given its quantum.
     is_served: bool,
-    backlog: QueueBacklog,
+    backlog: FrameTotals,
 }
 
 impl DrrQueue {
@@ -182,7 +182,7 @@ impl DrrQueue {
             flows: (0..flows.max(1)).map(|_| DrrFlow::default()).collect(),
             active: VecDeque::new(),
             is_served: false,
-            backlog: QueueBacklog::default(),
+            backlog: FrameTotals::default(),
         }
     }
 
@@ -246,7 +246,7 @@ impl QueueDiscipline for DrrQueue {
         }
     }
 
-    fn backlog(&self) -> QueueBacklog {
+    fn backlog(&self) -> FrameTotals {
         self.backlog
     }
 
@@ -257,7 +257,7 @@ impl QueueDiscipline for DrrQueue {
         }
         self.active.clear();
         self.is_served = false;
-        self.backlog = QueueBacklog::default();
+        self.backlog = FrameTotals::default();
         out.sort_by_key(|frame| frame.arrived);
     }
 
@@ -349,7 +349,7 @@ mod tests {
         queue.drain(&mut drained);
         assert_eq!(
             (drained.len() as u64, queue.backlog()),
-            (waiting.frames, QueueBacklog::default())
+            (waiting.frames, FrameTotals::default())
         );
         for frame in drained {
             bench.free(frame);
@@ -433,7 +433,7 @@ mod tests {
             bench.free(frame);
             taken += 1;
         }
-        assert_eq!((taken, drr.backlog()), (10, QueueBacklog::default()));
+        assert_eq!((taken, drr.backlog()), (10, FrameTotals::default()));
         assert!(drr.active.is_empty() && !drr.is_served);
     }
 }

@@ -6,10 +6,10 @@
 use plumb_base::seed::RandomStream;
 use plumb_base::time::{Instant, Span};
 
+use super::QueueDiscipline;
 use super::fifo::DropTailQueue;
-use super::{QueueBacklog, QueueDiscipline};
 use crate::chance::open_unit;
-use crate::frame::{DiscardReason, HopContext, LinkFrame};
+use crate::frame::{DiscardReason, FrameTotals, HopContext, LinkFrame};
 use crate::spec::QueueLimit;
 
 /// Weight of the distance from the target, a second (§4.2).
@@ -161,7 +161,7 @@ impl QueueDiscipline for PieQueue {
         self.queue.fifo.pop()
     }
 
-    fn backlog(&self) -> QueueBacklog {
+    fn backlog(&self) -> FrameTotals {
         self.queue.backlog()
     }
 

@@ -7,10 +7,10 @@
 use plumb_base::seed::RandomStream;
 use plumb_base::time::Instant;
 
+use super::QueueDiscipline;
 use super::fifo::DropTailQueue;
-use super::{QueueBacklog, QueueDiscipline};
 use crate::chance::open_unit;
-use crate::frame::{DiscardReason, HopContext, LinkFrame};
+use crate::frame::{DiscardReason, FrameTotals, HopContext, LinkFrame};
 use crate::spec::QueueLimit;
 
 /// Weight of the newest length in the average (§11 of the paper).
@@ -133,7 +133,7 @@ impl QueueDiscipline for RedQueue {
         Some(frame)
     }
 
-    fn backlog(&self) -> QueueBacklog {
+    fn backlog(&self) -> FrameTotals {
         self.queue.backlog()
     }
 

@@ -61,7 +61,7 @@ fn run(
     let mut bench = ElementFixture::new(FRAMES);
     let mut queue = make(spec, limit, Seed(23).stream("queue"));
     let mut now = Instant::ORIGIN;
-    let (mut entered, mut left) = (QueueBacklog::default(), QueueBacklog::default());
+    let (mut entered, mut left) = (FrameTotals::default(), FrameTotals::default());
     let mut taken = Vec::new();
     for (number, (after_us, event)) in (0_u64..).zip(events) {
         now += Span::from_us(*after_us);
@@ -91,7 +91,7 @@ fn run(
             Event::Drained => {
                 let mut drained = Vec::new();
                 queue.drain(&mut drained);
-                prop_assert_eq!(queue.backlog(), QueueBacklog::default());
+                prop_assert_eq!(queue.backlog(), FrameTotals::default());
                 let in_order = drained.is_sorted_by_key(|frame| frame.arrived);
                 prop_assert!(in_order, "{:?}", spec);
                 for frame in drained {

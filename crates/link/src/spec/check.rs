@@ -1,5 +1,7 @@
 //! Whether there can be such a link: what is wrong, why, and what would not be.
 
+use std::ops::RangeInclusive;
+
 use plumb_base::time::Span;
 use plumb_base::units::quantity::format_span;
 use plumb_base::units::rate::Rate;
@@ -10,13 +12,13 @@ use super::{
 };
 
 /// The fastest link.
-pub const RATE_MAX_BPS: u64 = 1_000_000_000_000;
+const RATE_MAX_BPS: u64 = 1_000_000_000_000;
 /// The longest delay.
-pub const DELAY_MAX: Span = Span::from_secs(86_400);
+const DELAY_MAX: Span = Span::from_secs(86_400);
 /// Most hops of a link: what its routers' addresses are enough for.
-pub const HOPS_MAX: usize = 64;
+const HOPS_MAX: usize = 64;
 /// A full frame of Ethernet without its check sequence.
-pub const FULL_FRAME: u64 = 1_514;
+const FULL_FRAME: u64 = 1_514;
 /// The least MTU of IPv4 (RFC 791 §3.2).
 const MTU_MIN: u32 = 68;
 /// The least MTU of IPv6 (RFC 8200 §5).
@@ -25,37 +27,9 @@ const MTU_MIN_V6: u32 = 1_280;
 /// Why there cannot be such a link.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SpecError {
-    /// Too few hops, or too many.
-    #[error("a link has 1 to {HOPS_MAX} hops, not {0}")]
-    HopCount(usize),
-    /// Another number of hops than the link runs with.
-    #[error("the link has {now} hops and cannot get {asked} while it runs; start a new link")]
-    Hops {
-        /// Hops it has.
-        now: usize,
-        /// Hops asked for.
-        asked: usize,
-    },
-    /// Other random draws than the link runs with.
-    #[error(
-        "the link's random draws come from seed {now} for as long as it runs; start a new link for {asked}"
-    )]
-    Seed {
-        /// The seed it has.
-        now: u64,
-        /// The one asked for.
-        asked: u64,
-    },
-    /// A direction that cannot be.
-    #[error("hop {hop} {direction}: {fault}")]
-    Direction {
-        /// From 1.
-        hop: usize,
-        /// `up` or `down`.
-        direction: &'static str,
-        /// What is wrong with it.
-        fault: DirectionSpecError,
-    },
+    /// It cannot be, or not become of one that runs: what is wrong, and what would not be.
+    #[error("{0}")]
+    Impossible(String),
     /// More memory than there may be.
     #[error(
         "frames in flight and waiting may need {needed} of memory and {allowed} is allowed; lower the queue's limit, the delay or the rate"
@@ -68,64 +42,16 @@ pub enum SpecError {
     },
 }
 
-/// What is wrong with a direction.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DirectionSpecError {
-    /// A rate beyond belief.
-    #[error(
-        "a rate of {0} is more than any link's; the fastest here is 1tbit: leave rate= out for none"
-    )]
-    Rate(Rate),
-    /// A bucket that no full frame fits in.
-    #[error(
-        "a burst of {0} bytes is shorter than a full frame, which would never pass; make it at least {FULL_FRAME} bytes"
-    )]
-    Burst(u64),
-    /// Never sending.
-    #[error("on= is zero, so that nothing is ever sent; give it a length")]
-    Off,
-    /// A trace without opportunities.
-    #[error("the trace '{0}' has nothing in it that could be sent; give it opportunities")]
-    Trace(String),
-    /// A queue of nothing.
-    #[error("a queue limited at zero drops everything; allow at least 1packet")]
-    Limit,
-    /// A queue where nothing ever waits.
-    #[error(
-        "the queue that is asked for would limit nothing: frames wait for a rate, and this direction has none; give it rate=, or leave queue= and limit= out"
-    )]
-    QueueWithoutRate,
-    /// Parameters of a queue that contradict each other or are out of range.
-    #[error("the queue's {0}")]
-    Queue(&'static str),
-    /// A probability that is none.
-    #[error("{0} is not a share; give one between 0 and 1")]
-    Share(String),
-    /// A number that counts from one.
-    #[error("frames are counted from 1; give numbers above 0")]
-    Number,
-    /// Windows without a gap.
-    #[error("a window of {lasting} every {every} never ends; make it shorter than its distance")]
-    Window {
-        /// How long.
-        lasting: String,
-        /// From one to the next.
-        every: String,
-    },
-    /// A distribution that is none.
-    #[error("the delay's {0}")]
-    Delay(&'static str),
-    /// A delay beyond belief.
-    #[error("a delay of {0} is longer than a day; shorten it")]
-    DelayLong(String),
-    /// An MTU that no IP packet, or no length field, allows.
-    #[error(
-        "an MTU of {0} is not possible; IPv4 needs 68 (RFC 791), IPv6 1280 (RFC 8200), and 65535 is the most"
-    )]
-    Mtu(u32),
-    /// More overhead than frame.
-    #[error("an overhead of {0} bytes a frame is more than a frame has; give at most 65535")]
-    Overhead(u32),
+impl SpecError {
+    pub(crate) fn hop_count(count: usize) -> Self {
+        Self::Impossible(format!("a link has 1 to {HOPS_MAX} hops, not {count}"))
+    }
+
+    pub(crate) fn hops_fixed(now: usize, asked: usize) -> Self {
+        Self::Impossible(format!(
+            "the link has {now} hops and cannot get {asked} while it runs; start a new link"
+        ))
+    }
 }
 
 impl LinkSpec {
@@ -135,14 +61,11 @@ impl LinkSpec {
     /// [`SpecError`] says what is wrong and what would not be.
     pub fn check(&self) -> Result<(), SpecError> {
         if !(1..=HOPS_MAX).contains(&self.hops.len()) {
-            return Err(SpecError::HopCount(self.hops.len()));
+            return Err(SpecError::hop_count(self.hops.len()));
         }
         for (direction, hop, name) in self.directions() {
-            direction.check().map_err(|fault| SpecError::Direction {
-                hop,
-                direction: name,
-                fault,
-            })?;
+            let wrong = |fault| SpecError::Impossible(format!("hop {hop} {name}: {fault}"));
+            direction.check().map_err(wrong)?;
         }
         Ok(())
     }
@@ -174,13 +97,17 @@ impl LinkSpec {
     /// Whether a link that runs as this may become that one.
     ///
     /// # Errors
-    /// [`SpecError::Hops`], [`SpecError::Seed`].
+    /// It has another number of hops, or other random draws.
     pub fn check_reconfiguration(&self, that: &Self) -> Result<(), SpecError> {
         if that.hops.len() != self.hops.len() {
-            return Err(SpecError::Hops { now: self.hops.len(), asked: that.hops.len() });
+            return Err(SpecError::hops_fixed(self.hops.len(), that.hops.len()));
         }
         if that.seed != self.seed {
-            return Err(SpecError::Seed { now: self.seed.0, asked: that.seed.0 });
+            return Err(SpecError::Impossible(format!(
+                "the link's random draws come from seed {} for as long as it runs; start a new link \
+                 for {}",
+                self.seed.0, that.seed.0
+            )));
         }
         Ok(())
     }
@@ -196,128 +123,128 @@ impl LinkSpec {
 
 impl DirectionSpec {
     /// Whether there can be such a direction.
-    ///
-    /// # Errors
-    /// What is wrong, and what would not be.
-    pub fn check(&self) -> Result<(), DirectionSpecError> {
+    fn check(&self) -> Result<(), String> {
         check_rate(&self.rate)?;
         if let Some(bucket) = self.policer {
             check_bucket(bucket)?;
         }
         if self.overhead > 65_535 {
-            return Err(DirectionSpecError::Overhead(self.overhead));
+            return Err(format!(
+                "an overhead of {} bytes a frame is more than a frame has; give at most 65535",
+                self.overhead
+            ));
         }
-        if matches!(
-            self.queue.limit(),
-            LimitSpec::Frames(0) | LimitSpec::Bytes(0) | LimitSpec::Bdp(0)
-        ) {
-            return Err(DirectionSpecError::Limit);
-        }
-        check_queue(&self.queue).map_err(DirectionSpecError::Queue)?;
+        check_queue(&self.queue)?;
         if self.rate == RateSpec::Unlimited && self.queue != QueueSpec::default() {
-            return Err(DirectionSpecError::QueueWithoutRate);
+            let why = "the queue that is asked for would limit nothing: frames wait for a rate, and \
+                       this direction has none; give it rate=, or leave queue= and limit= out";
+            return Err(why.to_owned());
         }
         self.faults.iter().try_for_each(check_fault)?;
         check_delay(&self.delay.distribution)?;
-        match self.mtu {
-            Some(mtu) if !(MTU_MIN..=65_535).contains(&mtu.bytes) => {
-                Err(DirectionSpecError::Mtu(mtu.bytes))
-            }
+        match self.mtu.map(|mtu| mtu.bytes) {
+            Some(mtu) if !(MTU_MIN..=65_535).contains(&mtu) => Err(format!(
+                "an MTU of {mtu} is not possible; IPv4 needs 68 (RFC 791), IPv6 1280 (RFC 8200), and \
+                 65535 is the most"
+            )),
             _ => Ok(()),
         }
     }
 }
 
-fn check_rate(rate: &RateSpec) -> Result<(), DirectionSpecError> {
-    let sane = |rate: Rate| {
-        if rate.bits_per_second() > RATE_MAX_BPS {
-            Err(DirectionSpecError::Rate(rate))
-        } else {
-            Ok(())
-        }
-    };
+fn check_rate(rate: &RateSpec) -> Result<(), String> {
     match rate {
         RateSpec::Unlimited => Ok(()),
-        RateSpec::Constant(rate) => sane(*rate),
+        RateSpec::Constant(rate) => check_bits(*rate),
         RateSpec::Bucket(bucket) => check_bucket(*bucket),
-        RateSpec::OnOff { on, .. } if *on == Span::ZERO => Err(DirectionSpecError::Off),
+        RateSpec::OnOff { on: Span::ZERO, .. } => {
+            Err("on= is zero, so that nothing is ever sent; give it a length".to_owned())
+        }
         RateSpec::OnOff { rate, on, off } => {
-            longest(*on)?;
-            longest(*off)?;
-            sane(*rate)
+            check_span(*on)?;
+            check_span(*off)?;
+            check_bits(*rate)
         }
         RateSpec::Trace(trace) => {
             let sends = trace.opportunities.iter().any(|here| here.bytes > 0);
-            if sends && trace.period > Span::ZERO {
-                Ok(())
-            } else {
-                Err(DirectionSpecError::Trace(trace.file.clone()))
-            }
+            let fault = || {
+                let file = &trace.file;
+                format!(
+                    "the trace '{file}' has nothing in it that could be sent; give it opportunities"
+                )
+            };
+            (sends && trace.period > Span::ZERO).then_some(()).ok_or_else(fault)
         }
     }
 }
 
-fn check_bucket(bucket: BucketSpec) -> Result<(), DirectionSpecError> {
+fn check_bits(rate: Rate) -> Result<(), String> {
+    if rate.bits_per_second() <= RATE_MAX_BPS {
+        return Ok(());
+    }
+    Err(format!(
+        "a rate of {rate} is more than any link's; the fastest here is 1tbit: leave rate= out for none"
+    ))
+}
+
+fn check_bucket(bucket: BucketSpec) -> Result<(), String> {
     if bucket.burst < FULL_FRAME {
-        return Err(DirectionSpecError::Burst(bucket.burst));
+        return Err(format!(
+            "a burst of {} bytes is shorter than a full frame, which would never pass; make it at \
+             least {FULL_FRAME} bytes",
+            bucket.burst
+        ));
     }
-    if bucket.rate.bits_per_second() > RATE_MAX_BPS {
-        return Err(DirectionSpecError::Rate(bucket.rate));
-    }
-    Ok(())
+    check_bits(bucket.rate)
 }
 
-fn check_queue(queue: &QueueSpec) -> Result<(), &'static str> {
-    let positive = |span: Span, what| if span == Span::ZERO { Err(what) } else { Ok(()) };
-    match *queue {
-        QueueSpec::DropTail { .. } | QueueSpec::Priority { .. } => Ok(()),
-        QueueSpec::Red { min, max, p_max, .. } => {
-            if min == 0 || max <= min {
-                return Err("min= must be above 0 and below max=");
-            }
-            if p_max > 0.0 && p_max <= 1.0 {
-                Ok(())
-            } else {
-                Err("p-max= must be above 0 and at most 1")
-            }
-        }
-        QueueSpec::CoDel { target, interval, .. } => {
-            positive(target, "target= must be above 0")?;
-            if interval > target { Ok(()) } else { Err("interval= must be longer than target=") }
-        }
-        QueueSpec::FqCoDel { flows, quantum, target, interval, .. } => {
-            positive(target, "target= must be above 0")?;
-            if interval <= target {
-                return Err("interval= must be longer than target=");
-            }
-            check_flows(flows, quantum)
-        }
-        QueueSpec::Pie { target, update, .. } => {
-            positive(target, "target= must be above 0")?;
-            // Shorter, and updating is all that is done.
-            let least = Span::from_us(100);
-            if update >= least { Ok(()) } else { Err("update= must be at least 100us") }
-        }
-        QueueSpec::Drr { flows, quantum, .. } => check_flows(flows, quantum),
+fn check_queue(queue: &QueueSpec) -> Result<(), String> {
+    const FLOWS: RangeInclusive<u32> = 1..=65_536;
+    /// Below it, a full frame takes so many turns that turns are all that is done.
+    const QUANTUM_MIN: u32 = 64;
+    /// Shorter, and updating is all that is done.
+    const UPDATE_MIN: Span = Span::from_us(100);
+    let limit = queue.limit();
+    if matches!(limit, LimitSpec::Frames(0) | LimitSpec::Bytes(0) | LimitSpec::Bdp(0)) {
+        return Err("a queue limited at zero drops everything; allow at least 1packet".to_owned());
     }
-}
-
-fn check_flows(flows: u32, quantum: u32) -> Result<(), &'static str> {
-    if !(1..=65_536).contains(&flows) {
-        return Err("flows= must be from 1 to 65536");
-    }
-    // Below it, a full frame takes so many turns that turns are all that is done.
-    if quantum < 64 { Err("quantum= must be at least 64 bytes") } else { Ok(()) }
-}
-
-fn check_fault(fault: &FaultSpec) -> Result<(), DirectionSpecError> {
-    let share = |share: f64| {
-        if (0.0..=1.0).contains(&share) {
-            Ok(())
-        } else {
-            Err(DirectionSpecError::Share(share.to_string()))
+    let fault = match *queue {
+        QueueSpec::Red { min, max, .. } if min == 0 || max <= min => {
+            "min= must be above 0 and below max="
         }
+        QueueSpec::Red { p_max, .. } if !(p_max > 0.0 && p_max <= 1.0) => {
+            "p-max= must be above 0 and at most 1"
+        }
+        QueueSpec::CoDel { target: Span::ZERO, .. }
+        | QueueSpec::FqCoDel { target: Span::ZERO, .. }
+        | QueueSpec::Pie { target: Span::ZERO, .. } => "target= must be above 0",
+        QueueSpec::CoDel { target, interval, .. } | QueueSpec::FqCoDel { target, interval, .. }
+            if interval <= target =>
+        {
+            "interval= must be longer than target="
+        }
+        QueueSpec::Pie { update, .. } if update < UPDATE_MIN => "update= must be at least 100us",
+        QueueSpec::FqCoDel { flows, .. } | QueueSpec::Drr { flows, .. }
+            if !FLOWS.contains(&flows) =>
+        {
+            "flows= must be from 1 to 65536"
+        }
+        QueueSpec::FqCoDel { quantum, .. } | QueueSpec::Drr { quantum, .. }
+            if quantum < QUANTUM_MIN =>
+        {
+            "quantum= must be at least 64 bytes"
+        }
+        _ => return Ok(()),
     };
+    Err(format!("the queue's {fault}"))
+}
+
+fn check_fault(fault: &FaultSpec) -> Result<(), String> {
+    let share = |share: f64| {
+        let is_one = (0.0..=1.0).contains(&share);
+        is_one.then_some(()).ok_or(format!("{share} is not a share; give one between 0 and 1"))
+    };
+    let uncounted = || Err("frames are counted from 1; give numbers above 0".to_owned());
     match fault {
         FaultSpec::Loss(p)
         | FaultSpec::BitErrors(p)
@@ -327,50 +254,53 @@ fn check_fault(fault: &FaultSpec) -> Result<(), DirectionSpecError> {
         FaultSpec::GilbertElliott { p, r, loss_good, loss_bad } => {
             [*p, *r, *loss_good, *loss_bad].into_iter().try_for_each(share)
         }
-        FaultSpec::Periodic(0) => Err(DirectionSpecError::Number),
-        FaultSpec::Listed(numbers) if numbers.is_empty() || numbers.contains(&0) => {
-            Err(DirectionSpecError::Number)
-        }
+        FaultSpec::Periodic(0) => uncounted(),
+        FaultSpec::Listed(numbers) if numbers.is_empty() || numbers.contains(&0) => uncounted(),
         FaultSpec::Reorder { share: p, by } => {
             share(*p)?;
-            longest(*by)
+            check_span(*by)
         }
         FaultSpec::Clog { every, lasting } | FaultSpec::Blackout { every, lasting } => {
-            longest(*every)?;
+            check_span(*every)?;
             if lasting < every {
                 return Ok(());
             }
-            Err(DirectionSpecError::Window {
-                lasting: format_span(*lasting),
-                every: format_span(*every),
-            })
+            let (lasting, every) = (format_span(*lasting), format_span(*every));
+            Err(format!(
+                "a window of {lasting} every {every} never ends; make it shorter than its distance"
+            ))
         }
         FaultSpec::Periodic(_) | FaultSpec::Listed(_) | FaultSpec::Partition => Ok(()),
     }
 }
 
-fn check_delay(distribution: &DelayDistribution) -> Result<(), DirectionSpecError> {
-    match distribution {
-        DelayDistribution::Constant(delay) => longest(*delay),
+fn check_delay(distribution: &DelayDistribution) -> Result<(), String> {
+    let fault = match distribution {
         DelayDistribution::Uniform { min, max } if min > max => {
-            Err(DirectionSpecError::Delay("least is longer than its most; exchange them"))
-        }
-        DelayDistribution::Uniform { max, .. } => longest(*max),
-        DelayDistribution::Normal { mean, deviation } => {
-            longest(*mean)?;
-            longest(*deviation)
+            "least is longer than its most; exchange them"
         }
         DelayDistribution::Pareto { shape_thousandths, .. } if *shape_thousandths <= 1_000 => {
-            Err(DirectionSpecError::Delay("shape must be above 1, or there is no mean"))
+            "shape must be above 1, or there is no mean"
         }
-        DelayDistribution::Pareto { scale, .. } => longest(*scale),
         DelayDistribution::Replayed { delays, .. } if delays.is_empty() => {
-            Err(DirectionSpecError::Delay("file has no delay in it; give one a line"))
+            "file has no delay in it; give one a line"
         }
-        DelayDistribution::Replayed { delays, .. } => delays.iter().copied().try_for_each(longest),
-    }
+        DelayDistribution::Replayed { delays, .. } => {
+            return delays.iter().copied().try_for_each(check_span);
+        }
+        DelayDistribution::Normal { mean, deviation } => {
+            return check_span(*mean).and(check_span(*deviation));
+        }
+        DelayDistribution::Constant(longest)
+        | DelayDistribution::Uniform { max: longest, .. }
+        | DelayDistribution::Pareto { scale: longest, .. } => return check_span(*longest),
+    };
+    Err(format!("the delay's {fault}"))
 }
 
-fn longest(span: Span) -> Result<(), DirectionSpecError> {
-    if span > DELAY_MAX { Err(DirectionSpecError::DelayLong(format_span(span))) } else { Ok(()) }
+fn check_span(span: Span) -> Result<(), String> {
+    if span <= DELAY_MAX {
+        return Ok(());
+    }
+    Err(format!("a delay of {} is longer than a day; shorten it", format_span(span)))
 }

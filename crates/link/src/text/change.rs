@@ -62,7 +62,7 @@ impl ParsedChange {
         }
         let given = rest.join(" ");
         if given.is_empty() {
-            return Err(TextError::MissingValue { part: text.trim().to_owned() });
+            return Err(TextError::says_nothing(text.trim()));
         }
         Ok(Self::Of { hop, up: way != Some("down"), down: way != Some("up"), given })
     }

@@ -39,11 +39,6 @@ const PLAIN_KEYS: [&str; 23] = [
     "mtu",
 ];
 
-/// Every key, in a line.
-pub fn key_list() -> String {
-    keys().collect::<Vec<_>>().join(", ")
-}
-
 /// Every key, in the order of a help text.
 pub fn keys() -> impl Iterator<Item = &'static str> {
     PLAIN_KEYS.into_iter().chain(fault::KEYS).chain(["faults"])
@@ -62,11 +57,11 @@ impl<'a> KeyValues<'a> {
                 continue;
             }
             let Some((key, value)) = part.split_once('=') else {
-                return Err(TextError::MissingValue { part: part.to_owned() });
+                return Err(TextError::says_nothing(part));
             };
             let key = known(key.trim())?;
             if !fault::KEYS.contains(&key) && pairs.iter().any(|(other, _)| *other == key) {
-                return Err(TextError::DuplicateKey { key });
+                return Err(TextError::Message(format!("'{key}' is given twice; give it once")));
             }
             pairs.push((key, value.trim()));
         }
@@ -186,7 +181,8 @@ fn known(key: &str) -> Result<&'static str, TextError> {
     }
     let close = keys().find(|known| known.starts_with(key) || key.starts_with(known));
     let hint = close.filter(|_| !key.is_empty()).map(|close| format!(" (did you mean {close}?)"));
-    Err(TextError::Key { key: key.to_owned(), hint: hint.unwrap_or_default() })
+    let (hint, keys) = (hint.unwrap_or_default(), keys().collect::<Vec<_>>().join(", "));
+    Err(TextError::Message(format!("there is no '{key}' in a link{hint}; there are: {keys}")))
 }
 
 /// What stands before the name of a trace.
@@ -213,10 +209,7 @@ fn apply_rate(
         RateSpec::Bucket(bucket) => bucket.rate,
         RateSpec::Unlimited | RateSpec::Trace(_) => {
             let key = if burst.is_some() { "burst" } else { "on" };
-            return Err(TextError::Conflict {
-                key,
-                why: "needs a rate beside it: rate=10mbit".to_owned(),
-            });
+            return Err(TextError::conflict(key, "needs a rate beside it: rate=10mbit"));
         }
     };
     let (old_on, old_off) = match base {
@@ -228,13 +221,12 @@ fn apply_rate(
             Ok(RateSpec::Bucket(BucketSpec { rate, burst }))
         }
         (None, Some(on), Some(off)) => Ok(RateSpec::OnOff { rate, on, off }),
-        (Some(_), ..) => Err(TextError::Conflict {
-            key: "burst",
-            why: "does not go with on= and off=; give one of them".to_owned(),
-        }),
+        (Some(_), ..) => {
+            Err(TextError::conflict("burst", "does not go with on= and off=; give one of them"))
+        }
         (None, ..) => {
             let key = if on.is_some() { "on" } else { "off" };
-            Err(TextError::Conflict { key, why: "is one half: give on= and off=".to_owned() })
+            Err(TextError::conflict(key, "is one half: give on= and off="))
         }
     }
 }
@@ -329,7 +321,7 @@ fn shaped(
     jitter: Option<Span>,
     shape: Option<u64>,
 ) -> Result<DelayDistribution, TextError> {
-    let beside = |key, why: &str| Err(TextError::Conflict { key, why: why.to_owned() });
+    let beside = |key, why| Err(TextError::conflict(key, why));
     let (centre, spread) = match base {
         DelayDistribution::Constant(delay) => (*delay, None),
         DelayDistribution::Uniform { min, max } => {

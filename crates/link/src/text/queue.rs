@@ -7,82 +7,89 @@ use super::direction::KeyValues;
 use super::{TextError, value};
 use crate::spec::{LimitSpec, QueueSpec};
 
+const KINDS: [&str; 7] = ["drop-tail", "red", "codel", "fq-codel", "pie", "drr", "priority"];
 const NAMES: &str = "drop-tail, red, codel, fq-codel, pie, drr or priority";
 const LIMITS: &str = "64packets, 64KiB, or 1bdp (the product of this direction's rate and the link's delay there and back)";
-/// Keys of parameters, and the queues that have them.
-const PARAMETERS: [(&str, &[&str]); 9] = [
-    ("min", &["red"]),
-    ("max", &["red"]),
-    ("p-max", &["red"]),
-    ("ecn", &["red", "codel", "fq-codel", "pie"]),
-    ("target", &["codel", "fq-codel", "pie"]),
-    ("interval", &["codel", "fq-codel"]),
-    ("update", &["pie"]),
-    ("flows", &["fq-codel", "drr"]),
-    ("quantum", &["fq-codel", "drr"]),
-];
+
+/// A parameter of a queue.
+enum QueueParameter<'a> {
+    Bytes(&'a mut u64),
+    Share(&'a mut f64),
+    Number(&'a mut u32),
+    Flag(&'a mut bool),
+    Time(&'a mut Span),
+}
+
+/// The parameters of a queue by their keys, in the order in which they are written.
+fn parameters(queue: &mut QueueSpec) -> Vec<(&'static str, QueueParameter<'_>)> {
+    use QueueParameter::{Bytes, Flag, Number, Share, Time};
+    match queue {
+        QueueSpec::DropTail { .. } | QueueSpec::Priority { .. } => Vec::new(),
+        QueueSpec::Red { min, max, p_max, ecn, .. } => {
+            vec![
+                ("min", Bytes(min)),
+                ("max", Bytes(max)),
+                ("p-max", Share(p_max)),
+                ("ecn", Flag(ecn)),
+            ]
+        }
+        QueueSpec::CoDel { target, interval, ecn, .. } => {
+            vec![("target", Time(target)), ("interval", Time(interval)), ("ecn", Flag(ecn))]
+        }
+        QueueSpec::FqCoDel { flows, quantum, target, interval, ecn, .. } => vec![
+            ("target", Time(target)),
+            ("interval", Time(interval)),
+            ("flows", Number(flows)),
+            ("quantum", Number(quantum)),
+            ("ecn", Flag(ecn)),
+        ],
+        QueueSpec::Pie { target, update, ecn, .. } => {
+            vec![("target", Time(target)), ("update", Time(update)), ("ecn", Flag(ecn))]
+        }
+        QueueSpec::Drr { flows, quantum, .. } => {
+            vec![("flows", Number(flows)), ("quantum", Number(quantum))]
+        }
+    }
+}
+
+/// The queues that have a parameter.
+fn owners(key: &str) -> Vec<&'static str> {
+    let has = |name: &&str| {
+        QueueSpec::named(name)
+            .is_some_and(|mut queue| parameters(&mut queue).iter().any(|(own, _)| *own == key))
+    };
+    KINDS.into_iter().filter(has).collect()
+}
 
 /// `old` with what is given.
 pub fn apply(old: QueueSpec, given: &KeyValues<'_>) -> Result<QueueSpec, TextError> {
     let mut queue = match given.value_of("queue") {
-        Some(kind) if kind == name(&old) => old,
-        Some(kind) => {
+        Some(kind) if kind != name(&old) => {
             QueueSpec::named(kind).ok_or_else(|| value::invalid_value("queue", kind, NAMES))?
         }
-        None => old,
+        _ => old,
     };
-    for (key, queues) in PARAMETERS {
-        if given.value_of(key).is_some() && !queues.contains(&name(&queue)) {
-            let why = format!(
-                "belongs to queue={}, and this queue is {}",
-                queues.join(", "),
-                name(&queue)
-            );
-            return Err(TextError::Conflict { key, why });
+    let own = name(&queue);
+    for (key, _) in given.iter() {
+        let owners = owners(key);
+        if !owners.is_empty() && !owners.contains(&own) {
+            let why = format!("belongs to queue={}, and this queue is {own}", owners.join(", "));
+            return Err(TextError::conflict(key, &why));
         }
     }
-    let parameter = |slot: &mut Span, key| {
-        given.parse_with(key, value::span).map(|given| *slot = given.unwrap_or(*slot))
-    };
-    let marks = |slot: &mut bool| {
-        given.parse_with("ecn", value::yes_or_no).map(|given| *slot = given.unwrap_or(*slot))
-    };
-    let number = |slot: &mut u32, key| {
-        given.parse_with(key, value::whole_number).map(|given| *slot = given.unwrap_or(*slot))
-    };
-    let limit = given.parse_with("limit", limit)?;
-    match &mut queue {
-        QueueSpec::DropTail { .. } | QueueSpec::Priority { .. } => {}
-        QueueSpec::Red { min, max, p_max, ecn, .. } => {
-            *min = given.parse_with("min", value::bytes)?.unwrap_or(*min);
-            *max = given.parse_with("max", value::bytes)?.unwrap_or(*max);
-            *p_max = given.parse_with("p-max", value::share)?.unwrap_or(*p_max);
-            marks(ecn)?;
-        }
-        QueueSpec::CoDel { target, interval, ecn, .. } => {
-            parameter(target, "target")?;
-            parameter(interval, "interval")?;
-            marks(ecn)?;
-        }
-        QueueSpec::FqCoDel { flows, quantum, target, interval, ecn, .. } => {
-            number(flows, "flows")?;
-            number(quantum, "quantum")?;
-            parameter(target, "target")?;
-            parameter(interval, "interval")?;
-            marks(ecn)?;
-        }
-        QueueSpec::Pie { target, update, ecn, .. } => {
-            parameter(target, "target")?;
-            parameter(update, "update")?;
-            marks(ecn)?;
-        }
-        QueueSpec::Drr { flows, quantum, .. } => {
-            number(flows, "flows")?;
-            number(quantum, "quantum")?;
+    for (key, parameter) in parameters(&mut queue) {
+        let Some(text) = given.value_of(key) else { continue };
+        match parameter {
+            QueueParameter::Bytes(slot) => *slot = value::bytes(key, text)?,
+            QueueParameter::Share(slot) => *slot = value::share(key, text)?,
+            QueueParameter::Number(slot) => *slot = value::whole_number(key, text)?,
+            QueueParameter::Flag(slot) => *slot = value::yes_or_no(key, text)?,
+            QueueParameter::Time(slot) => *slot = value::span(key, text)?,
         }
     }
-    let slot = queue.limit_mut();
-    *slot = limit.unwrap_or(*slot);
+    if let Some(limit) = given.parse_with("limit", limit)? {
+        *queue.limit_mut() = limit;
+    }
     Ok(queue)
 }
 
@@ -116,18 +123,6 @@ impl QueueSpec {
             "priority" => Self::Priority { limit: tail },
             _ => return None,
         })
-    }
-
-    pub(crate) fn limit_mut(&mut self) -> &mut LimitSpec {
-        match self {
-            Self::DropTail { limit }
-            | Self::Red { limit, .. }
-            | Self::CoDel { limit, .. }
-            | Self::FqCoDel { limit, .. }
-            | Self::Pie { limit, .. }
-            | Self::Drr { limit, .. }
-            | Self::Priority { limit } => limit,
-        }
     }
 }
 
@@ -170,40 +165,14 @@ pub fn write(queue: &QueueSpec, parts: &mut Vec<String>) {
             format!("limit={}bdp", value::format_thousandths(thousandths))
         }
     });
-    let mut span = |key: &str, span: &Span| parts.push(format!("{key}={}", format_span(*span)));
-    match queue {
-        QueueSpec::DropTail { .. } | QueueSpec::Priority { .. } => return,
-        QueueSpec::Red { min, max, p_max, .. } => {
-            parts.push(format!("min={}", value::format_bytes_value(*min)));
-            parts.push(format!("max={}", value::format_bytes_value(*max)));
-            parts.push(format!("p-max={p_max}"));
-        }
-        QueueSpec::CoDel { target, interval, .. } => {
-            span("target", target);
-            span("interval", interval);
-        }
-        QueueSpec::FqCoDel { flows, quantum, target, interval, .. } => {
-            span("target", target);
-            span("interval", interval);
-            parts.push(format!("flows={flows}"));
-            parts.push(format!("quantum={quantum}"));
-        }
-        QueueSpec::Pie { target, update, .. } => {
-            span("target", target);
-            span("update", update);
-        }
-        QueueSpec::Drr { flows, quantum, .. } => {
-            parts.push(format!("flows={flows}"));
-            parts.push(format!("quantum={quantum}"));
-            return;
-        }
+    for (key, parameter) in parameters(&mut queue.clone()) {
+        let value = match parameter {
+            QueueParameter::Bytes(bytes) => value::format_bytes_value(*bytes),
+            QueueParameter::Share(share) => share.to_string(),
+            QueueParameter::Number(number) => number.to_string(),
+            QueueParameter::Flag(flag) => value::format_yes_or_no(*flag).to_owned(),
+            QueueParameter::Time(span) => format_span(*span),
+        };
+        parts.push(format!("{key}={value}"));
     }
-    let (QueueSpec::Red { ecn, .. }
-    | QueueSpec::CoDel { ecn, .. }
-    | QueueSpec::FqCoDel { ecn, .. }
-    | QueueSpec::Pie { ecn, .. }) = queue
-    else {
-        return;
-    };
-    parts.push(format!("ecn={}", value::format_yes_or_no(*ecn)));
 }

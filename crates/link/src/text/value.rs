@@ -14,15 +14,15 @@ use crate::text::change::{NamedFile, files_of};
 use crate::text::{LinkTextFiles, TextError};
 
 pub fn rate(key: &'static str, text: &str) -> Result<Rate, TextError> {
-    parse_rate(text).map_err(|error| TextError::Quantity { key, error })
+    parse_rate(text).map_err(|error| TextError::Message(format!("{key}: {error}")))
 }
 
 pub fn span(key: &'static str, text: &str) -> Result<Span, TextError> {
-    parse_span(text).map_err(|error| TextError::Quantity { key, error })
+    parse_span(text).map_err(|error| TextError::Message(format!("{key}: {error}")))
 }
 
 pub fn share(key: &'static str, text: &str) -> Result<f64, TextError> {
-    parse_probability(text).map_err(|error| TextError::Quantity { key, error })
+    parse_probability(text).map_err(|error| TextError::Message(format!("{key}: {error}")))
 }
 
 pub fn bytes(key: &'static str, text: &str) -> Result<u64, TextError> {
@@ -110,8 +110,8 @@ pub fn unescape_file_name(key: &'static str, text: &str) -> Result<String, TextE
     String::from_utf8(bytes).ok().filter(|name| !name.is_empty()).ok_or_else(fail)
 }
 
-pub fn invalid_value(key: &'static str, value: &str, forms: &'static str) -> TextError {
-    TextError::Value { key, value: value.to_owned(), forms }
+pub fn invalid_value(key: &str, value: &str, forms: &str) -> TextError {
+    TextError::Message(format!("{key}: '{value}' cannot be used; write {forms}"))
 }
 
 /// Traces and delays by the names of their files, ready for use: nothing is parsed when one is asked for.
@@ -158,18 +158,21 @@ impl FileContents {
     }
 }
 
+/// Of a file that no change named.
+const UNKNOWN: &str = "it was not read before";
+
 impl LinkTextFiles for FileContents {
     fn read(&self, _: &str) -> Result<String, String> {
-        Err("it was not read before".to_owned())
+        Err(UNKNOWN.to_owned())
     }
 
     fn trace(&self, name: &str) -> Result<RateTrace, TextError> {
         let known = self.traces.get(name).cloned();
-        known.ok_or_else(|| crate::text::unread("rate", name, "it was not read before".to_owned()))
+        known.ok_or_else(|| TextError::unread("rate", name, UNKNOWN))
     }
 
     fn delays(&self, name: &str) -> Result<Arc<[Span]>, TextError> {
         let known = self.delays.get(name).cloned();
-        known.ok_or_else(|| crate::text::unread("delay", name, "it was not read before".to_owned()))
+        known.ok_or_else(|| TextError::unread("delay", name, UNKNOWN))
     }
 }

@@ -65,7 +65,7 @@ impl LinkChanges {
         let mut room = FILES_MAX;
         for text in &changes.texts {
             for NamedFile::Trace(name) | NamedFile::Delays(name) in files_of(text)? {
-                let unread = |why| TextError::File { key: "file", file: name.clone(), why };
+                let unread = |why: String| TextError::unread("file", &name, &why);
                 let content = files.read(&name).map_err(unread)?;
                 let left = room.checked_sub(content.len());
                 let too_long =
