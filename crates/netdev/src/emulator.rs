@@ -19,6 +19,8 @@ use crate::device::{Device, DeviceError};
 
 pub mod check;
 mod control;
+pub mod control_socket;
+pub mod running_link;
 mod timing;
 
 pub use control::{

@@ -8,6 +8,8 @@ pub use plumb_experiments::error::nearest;
 use plumb_experiments::error::{ErrorKind, ExperimentError};
 use plumb_link::spec::SpecError;
 use plumb_link::text::TextError;
+use plumb_netdev::emulator::control_socket::LinkControlError;
+use plumb_netdev::emulator::running_link::RunningLinkError;
 use plumb_netdev::lab::{LabError, RegistryError};
 use plumb_stack::udp::BindError;
 
@@ -121,6 +123,31 @@ impl From<TextError> for Problem {
 impl From<RegistryError> for Problem {
     fn from(error: RegistryError) -> Self {
         Self::rejected(error)
+    }
+}
+
+impl From<RunningLinkError> for Problem {
+    fn from(error: RunningLinkError) -> Self {
+        let problem = Self::failure(error.to_string());
+        match error {
+            RunningLinkError::Spec(error) => error.into(),
+            RunningLinkError::Start(error) => problem.because(error),
+            RunningLinkError::Ended(why) => {
+                problem.because(why).fix("later frames were lost: run it again")
+            }
+        }
+    }
+}
+
+impl From<LinkControlError> for Problem {
+    fn from(error: LinkControlError) -> Self {
+        let problem = Self::rejected(&error);
+        match error {
+            LinkControlError::Silent(why) => Self { exit: ExitReason::Failure, ..problem }
+                .because(why)
+                .fix("it may be ending: 'plumb link list' shows running links"),
+            LinkControlError::Refused(_) => problem,
+        }
     }
 }
 

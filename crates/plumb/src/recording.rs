@@ -1,5 +1,6 @@
 //! Packet recordings: an old file is overwritten, but never one that the command itself uses.
 
+use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
@@ -20,11 +21,15 @@ pub fn recorded<'a, D: Device>(
     timeline: InstantClock,
 ) -> Result<RecordingDevice<D>, Problem> {
     refuse_overwrite("recording", path, taken)?;
-    RecordingDevice::new(device, path, RecordedDirections::Both, timeline).map_err(|error| {
-        Problem::usage(format!("cannot write the recording {}", path.display()))
-            .because(error)
-            .fix("name a file in a directory that exists and that you may write to")
-    })
+    RecordingDevice::new(device, path, RecordedDirections::Both, timeline)
+        .map_err(|error| not_recorded(path, error))
+}
+
+/// The problem of a recording that cannot be created.
+pub fn not_recorded(path: &Path, error: io::Error) -> Problem {
+    Problem::usage(format!("cannot write the recording {}", path.display()))
+        .because(error)
+        .fix("name a file in a directory that exists and that you may write to")
 }
 
 /// Checks that `what` (a recording, a report) at `path` would not overwrite a file that the command uses.

@@ -1,19 +1,27 @@
 //! `plumb link`: commands behind an emulated link, and links and labs that run.
 
 use std::os::fd::RawFd;
+use std::os::unix::net::UnixStream;
+use std::sync::OnceLock;
 
 use clap::{Args, Subcommand};
+use plumb_analysis::document::link::LinkDocument;
 use plumb_analysis::document::links::{self, LinksDocument};
+use plumb_harness::launch_network::{self, OUTER_CONTROL_ENV};
+use plumb_netdev::emulator::control_socket::{
+    LinkChanges, LinkControlReply, LinkControlRequest, ask, wait_for_end,
+};
+use plumb_netdev::emulator::running_link::LinkRevision;
 use plumb_netdev::gateway;
 use plumb_netdev::lab::{self, LinkRegistry};
 use plumb_report::terminal;
 
 use super::output::{CliOutput, CommandResult};
-use crate::link::control::{LinkChanges, LinkControlReply, LinkControlRequest, ask, wait_for_end};
 use crate::problem::{ExitReason, Problem};
 use options::{LinkChangeOptions, LocalFiles};
 
 pub mod check;
+pub mod document;
 pub mod kept_labs;
 pub mod options;
 pub mod run;
@@ -139,10 +147,7 @@ impl LinkShowCommand {
     fn perform(self, output: &CliOutput) -> CommandResult {
         let registry = LinkRegistry::of_user()?;
         let name = self.name.map_or_else(|| single_name(registry.names()), Ok)?;
-        let stream = registry.connect(&name)?;
-        let LinkControlReply::State(document) = ask(&stream, &LinkControlRequest::Show)? else {
-            return Err(unexpected_reply().into());
-        };
+        let document = document_of(&registry.connect(&name)?)?;
         output.show(&document, |style| terminal::link::render(&document, true, style))?;
         Ok(ExitReason::Success)
     }
@@ -154,9 +159,7 @@ fn list(output: &CliOutput) -> CommandResult {
     for name in registry.names() {
         // A link may end meanwhile.
         let Ok(stream) = registry.connect(&name) else { continue };
-        if let Ok(LinkControlReply::State(document)) = ask(&stream, &LinkControlRequest::Show) {
-            documents.push(*document);
-        }
+        documents.extend(document_of(&stream));
     }
     if output.json {
         let schema = links::SCHEMA.to_owned();
@@ -209,7 +212,59 @@ fn single_name(names: Vec<String>) -> Result<String, Problem> {
     }
 }
 
+fn document_of(stream: &UnixStream) -> Result<LinkDocument, Problem> {
+    match ask(stream, &LinkControlRequest::Show)? {
+        LinkControlReply::State(document) => {
+            serde_json::from_value(document).map_err(|_| unexpected_reply())
+        }
+        _ => Err(unexpected_reply()),
+    }
+}
+
 fn unexpected_reply() -> Problem {
     Problem::failure("the link sent an unexpected reply")
         .because("it may run another version of plumb")
+}
+
+/// The link that this process runs behind.
+#[derive(Debug)]
+struct OuterLink {
+    /// As first found.
+    revision: LinkRevision,
+    /// Whether the link itself said so.
+    is_confirmed: bool,
+}
+
+fn found() -> Option<&'static OuterLink> {
+    // A run names one link, whatever becomes of it later.
+    static FOUND: OnceLock<Option<OuterLink>> = OnceLock::new();
+    let find = || {
+        let link = launch_network::outer_link()?;
+        Some(match query_revision() {
+            Some(present) => OuterLink { revision: present, is_confirmed: true },
+            None => OuterLink { revision: LinkRevision { link, changes: 0 }, is_confirmed: false },
+        })
+    };
+    FOUND.get_or_init(find).as_ref()
+}
+
+/// The current description of the outer link; none without one, or if it does not answer.
+fn query_revision() -> Option<LinkRevision> {
+    let path = std::env::var_os(OUTER_CONTROL_ENV).filter(|path| !path.is_empty())?;
+    let stream = UnixStream::connect(path).ok()?;
+    match ask(&stream, &LinkControlRequest::Present) {
+        Ok(LinkControlReply::Present(present)) => Some(present),
+        _ => None,
+    }
+}
+
+/// The link that this process runs behind, as first found, if its far side is known.
+pub fn outer_link() -> Option<String> {
+    found().map(|found| found.revision.link.clone())
+}
+
+/// What that link is now, if it has changed at all since it was first found.
+pub fn changed_outer_link() -> Option<String> {
+    let found = found().filter(|found| found.is_confirmed)?;
+    query_revision().filter(|now| *now != found.revision).map(|now| now.link)
 }

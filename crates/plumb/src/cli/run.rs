@@ -15,8 +15,7 @@ use plumb_store::sqlite::StoreMode;
 use crate::VERSION;
 use crate::cli::export::{check_writable, write_file};
 use crate::cli::output::{CliOutput, CommandError, CommandResult};
-use crate::cli::{GlobalOptions, is_stopped, progress, store, stored_runs};
-use crate::link::control;
+use crate::cli::{GlobalOptions, is_stopped, link, progress, store, stored_runs};
 use crate::net::other_host;
 use crate::problem::{ExitReason, Problem};
 use plumb_experiments::definition::CellPlan;
@@ -189,7 +188,7 @@ impl RunCommand {
 /// The link that this process runs behind, and the other host if it was found already.
 pub fn surroundings() -> Surroundings {
     Surroundings {
-        outer_link: control::outer_link(),
+        outer_link: link::outer_link(),
         is_host_requested: other_host::is_requested(),
         other_host: other_host::found().cloned(),
     }
@@ -307,7 +306,7 @@ pub fn execute(
         code_version: VERSION,
         surroundings: RunSurroundings {
             at_start: surroundings(),
-            changed_link: control::changed,
+            changed_link: link::changed_outer_link,
             host_lost: || other_host::find_again().err().map(|problem| problem.what),
         },
     };

@@ -10,10 +10,10 @@ use plumb_netdev::emulator::check::{LinkCheckError, LinkCheckReport, Property, V
 use plumb_netdev::lab;
 use plumb_report::terminal;
 
+use super::document;
 use super::options::{LinkShapeOptions, PrecisionOption};
 use super::run::tap_problem;
 use crate::cli::output::{CliOutput, CommandResult};
-use crate::link::document;
 use crate::problem::{ExitReason, Problem};
 
 /// Time for a few frames of the slowest presets.

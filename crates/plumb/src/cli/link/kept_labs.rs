@@ -4,35 +4,33 @@
 
 use std::ffi::OsString;
 use std::io::{self, Read};
+use std::net::IpAddr;
 use std::os::fd::RawFd;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Arc, mpsc};
 
 use clap::Args;
-use plumb_base::time::Instant;
 use plumb_clock::{InstantClock, Stopwatch};
 use plumb_harness::launch_network::OUTER_LINK_ENV;
-use plumb_link::link::Link;
-use plumb_link::report::Network;
-use plumb_link::spec::{LinkSpec, SpecError};
-use plumb_link::switch::LearningSwitch;
+use plumb_link::spec::LinkSpec;
 use plumb_netdev::device::DeviceWait;
 use plumb_netdev::device::tap::{TapDevice, TapOffload, TapOptions};
 use plumb_netdev::emulator::InterfaceDropCounter;
+use plumb_netdev::emulator::control_socket::{
+    LinkControlReply, LinkControlRequest, LinkControlServer, ask,
+};
+use plumb_netdev::emulator::running_link::{LinkSetup, LinkTopology, RunningLink};
 use plumb_netdev::lab::{
     self, LabError, LabHost, LinkRegistry, NamespaceFds, PidNamespaceInit, RegistryError,
     SignalPolicy, TestBedOptions, mount_text_over,
 };
-use plumb_wire::machine::Medium;
 
+use super::document::{self, LinkDescription, LinkProblems};
 use super::options::{LinkDriverOptions, LinkEnd, LinkRunPlan, LinkShapeOptions};
 use super::run::{InnerProcessOptions, command_not_started};
 use crate::cli::output::{CliOutput, CommandResult, stderr_line};
 use crate::cli::subprocess::{command_or_shell, exit_reason, inner_arguments};
-use crate::link::control::{LinkControlReply, LinkControlRequest, LinkControlServer, ask};
-use crate::link::document::LinkDescription;
-use crate::link::running_link::{self, LinkProblems, LinkSetup, RunningLink};
 use crate::problem::{ExitReason, Problem};
 
 /// Printed by the keeper when the lab is up.
@@ -172,23 +170,6 @@ impl LinkUpCommand {
         output: &CliOutput,
     ) -> CommandResult {
         let contained = PidNamespaceInit::become_init(lifeline, SignalPolicy::Die)?;
-        if self.hosts.len() == 2 {
-            let make = |spec: &LinkSpec, start| Link::new(spec, Medium::Ethernet, start);
-            return self.run_network(spec, plan, &contained, make, output);
-        }
-        let lines = self.hosts.len();
-        let make = |spec: &LinkSpec, start| LearningSwitch::new(&vec![spec.clone(); lines], start);
-        self.run_network(spec, plan, &contained, make, output)
-    }
-
-    fn run_network<N: Network + Send + 'static>(
-        &self,
-        spec: LinkSpec,
-        plan: LinkRunPlan,
-        contained: &PidNamespaceInit,
-        make: impl FnOnce(&LinkSpec, Instant) -> Result<N, SpecError>,
-        output: &CliOutput,
-    ) -> CommandResult {
         let mut flags = plan.flags;
         let timeline = InstantClock::begin(Stopwatch::new(None));
         let (hosts, taps) = self.create_hosts(plan.mtu)?;
@@ -208,35 +189,41 @@ impl LinkUpCommand {
                 _ => Box::new(tap),
             });
         }
-        let mut running = RunningLink::start(
-            make,
-            LinkSetup { spec, schedule: plan.schedule, memory: plan.memory },
+        let (down, taken_down) = mpsc::channel();
+        let ended = down.clone();
+        let running = RunningLink::start(LinkSetup {
+            topology: match hosts.len() {
+                2 => LinkTopology::Line,
+                lines => LinkTopology::Switch(lines),
+            },
+            spec,
+            schedule: plan.schedule,
+            memory: plan.memory,
             devices,
             interfaces,
             timeline,
-            self.driver.options(),
-            self.driver.dedicated_cpu(),
-        )?;
-        let (down, taken_down) = mpsc::channel();
-        let ended = down.clone();
-        // A lab ends with its link.
-        running.on_early_end(move |_| {
-            ended.send(()).ok();
+            options: self.driver.options(),
+            placement: self.driver.dedicated_cpu(),
+            // A lab ends with its link.
+            on_early_end: Box::new(move |_| {
+                ended.send(()).ok();
+            }),
         })?;
         let fds = |host: &LabHost| {
             Ok((host.name.clone(), NamespaceFds::of_this_process(&host.namespace)?))
         };
+        let description = Arc::new(LinkDescription {
+            name: self.name.clone(),
+            command: Vec::new(),
+            hosts: self.hosts.clone(),
+            began_ns: running.began_ns,
+            gateway: None,
+            flags,
+            problems,
+        });
         let server = LinkControlServer {
-            link: Box::new(running.handle()),
-            description: Arc::new(LinkDescription {
-                name: self.name.clone(),
-                command: Vec::new(),
-                hosts: self.hosts.clone(),
-                began_ns: running.began_ns,
-                gateway: None,
-                flags,
-                problems,
-            }),
+            link: Arc::clone(&running.handle),
+            document: document::json(&description),
             namespaces: hosts.iter().map(fds).collect::<Result<_, LabError>>()?,
             stop: Box::new(move || {
                 down.send(()).ok();
@@ -244,7 +231,7 @@ impl LinkUpCommand {
         };
         let registry = self.inside.registry.clone().unwrap_or_default();
         let keeper = self.inside.keeper.unwrap_or_else(std::process::id);
-        let published = server.publish(&registry, keeper)?;
+        let published = server.publish(&self.name, &registry, keeper)?;
         output.bytes(READY.as_bytes())?;
         contained.reap_until(&taken_down);
         drop(published);
@@ -276,10 +263,13 @@ impl LinkUpCommand {
     }
 }
 
+/// A hosts(5) with the loopback and the hosts of a lab.
 fn hosts_text(hosts: &[LabHost]) -> String {
-    running_link::hosts_file(hosts.iter().map(|host| {
-        (host.name.as_str(), host.addresses().into_iter().map(|(address, _)| address).collect())
-    }))
+    let addresses = |host: &LabHost| host.addresses().into_iter().map(|(address, _)| address);
+    let line = |host: &LabHost, address: IpAddr| format!("{address} {}\n", host.name);
+    let lines = hosts.iter().flat_map(|host| addresses(host).map(move |ip| line(host, ip)));
+    let local = "127.0.0.1 localhost\n::1 localhost ip6-localhost\n".to_owned();
+    std::iter::once(local).chain(lines).collect()
 }
 
 /// Run a command on a host of a lab, or at an end of a running link ('near' and 'far')

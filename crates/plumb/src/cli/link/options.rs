@@ -13,12 +13,13 @@ use plumb_link::schedule::LinkSchedule;
 use plumb_link::spec::{DirectionSpec, HopSpec, LinkSpec};
 use plumb_link::text::LinkTextFiles;
 use plumb_netdev::device::Device;
+use plumb_netdev::emulator::running_link::{BoxedDevice, FrameMemory};
 use plumb_netdev::emulator::{EmulatorOptions, TimerPrecision};
 use plumb_netdev::lab::DriverPlacement;
 use plumb_report::terminal;
 
+use super::document::LinkProblems;
 use crate::cli::output::{CliOutput, CommandError};
-use crate::link::running_link::{self, BoxedDevice, FrameMemory, LinkProblems};
 use crate::problem::{ExitReason, Problem};
 use crate::recording::recorded;
 
@@ -242,7 +243,7 @@ impl LinkDriverOptions {
     /// Not enough memory, or an invalid schedule.
     pub fn plan(&self, spec: &LinkSpec, lines: u64) -> Result<LinkRunPlan, Problem> {
         let path = self.schedule.as_deref();
-        let schedule = path.map(|path| running_link::read_schedule(path, spec, &LocalFiles));
+        let schedule = path.map(|path| read_schedule(path, spec));
         let schedule = schedule.transpose()?;
         let later = schedule.iter().flat_map(|schedule| &schedule.links);
         let specs: Vec<&LinkSpec> = std::iter::once(spec).chain(later).collect();
@@ -312,6 +313,20 @@ impl LinkDriverOptions {
             problems.add(format!("a recording has ended before the link: {error}"));
         })))
     }
+}
+
+/// Reads a schedule for a link that begins as `base`.
+///
+/// # Errors
+/// The file cannot be read, or a line of it.
+fn read_schedule(path: &Path, base: &LinkSpec) -> Result<LinkSchedule, Problem> {
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        Problem::usage(format!("cannot read the schedule {}", path.display()))
+            .because(error)
+            .fix("name a file with lines like '5s rate=1mbit'")
+    })?;
+    LinkSchedule::parse(&path.to_string_lossy(), &text, base, &LocalFiles)
+        .map_err(|error| Problem::from_message(&error.to_string(), ExitReason::Usage))
 }
 
 /// Checks that a report can be written to a file, and creates it.

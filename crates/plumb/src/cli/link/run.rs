@@ -19,9 +19,10 @@ use plumb_harness::child_process::HiddenCommand;
 use plumb_harness::launch_network::{
     OUTER_CONTROL_ENV, OUTER_FAR_ADDRESSES_ENV, OUTER_FAR_NAMESPACE_ENV, OUTER_LINK_ENV,
 };
-use plumb_link::link::Link;
 use plumb_link::spec::LinkSpec;
 use plumb_netdev::device::tap::TapDevice;
+use plumb_netdev::emulator::control_socket::LinkControlServer;
+use plumb_netdev::emulator::running_link::{LinkHandle, LinkSetup, LinkTopology, RunningLink};
 use plumb_netdev::emulator::{self, InterfaceDropCounter};
 use plumb_netdev::gateway::{
     AddressMap, Gateway, GatewayDevice, GatewayOptions, OutsideSockets, ResolverConfig,
@@ -30,8 +31,8 @@ use plumb_netdev::lab::{
     self, InitExit, LabError, LinkRegistry, NamespaceFds, NetNamespace, OutsideProcess,
     PidNamespaceInit, RegisteredName, SignalPolicy, TestBed, TestBedOptions,
 };
-use plumb_wire::machine::Medium;
 
+use super::document::{self, LinkDescription, LinkProblems, LinkStatusLine};
 use super::options::{
     LinkDriverOptions, LinkEnd, LinkRunPlan, LinkShapeOptions, check_writable, finish,
 };
@@ -39,11 +40,6 @@ use crate::cli::output::{CliOutput, CommandResult, stderr_line};
 use crate::cli::subprocess::{
     add_own_directory_to_path, address_lists, command_or_shell, exit_reason, far_namespace_path,
     inner_arguments, not_started,
-};
-use crate::link::control::LinkControlServer;
-use crate::link::document::{self, LinkDescription, LinkStatusLine};
-use crate::link::running_link::{
-    self, LinkControl as _, LinkHandle, LinkProblems, LinkSetup, RunningLink,
 };
 use crate::problem::{ExitReason, Problem};
 use crate::recording::refuse_overwrite;
@@ -175,15 +171,18 @@ impl LinkRunOptions {
             None => (None, self.driver.record(far, LinkEnd::Far, &files, timeline, &problems)?),
         };
         let link = spec.to_string();
-        let mut running = RunningLink::start(
-            |spec, start| Link::new(spec, Medium::Ethernet, start),
-            LinkSetup { spec, schedule: plan.schedule, memory: plan.memory },
-            vec![near, far],
+        let running = RunningLink::start(LinkSetup {
+            topology: LinkTopology::Line,
+            spec,
+            schedule: plan.schedule,
+            memory: plan.memory,
+            devices: vec![near, far],
             interfaces,
             timeline,
-            self.driver.options(),
-            self.driver.dedicated_cpu(),
-        )?;
+            options: self.driver.options(),
+            placement: self.driver.dedicated_cpu(),
+            on_early_end: Box::new(end_command),
+        })?;
         let description = Arc::new(LinkDescription {
             name: self.name(),
             command: self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
@@ -193,8 +192,7 @@ impl LinkRunOptions {
             flags,
             problems,
         });
-        running.on_early_end(end_command)?;
-        let published = self.publish(&running.handle(), &description, &bed)?;
+        let published = self.publish(&running.handle, &description, &bed)?;
         if self.command.is_empty() {
             output.note(&self.welcome(&description, &link, &bed));
         }
@@ -202,7 +200,7 @@ impl LinkRunOptions {
         if let Some(published) = &published {
             command.env(OUTER_CONTROL_ENV, published.path());
         }
-        let status = self.start_status(&running.handle(), &description, output);
+        let status = self.start_status(&running.handle, &description, output);
         let ended = run(&contained, &bed, command);
         if let Some(status) = status {
             status.stop();
@@ -226,7 +224,7 @@ impl LinkRunOptions {
     /// Registers the link's name and answers requests.
     fn publish(
         &self,
-        handle: &LinkHandle<Link>,
+        handle: &LinkHandle,
         description: &Arc<LinkDescription>,
         bed: &TestBed,
     ) -> Result<Option<RegisteredName>, Problem> {
@@ -234,15 +232,15 @@ impl LinkRunOptions {
             return Ok(None);
         };
         let server = LinkControlServer {
-            link: Box::new(handle.clone()),
-            description: Arc::clone(description),
+            link: Arc::clone(handle),
+            document: document::json(description),
             namespaces: vec![
                 ("near".to_owned(), NamespaceFds::of_this_process(bed.near())?),
                 ("far".to_owned(), NamespaceFds::of_this_process(far_side(bed)?)?),
             ],
             stop: Box::new(lab::terminate_command),
         };
-        server.publish(path, keeper).map(Some)
+        Ok(Some(server.publish(&description.name, path, keeper)?))
     }
 
     /// The command, with plumb in its PATH and the link in its environment.
@@ -271,14 +269,14 @@ impl LinkRunOptions {
     /// Draws the status line, unless it could disturb a shell or there is no terminal.
     fn start_status(
         &self,
-        handle: &LinkHandle<Link>,
+        handle: &LinkHandle,
         description: &LinkDescription,
         output: &CliOutput,
     ) -> Option<StatusTicker> {
         if !output.progress || self.command.is_empty() || !io::stderr().is_terminal() {
             return None;
         }
-        let (handle, output, began_ns) = (handle.clone(), output.clone(), description.began_ns);
+        let (handle, output, began_ns) = (Arc::clone(handle), output.clone(), description.began_ns);
         // The command may draw on the terminal's rows: use its title.
         let is_shared = io::stdout().is_terminal();
         let mut status = LinkStatusLine::default();
@@ -397,11 +395,24 @@ fn open_gateway(
         outside,
         targets: AddressMap { far: addresses, resolvers: ResolverConfig::of(&conf) },
     };
-    if let Err(error) = show_resolver(&running_link::resolv_conf(&conf, TestBed::FAR_V4.into())) {
+    if let Err(error) = show_resolver(&resolv_conf(&conf, TestBed::FAR_V4.into())) {
         flags.push(format!("names cannot be looked up behind the link: {error}"));
     }
     Gateway::start(settings, far)
         .map_err(|error| Problem::from_message(&error.to_string(), ExitReason::Failure))
+}
+
+/// The resolv.conf(5) `outside` with `resolver` instead of its resolvers.
+fn resolv_conf(outside: &str, resolver: IpAddr) -> String {
+    let mut text = format!("nameserver {resolver}\n");
+    for line in outside.lines() {
+        let word = line.split_whitespace().next().unwrap_or_default();
+        if matches!(word, "search" | "domain" | "options" | "sortlist") {
+            text += line.trim();
+            text.push('\n');
+        }
+    }
+    text
 }
 
 /// Replaces resolv.conf for the processes inside, and hides other name services.
@@ -435,5 +446,18 @@ pub fn tap_problem(error: emulator::TapPairError) -> Problem {
         emulator::TapPairError::Tap(error) => {
             Problem::failure("cannot create a link here").because(error)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn resolv_conf_keeps_the_outer_options() {
+        let outside =
+            "# comment\nnameserver 127.0.0.53\noptions edns0\nsearch a.example b.example\n";
+        let inside = resolv_conf(outside, "10.77.0.2".parse().unwrap());
+        assert_eq!(inside, "nameserver 10.77.0.2\noptions edns0\nsearch a.example b.example\n");
     }
 }

@@ -3,21 +3,23 @@
 use std::net::{IpAddr, SocketAddr};
 
 use clap::Args;
-use plumb_analysis::document::stack::{SCHEMA, StackDocument, StackRoundTrips};
+use plumb_analysis::document::stack::{SCHEMA, ServiceCount, StackDocument, StackRoundTrips};
+use plumb_analysis::summary::single_process;
 use plumb_base::time::Span;
 use plumb_base::units::quantity::parse_span;
+use plumb_netdev::host::echo_test::{
+    self, EchoAbort, EchoSender, EchoStage, EchoTest, EchoTimeouts, PAYLOAD_MIN, RoundTripSeries,
+};
+use plumb_netdev::host::ping::{PingApplication, PingEvent, PingRequest};
+use plumb_netdev::host::services::{OfferedServices, ServiceKind, ServicePort};
+use plumb_netdev::host::{self, RunWatch, StackEndReason};
 use plumb_report::terminal;
+use plumb_stack::host::IpHost;
+use plumb_stack::service::{HostNode, ServiceCounts};
 
+use super::host::{StackHostOptions, install_signal_handlers};
 use crate::cli::output::{CliOutput, CommandError, CommandResult};
-use crate::cli::stack::{StackHostOptions, StatusReports};
 use crate::problem::{ExitReason, Problem, nearest};
-use crate::stack::attached_host::{
-    self, AttachedHost, OfferedServices, ServiceKind, ServicePort, StackEndReason, StackRunResult,
-};
-use crate::stack::echo_test::{
-    self, EchoAbort, EchoSender, EchoStage, EchoTest, EchoTimeouts, PAYLOAD_MIN,
-};
-use crate::stack::ping::{PingApplication, PingEvent, PingRequest};
 
 /// Prints a result, and then returns the problem that ended the command, if any.
 ///
@@ -33,8 +35,34 @@ pub fn finish(
     problem.map_or(Ok(ExitReason::Success), |problem| Err(problem.into()))
 }
 
+/// The round trips with a peer for a document, and flags for their reader.
+fn round_trips(remote: &str, series: RoundTripSeries) -> (StackRoundTrips, Vec<String>) {
+    let (rtt, flags) = single_process::summary(&series.samples);
+    let exchange = StackRoundTrips {
+        remote: remote.to_owned(),
+        frame_bytes: series.frame_bytes as u64,
+        payload_bytes: series.payload_bytes as u64,
+        sent: series.sent,
+        answered: series.answered,
+        lost: series.lost,
+        late: series.late,
+        corrupt: series.corrupt,
+        errors: series.errors,
+        first_ns: series.first_ns,
+        rtt,
+    };
+    (exchange, flags)
+}
+
+/// Prints the counters of a running host after the `summary` of its application.
+fn print_status(host: &IpHost, summary: &str, output: &CliOutput) {
+    let counted = host.counters().iter().filter(|(_, count)| *count > 0);
+    let counted: Vec<String> = counted.map(|(name, count)| format!("{name} {count}")).collect();
+    output.note(&format!("{summary}; {}", counted.join(", ")));
+}
+
 /// The problem in the end of a run: a device error.
-pub fn device_problem(ended: StackEndReason) -> Option<Problem> {
+fn device_problem(ended: StackEndReason) -> Option<Problem> {
     match ended {
         StackEndReason::Device(error) => Some(error.into()),
         StackEndReason::Complete | StackEndReason::Duration | StackEndReason::Interrupted => None,
@@ -90,43 +118,46 @@ impl StackPingCommand {
     /// # Errors
     /// The device cannot be opened, or fails; there was no reply.
     pub fn perform(self, output: &CliOutput) -> CommandResult {
-        let settings = self.host.settings(Some((self.address, Vec::new())))?;
-        let host = AttachedHost::open(&settings, |text| output.note(text))?;
+        let host = self.host.open(Some((self.address, &[])), output)?;
         output.note(&format!("pinging {} from {}", self.address, host.describe()));
         let data_bytes = usize::from(self.size);
-        let application = PingApplication::new(PingRequest {
+        let request = PingRequest {
             remote: self.address,
             count: (!self.forever).then_some(self.count),
             interval: self.interval,
             timeout: self.timeout,
             data_bytes,
             frame_bytes: data_bytes + header_bytes(self.address),
-            identifier: u16::try_from(settings.seed.derive("ping").0 >> 48).expect("16 bits"),
-        });
+            identifier: u16::try_from(host.seed.derive("ping").0 >> 48).expect("16 bits"),
+        };
         let lines = !output.json && !self.summary;
-        let mut reports = StatusReports::new(&self.host, output);
         let mut failure = None;
-        let StackRunResult { application, ended, mut document } =
-            host.run(application, |node, now| {
+        let (host, facts) = host.into_parts();
+        let watch = RunWatch {
+            duration: None,
+            status_every: self.host.status_every(),
+            notify: &mut |node: &mut HostNode<PingApplication>, is_status_due| {
                 for event in node.application.take_events() {
                     failure = failure.take().or(print_event(&event, lines, output).err());
                 }
-                reports.print_if_due(now, &node.host, || format!("pinging {}", self.address));
-                let is_over = node.application.is_over() || failure.is_some();
-                is_over.then_some(StackEndReason::Complete)
-            });
+                if is_status_due {
+                    print_status(&node.host, &format!("pinging {}", self.address), output);
+                }
+                failure.is_none()
+            },
+        };
+        let run = host.ping(request, watch);
         if let Some(failure) = failure {
             return Err(failure);
         }
-        let ended = ended.of_echo_test(application.is_over());
-        ended.name().clone_into(&mut document.ended);
-        let sent = application.sent;
-        let (exchange, flags) = application.into_result();
-        "ping".clone_into(&mut document.command);
+        let mut document = facts.document("ping", &run);
+        let sent = run.application.sent;
+        let (series, delays) = run.application.into_result();
+        let (exchange, flags) = round_trips(&self.address.to_string(), series);
         let silent = exchange.answered == 0 && sent > 0;
-        let problem = device_problem(ended).or_else(|| silent.then(|| self.no_reply(sent)));
+        let problem = device_problem(run.ended).or_else(|| silent.then(|| self.no_reply(sent)));
         document.exchanges = vec![exchange];
-        document.flags = flags;
+        document.flags.extend(flags.into_iter().chain(delays));
         if silent && document.ended == "complete" {
             "silent".clone_into(&mut document.ended);
         }
@@ -214,28 +245,28 @@ impl StackSendCommand {
     pub fn perform(self, output: &CliOutput) -> CommandResult {
         let timeouts =
             EchoTimeouts { timeout: self.timeout, silent_max: self.max_consecutive_losses };
-        let test = EchoTest::new(self.remote.to_string(), self.stages()?, timeouts);
+        let test = EchoTest::new(self.stages()?, timeouts);
         let (mut test, ended, mut document) = if self.host.device.is_some() {
             self.over_plumb(test, output)?
         } else {
             self.over_kernel(test, output)?
         };
-        let ended = ended.of_echo_test(test.is_over());
-        ended.name().clone_into(&mut document.ended);
         let (abort, unanswered) = (test.abort.take(), test.unanswered());
-        let (exchanges, flags) = test.into_results();
-        "send".clone_into(&mut document.command);
+        for series in test.into_results() {
+            let (exchange, flags) = round_trips(&self.remote.to_string(), series);
+            let frame = exchange.frame_bytes;
+            document.flags.extend(flags.iter().map(|flag| format!("{frame} B: {flag}")));
+            document.exchanges.push(exchange);
+        }
         let mut problem = device_problem(ended);
         if let Some(abort) = abort {
             let ended = if matches!(abort, EchoAbort::Silent(_)) { "silent" } else { "refused" };
             ended.clone_into(&mut document.ended);
-            problem = Some(self.abort_problem(abort, &exchanges));
+            problem = Some(self.abort_problem(abort, &document.exchanges));
         } else if let Some(sent) = unanswered {
             let why = format!("{sent} datagram(s) sent, none answered in time");
             problem = problem.or_else(|| Some(self.no_reply(why)));
         }
-        document.exchanges = exchanges;
-        document.flags = flags;
         finish(&document, problem, self.host.stats.is_some(), output)
     }
 
@@ -271,22 +302,27 @@ impl StackSendCommand {
         output: &CliOutput,
     ) -> Result<(EchoTest, StackEndReason, StackDocument), CommandError> {
         let mirror = ServicePort { kind: ServiceKind::Mirror, port: self.remote.port() };
-        let settings = self.host.settings(Some((self.remote.ip(), vec![mirror])))?;
-        let mut host = AttachedHost::open(&settings, |text| output.note(text))?;
+        let host = self.host.open(Some((self.remote.ip(), &[mirror])), output)?;
         output.note(&format!("to {} from {}", self.remote, host.describe()));
-        let timeline = host.timeline;
-        let sender = EchoSender::open(&mut host.host, self.remote, test, timeline)?;
-        let mut reports = StatusReports::new(&self.host, output);
-        let begun = timeline.now();
-        let finished = host.run(sender, |node, now| {
-            let test = &node.application.test;
-            reports.print_if_due(now, &node.host, || {
-                let (done, planned) = test.progress();
-                format!("{done} of {planned} round trips")
-            });
-            end_reason(test, self.duration, now.saturating_since(begun))
-        });
-        Ok((finished.application.test, finished.ended, finished.document))
+        let (host, facts) = host.into_parts();
+        let watch = RunWatch {
+            duration: self.duration,
+            status_every: self.host.status_every(),
+            notify: &mut |node: &mut HostNode<EchoSender>, _| {
+                let (done, planned) = node.application.test.progress();
+                let summary = format!("{done} of {planned} round trips");
+                print_status(&node.host, &summary, output);
+                true
+            },
+        };
+        let run = host.run_echo_test(test, self.remote, watch).map_err(|error| {
+            Problem::from(error).fix(format!(
+                "give the stack an address of {}'s network with --addr, or a gateway with --gateway",
+                self.remote
+            ))
+        })?;
+        let document = facts.document("send", &run);
+        Ok((run.application.test, run.ended, document))
     }
 
     fn over_kernel(
@@ -295,17 +331,21 @@ impl StackSendCommand {
         output: &CliOutput,
     ) -> Result<(EchoTest, StackEndReason, StackDocument), CommandError> {
         self.host.refuse_without_device()?;
-        attached_host::install_signal_handlers()?;
+        install_signal_handlers()?;
         output.note(&format!("to {} over the kernel's stack", self.remote));
-        let timeline = attached_host::timeline();
+        let timeline = host::calibrated_clock();
         let begun = timeline.now();
         let wait = self.host.wait.into();
         let ended =
-            echo_test::run_over_kernel(&mut test, self.remote, wait, timeline, |test, now| {
-                end_reason(test, self.duration, now.saturating_since(begun))
-            })?;
+            echo_test::run_over_kernel(&mut test, self.remote, wait, self.duration, timeline)
+                .map_err(|error| {
+                    Problem::failure(format!("cannot open a UDP socket to {}", self.remote))
+                        .because(error)
+                        .fix("check the route: ip route get ADDRESS")
+                })?;
         let document = StackDocument {
             schema: SCHEMA.to_owned(),
+            command: "send".to_owned(),
             stack: "linux".to_owned(),
             seconds: timeline.now().saturating_since(begun).as_secs_f64(),
             ended: ended.name().to_owned(),
@@ -340,14 +380,6 @@ impl StackSendCommand {
             self.remote.port()
         ))
     }
-}
-
-/// Why a test ends, if it does.
-fn end_reason(test: &EchoTest, duration: Option<Span>, elapsed: Span) -> Option<StackEndReason> {
-    if test.is_over() {
-        return Some(StackEndReason::Complete);
-    }
-    duration.is_some_and(|duration| elapsed >= duration).then_some(StackEndReason::Duration)
 }
 
 fn parse_remote(text: &str) -> Result<SocketAddr, String> {
@@ -442,27 +474,43 @@ fn serve(
     options: &StackHostOptions,
     output: &CliOutput,
 ) -> CommandResult {
-    let settings = options.settings(None)?;
-    let mut host = AttachedHost::open(&settings, |text| output.note(text))?;
-    let services = OfferedServices::open(&mut host.host, offers)?;
+    let mut host = options.open(None, output)?;
+    let mut services = OfferedServices::open(&mut host.attached.host, offers)?;
+    services.count_max = limits.count;
     let names: Vec<String> = offers.iter().map(ServicePort::to_string).collect();
     output.note(&format!("{}: {}; Ctrl-C ends it", host.describe(), names.join(", ")));
-    let mut reports = StatusReports::new(options, output);
-    let begun = host.driver.now();
-    let finished = host.run(services, |node, now| {
-        let services = &mut node.application;
-        services.notices.drain(..).for_each(|notice| output.note(&notice));
-        reports.print_if_due(now, &node.host, || format!("{} datagrams", services.received()));
-        if limits.count.is_some_and(|count| services.received() >= count) {
-            return Some(StackEndReason::Complete);
-        }
-        let is_over = limits.duration.is_some_and(|span| now.saturating_since(begun) >= span);
-        is_over.then_some(StackEndReason::Duration)
-    });
-    let mut document = finished.document;
-    command.clone_into(&mut document.command);
-    document.services = finished.application.counts();
-    finish(&document, device_problem(finished.ended), options.stats.is_some(), output)
+    let (host, facts) = host.into_parts();
+    let watch = RunWatch {
+        duration: limits.duration,
+        status_every: options.status_every(),
+        notify: &mut |node: &mut HostNode<OfferedServices>, is_status_due| {
+            node.application.notices.drain(..).for_each(|notice| output.note(&notice));
+            if is_status_due {
+                let summary = format!("{} datagrams", node.application.received());
+                print_status(&node.host, &summary, output);
+            }
+            true
+        },
+    };
+    let run = host.serve(services, watch);
+    let mut document = facts.document(command, &run);
+    document.services = service_counts(&run.application);
+    finish(&document, device_problem(run.ended), options.stats.is_some(), output)
+}
+
+/// The counts of services for a document.
+pub fn service_counts(services: &OfferedServices) -> Vec<ServiceCount> {
+    let count = |(service, counts): (ServicePort, ServiceCounts)| ServiceCount {
+        name: service.kind.name().to_owned(),
+        port: service.port,
+        received: counts.received,
+        bytes: counts.bytes,
+        answered: counts.sent,
+        from_service: counts.from_service,
+        to_group: counts.to_group,
+        failed: counts.failed,
+    };
+    services.counts().into_iter().map(count).collect()
 }
 
 fn parse_offer(text: &str) -> Result<ServicePort, String> {

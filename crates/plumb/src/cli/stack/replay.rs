@@ -8,29 +8,27 @@ use plumb_analysis::document::stack::{ReplayRate, SCHEMA, StackDevice, StackDocu
 use plumb_base::seed::Seed;
 use plumb_base::time::Span;
 use plumb_base::units::quantity::parse_span;
-use plumb_clock::InstantClock;
-use plumb_netdev::device::driver::{Driver, DriverExit, DriverOptions};
-use plumb_netdev::device::replay::{ReplayCount, ReplaySource};
-use plumb_netdev::device::{Device, DeviceWait};
+use plumb_netdev::device::Device as _;
+use plumb_netdev::device::replay::ReplayCount;
+use plumb_netdev::host::calibrated_clock;
+use plumb_netdev::host::replay::{
+    CaptureDestination, REPLAY_MTU, ReplayLoad, destination, frames_of,
+};
+use plumb_netdev::host::services::{OfferedServices, ServiceKind, ServicePort};
 use plumb_stack::interface::InterfaceConfig;
 use plumb_stack::route::{IpPrefix, Route};
-use plumb_wire::machine::{DeviceCapabilities, Medium};
-use plumb_wire::machine::{Machine, PortId};
-
-use super::applications::finish;
-use super::parse_address;
-use crate::cli::output::{CliOutput, CommandResult};
-use crate::cli::{is_stopped, seed_or_random};
-use crate::problem::Problem;
-use crate::stack::attached_host::{
-    OfferedServices, ServiceKind, ServicePort, address_texts, device_counters, drops, host,
-    install_signal_handlers, nonzero, random_mac, timeline,
-};
-use crate::stack::device::{AttachedDevice, DeviceInstrumentation, capture, pool_for};
-use crate::stack::replay::{
-    CaptureDestination, NeighborResponder, PacketSink, destination, frames_of, parse_hex,
-};
 use plumb_stack::service::HostNode;
+use plumb_wire::machine::{DeviceCapabilities, Medium, PortId};
+
+use super::applications::{finish, service_counts};
+use super::device::{capture, instrumented};
+use super::host::{
+    address_texts, device_counters, drops, host, install_signal_handlers, nonzero, parse_address,
+    random_mac,
+};
+use crate::cli::output::{CliOutput, CommandResult};
+use crate::cli::seed_or_random;
+use crate::problem::Problem;
 
 /// Pass the frames of a capture through plumb's own stack as fast as possible
 #[derive(Clone, Debug, Args)]
@@ -93,35 +91,6 @@ const DURATION: Span = Span::from_secs(1);
 const NOTHING_OUT: &str =
     "nothing came out: the rate is that of dropping packets, for the reasons below";
 
-/// Duration of the measurement of the device alone.
-const DEVICE_ALONE: Span = Span::from_ms(200);
-
-/// MTU of the memory device, enough for any capture.
-const MTU: u32 = 65_535;
-
-/// Frames to replay, and how often.
-#[derive(Clone)]
-struct ReplayLoad {
-    name: String,
-    medium: Medium,
-    frames: Vec<Vec<u8>>,
-    repeat: ReplayCount,
-    duration: Option<Span>,
-}
-
-impl ReplayLoad {
-    fn source(&self) -> ReplaySource {
-        let capabilities = DeviceCapabilities::plain(self.medium, MTU);
-        ReplaySource::new(capabilities, self.frames.iter().map(Vec::as_slice), self.repeat)
-    }
-}
-
-/// Duration and end of a replay.
-struct ReplayOutcome {
-    seconds: f64,
-    ended: &'static str,
-}
-
 impl StackReplayCommand {
     /// Replays the frames and prints the rate.
     ///
@@ -129,23 +98,18 @@ impl StackReplayCommand {
     /// The file is not a capture, or the addresses are invalid.
     pub fn perform(self, output: &CliOutput) -> CommandResult {
         install_signal_handlers()?;
-        let load = self.load()?;
+        let (source, load) = self.load()?;
         let frames = load.frames.iter().map(Vec::as_slice);
         let found = destination(load.medium, frames);
         let seed = seed_or_random(self.seed)?;
-        let timeline = timeline();
+        let timeline = calibrated_clock();
         let mut node = self.node(&load, &found, seed)?;
-        let instrumentation = DeviceInstrumentation {
-            record: self.pcap.clone(),
-            source: self.file.clone(),
-            faults: None,
-        };
-        let source = Box::new(NeighborResponder::new(load.source()));
-        let attached = AttachedDevice::new(source, &instrumentation, timeline, seed)?;
-        let (pass, device) = self.drive(&mut node, attached, &load, timeline)?;
-        let alone = self.device_alone(&load, timeline)?;
+        let (record, file) = (self.pcap.as_deref(), self.file.as_deref());
+        let device = instrumented(load.device(), record, file, None, timeline, seed)?;
+        let run = load.run(&mut node, device, timeline)?;
+        let alone = load.device_alone_ns(timeline)?;
 
-        let counters = device.counters();
+        let counters = run.device.counters();
         let packets = counters.rx_packets.max(1) as f64;
         let mut document = StackDocument {
             schema: SCHEMA.to_owned(),
@@ -154,22 +118,22 @@ impl StackReplayCommand {
             device: Some(StackDevice {
                 name: "memory".to_owned(),
                 mac: found.mac.map_or_else(String::new, |mac| mac.to_string()),
-                mtu: MTU,
+                mtu: REPLAY_MTU,
                 wait: "spin".to_owned(),
                 batch: self.batch.into(),
             }),
             addresses: address_texts(&node.host),
-            seconds: pass.seconds,
-            ended: pass.ended.to_owned(),
-            services: node.application.counts(),
+            seconds: run.seconds,
+            ended: run.ended.name().to_owned(),
+            services: service_counts(&node.application),
             replay: Some(ReplayRate {
-                source: load.name.clone(),
+                source,
                 frames: load.frames.len() as u64,
                 frame_bytes: load.frames.iter().map(|frame| frame.len() as u64).sum(),
                 received: counters.rx_packets,
                 sent: counters.tx_packets,
-                packets_per_second: packets / pass.seconds.max(1e-9),
-                ns_per_packet: pass.seconds * 1e9 / packets,
+                packets_per_second: packets / run.seconds.max(1e-9),
+                ns_per_packet: run.seconds * 1e9 / packets,
                 device_ns_per_packet: alone,
             }),
             stack_counters: nonzero(node.host.counters().iter()),
@@ -189,7 +153,8 @@ impl StackReplayCommand {
         finish(&document, None, self.stats, output)
     }
 
-    fn load(&self) -> Result<ReplayLoad, Problem> {
+    /// The name of the source and its frames.
+    fn load(&self) -> Result<(String, ReplayLoad), Problem> {
         let (name, medium, frames) = match (&self.frame, &self.file) {
             (Some(HexFrame(frame)), _) => {
                 ("frame".to_owned(), Medium::Ethernet, vec![frame.clone()])
@@ -207,7 +172,8 @@ impl StackReplayCommand {
             (None, None, Some(_)) => (ReplayCount::Forever, Some(DURATION)),
             (None, None, None) => (ReplayCount::Times(1), None),
         };
-        Ok(ReplayLoad { name, medium, frames, repeat, duration })
+        let batch = self.batch.into();
+        Ok((name, ReplayLoad { medium, frames, repeat, duration, batch }))
     }
 
     /// A host with the addresses of the frames, on-link default routes, and mirrors.
@@ -224,7 +190,7 @@ impl StackReplayCommand {
             self.addr.clone()
         };
         let config = InterfaceConfig {
-            capabilities: DeviceCapabilities::plain(load.medium, MTU),
+            capabilities: DeviceCapabilities::plain(load.medium, REPLAY_MTU),
             mac: found.mac.unwrap_or_else(|| random_mac(seed)),
             addresses,
             link_local: load.medium == Medium::Ethernet,
@@ -240,45 +206,39 @@ impl StackReplayCommand {
         let application = OfferedServices::open(&mut host, &offers)?;
         Ok(HostNode { host, application })
     }
+}
 
-    fn drive<M: Machine, D: Device>(
-        &self,
-        machine: &mut M,
-        device: D,
-        load: &ReplayLoad,
-        timeline: InstantClock,
-    ) -> Result<(ReplayOutcome, D), Problem> {
-        let options =
-            DriverOptions { batch: self.batch.into(), tick: None, wait: DeviceWait::Spin };
-        let mut driver = Driver::new(vec![device], pool_for(MTU), timeline, options);
-        let begun = driver.read_clock();
-        let mut ended = "complete";
-        let end = driver.run(machine, |_, now, _| {
-            if is_stopped() {
-                ended = "interrupted";
-                return true;
+/// Parses hexadecimal digits, which white space and colons may separate.
+///
+/// # Errors
+/// The fault and its place.
+fn parse_hex(text: &str) -> Result<Vec<u8>, String> {
+    let mut digits = Vec::new();
+    for (place, c) in text.chars().enumerate() {
+        match c.to_digit(16).and_then(|digit| u8::try_from(digit).ok()) {
+            Some(digit) => digits.push(digit),
+            None if c.is_whitespace() || c == ':' => {}
+            None => {
+                return Err(format!("'{c}' at position {} is not a hexadecimal digit", place + 1));
             }
-            let is_over = load.duration.is_some_and(|span| now.saturating_since(begun) >= span);
-            if is_over {
-                ended = "duration";
-            }
-            is_over
-        })?;
-        if end == DriverExit::Finished {
-            ended = "complete";
         }
-        let seconds = driver.read_clock().saturating_since(begun).as_secs_f64();
-        let (mut devices, _, ()) = driver.into_parts();
-        let device = devices.pop().expect("one device");
-        Ok((ReplayOutcome { seconds, ended }, device))
     }
+    let (pairs, rest) = digits.as_chunks::<2>();
+    match rest {
+        _ if digits.is_empty() => Err("there are no digits".to_owned()),
+        [] => Ok(pairs.iter().map(|[high, low]| high << 4 | low).collect()),
+        _ => Err(format!("{} digits are not whole bytes", digits.len())),
+    }
+}
 
-    /// Nanoseconds per packet of the device alone.
-    fn device_alone(&self, load: &ReplayLoad, timeline: InstantClock) -> Result<f64, Problem> {
-        let duration = Some(DEVICE_ALONE);
-        let alone = ReplayLoad { repeat: ReplayCount::Forever, duration, ..load.clone() };
-        let device: Box<dyn Device> = Box::new(NeighborResponder::new(alone.source()));
-        let (pass, device) = self.drive(&mut PacketSink, device, &alone, timeline)?;
-        Ok(pass.seconds * 1e9 / device.counters().rx_packets.max(1) as f64)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_parsed_from_hexadecimal_digits() {
+        assert_eq!(parse_hex("02:00 ff\n0A"), Ok(vec![2, 0, 255, 10]));
+        assert!(parse_hex("0g").unwrap_err().contains("'g' at position 2"));
+        assert!(parse_hex("0").is_err() && parse_hex(" ").is_err());
     }
 }

@@ -1,30 +1,30 @@
-//! A running link: its driver on a thread of its own, and handles to it.
+//! A running link: its driver on a thread of its own, and what others may ask of it.
 
-use std::fmt::Write as _;
-use std::net::IpAddr;
-use std::path::Path;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::fmt;
+use std::io;
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle};
 
 use plumb_base::time::Instant;
 use plumb_clock::{InstantClock, monotonic_ns};
+use plumb_link::link::Link;
 use plumb_link::memory::MemoryAllowance;
 use plumb_link::report::{Network, NetworkReport};
 use plumb_link::schedule::{LinkSchedule, ReconfigurableNetwork};
 use plumb_link::spec::{LinkSpec, SpecError};
-use plumb_link::text::{FileContents, LinkTextFiles, TextError};
-use plumb_netdev::device::{Device, DeviceError};
-use plumb_netdev::emulator::{
-    Emulator, EmulatorControl, EmulatorOptions, EmulatorReport, EmulatorState,
-    InterfaceDropCounter, raise_priority,
-};
-use plumb_netdev::lab::DriverPlacement;
-use plumb_wire::machine::PortId;
+use plumb_link::switch::LearningSwitch;
+use plumb_link::text::{FileContents, TextError};
+use plumb_wire::machine::Medium;
 use plumb_wire::packet::{Pool, PoolConfig};
 use serde::{Deserialize, Serialize};
 
-use crate::problem::{ExitReason, Problem};
+use super::{
+    Emulator, EmulatorControl, EmulatorOptions, EmulatorReport, EmulatorState,
+    InterfaceDropCounter, raise_priority,
+};
+use crate::device::{Device, DeviceError};
+use crate::lab::DriverPlacement;
 
 /// The description of a link at a moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +37,9 @@ pub struct LinkRevision {
 
 /// A device that may be driven by another thread.
 pub type BoxedDevice = Box<dyn Device + Send>;
+
+/// What the driver of a link shows.
+type DrivenState<N> = EmulatorState<ReconfigurableNetwork<N>>;
 
 /// The state of a link.
 #[derive(Clone, Debug)]
@@ -55,7 +58,7 @@ pub struct LinkState {
 
 impl LinkState {
     /// The full state.
-    fn of<N: Network>(inside: &mut EmulatorState<ReconfigurableNetwork<N>>) -> Self {
+    fn of<N: Network>(inside: &mut DrivenState<N>) -> Self {
         Self {
             driver: inside.report(),
             network: inside.network.report(inside.now),
@@ -76,7 +79,7 @@ impl LinkState {
 
     /// Takes the current state, and the histograms since the last call. Runs on the driver's thread while frames wait:
     /// copies nothing long, and allocates only if the link was changed.
-    fn update<N: Network>(&mut self, inside: &mut EmulatorState<ReconfigurableNetwork<N>>) {
+    fn update<N: Network>(&mut self, inside: &mut DrivenState<N>) {
         let is_changed = self.changes != inside.network.changes();
         inside.exchange_report(&mut self.driver);
         inside.network.exchange_report(inside.now, is_changed, &mut self.network);
@@ -96,31 +99,71 @@ impl LinkState {
     }
 }
 
-fn refusals<N: Network>(inside: &EmulatorState<ReconfigurableNetwork<N>>) -> Vec<String> {
+fn refusals<N: Network>(inside: &DrivenState<N>) -> Vec<String> {
     inside.network.refusals().iter().map(ToString::to_string).collect()
 }
 
+/// What joins the hosts of a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkTopology {
+    /// One line between two devices.
+    Line,
+    /// A learning switch with a line of the same kind to each of so many devices.
+    Switch(usize),
+}
+
 /// What to start.
-#[derive(Debug)]
 pub struct LinkSetup {
-    /// The link at the start.
+    /// What joins the hosts.
+    pub topology: LinkTopology,
+    /// Each line at the start.
     pub spec: LinkSpec,
     /// Later changes, relative to the start.
     pub schedule: Option<LinkSchedule>,
     /// Memory for its frames.
     pub memory: FrameMemory,
+    /// A device for each port, opened so that it never waits.
+    pub devices: Vec<BoxedDevice>,
+    /// The interface of each device, whose losses count too.
+    pub interfaces: Vec<InterfaceDropCounter>,
+    /// The clock.
+    pub timeline: InstantClock,
+    /// How it is driven.
+    pub options: EmulatorOptions,
+    /// A CPU for the driver.
+    pub placement: Option<DriverPlacement>,
+    /// Called with the reason, on a thread of its own, if the link ends by itself.
+    pub on_early_end: Box<dyn FnOnce(&str) + Send>,
+}
+
+impl fmt::Debug for LinkSetup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LinkSetup").field("spec", &self.spec).finish_non_exhaustive()
+    }
+}
+
+/// Why a link could not be started, or ended.
+#[derive(Debug, thiserror::Error)]
+pub enum RunningLinkError {
+    /// It is invalid.
+    #[error(transparent)]
+    Spec(#[from] SpecError),
+    /// The kernel is out of threads or descriptors.
+    #[error("cannot start the link's driver")]
+    Start(#[source] io::Error),
+    /// A device failed, or the driver panicked.
+    #[error("the link ended before the command did")]
+    Ended(String),
 }
 
 /// A running link.
 #[derive(Debug)]
-pub struct RunningLink<N: Network> {
-    control: EmulatorControl<EmulatorState<ReconfigurableNetwork<N>>>,
-    known: Arc<Mutex<LinkState>>,
-    thread: JoinHandle<Result<(), DeviceError>>,
+pub struct RunningLink {
     /// Start, in nanoseconds of the monotonic clock.
     pub began_ns: u64,
-    /// Receives why the driver ended by itself; taken by [`RunningLink::on_early_end`].
-    failure: Option<Receiver<String>>,
+    /// What any thread may ask of it.
+    pub handle: LinkHandle,
+    thread: JoinHandle<Result<(), DeviceError>>,
 }
 
 /// Reports a panic of the driver's thread.
@@ -129,7 +172,7 @@ struct PanicNotifier(Sender<String>);
 
 impl Drop for PanicNotifier {
     fn drop(&mut self) {
-        if std::thread::panicking() {
+        if thread::panicking() {
             self.0.send(BUG.to_owned()).ok();
         }
     }
@@ -138,33 +181,45 @@ impl Drop for PanicNotifier {
 /// Reason of the end of a driver that panicked.
 const BUG: &str = "its driver has a bug; see the message above";
 
-impl<N: Network + Send + 'static> RunningLink<N> {
-    /// Starts a link on a thread of its own, which calibrates its timer first; returns when frames pass. `make` creates the
-    /// network from its description and its start, to which schedules and other times are relative.
+impl RunningLink {
+    /// Starts a link on a thread of its own, which calibrates its timer first; returns when frames pass.
     ///
     /// # Errors
     /// An invalid link, or the kernel is out of threads or descriptors.
-    pub fn start(
-        make: impl FnOnce(&LinkSpec, Instant) -> Result<N, SpecError>,
+    pub fn start(setup: LinkSetup) -> Result<Self, RunningLinkError> {
+        let (start, spec) = (setup.timeline.now(), &setup.spec);
+        // The kind of network is decided once: each has a driver loop of its own.
+        match setup.topology {
+            LinkTopology::Line => {
+                let network = Link::new(spec, Medium::Ethernet, start)?;
+                Self::start_network(network, start, setup)
+            }
+            LinkTopology::Switch(lines) => {
+                let network = LearningSwitch::new(&vec![spec.clone(); lines], start)?;
+                Self::start_network(network, start, setup)
+            }
+        }
+    }
+
+    fn start_network<N: Network + fmt::Debug + Send + 'static>(
+        network: N,
+        start: Instant,
         setup: LinkSetup,
-        devices: Vec<BoxedDevice>,
-        interfaces: Vec<InterfaceDropCounter>,
-        timeline: InstantClock,
-        options: EmulatorOptions,
-        placement: Option<DriverPlacement>,
-    ) -> Result<Self, Problem> {
-        let cannot = |error| Problem::failure("cannot start the link's driver").because(error);
-        let (start, began_ns) = (timeline.now(), monotonic_ns());
-        let network = make(&setup.spec, start)?;
-        let LinkSetup { spec, schedule, memory } = setup;
+    ) -> Result<Self, RunningLinkError> {
+        let began_ns = monotonic_ns();
+        let LinkSetup { spec, schedule, memory, devices, interfaces, timeline, options, .. } =
+            setup;
         let network =
             ReconfigurableNetwork::new(network, spec, start, schedule, memory.allowance());
         let (started, starting) = mpsc::sync_channel(1);
-        let (failure, early) = channel();
+        let (failure, early_end) = channel::<String>();
+        let notify = setup.on_early_end;
+        let listen = move || early_end.recv().map_or((), |why| notify(&why));
+        spawn("early end", listen)?;
         let drive = move || {
             let failure = PanicNotifier(failure);
             // Best effort: without it the driver may be late, and reports that.
-            placement.and_then(|placement| placement.bind_to_driver_cpu().ok());
+            setup.placement.and_then(|placement| placement.bind_to_driver_cpu().ok());
             raise_priority();
             let emulator = Emulator::new(network, devices, memory.pool(), timeline, options);
             let mut emulator = match emulator {
@@ -175,8 +230,7 @@ impl<N: Network + Send + 'static> RunningLink<N> {
                 }
             };
             for (index, interface) in interfaces.into_iter().enumerate() {
-                let port = u16::try_from(index).expect("as many interfaces as devices");
-                emulator.watch(PortId(port), interface);
+                emulator.watch(super::port(index), interface);
             }
             started.send(Ok((emulator.control(), LinkState::of(emulator.state())))).ok();
             let ended = emulator.run();
@@ -185,76 +239,42 @@ impl<N: Network + Send + 'static> RunningLink<N> {
             }
             ended
         };
-        let thread =
-            std::thread::Builder::new().name("link".to_owned()).spawn(drive).map_err(cannot)?;
-        let ended = |_| Problem::failure("the link's driver ended at its start");
-        let (control, state) = starting.recv().map_err(ended)?.map_err(cannot)?;
-        let known = Arc::new(Mutex::new(state));
-        Ok(Self { control, known, thread, began_ns, failure: Some(early) })
-    }
-
-    /// Calls `notify` with the reason, on a thread of its own, if the link ends before [`RunningLink::finish`].
-    ///
-    /// # Errors
-    /// The kernel is out of threads.
-    pub fn on_early_end(
-        &mut self,
-        notify: impl FnOnce(&str) + Send + 'static,
-    ) -> Result<(), Problem> {
-        let Some(early) = self.failure.take() else { return Ok(()) };
-        let listen = move || {
-            if let Ok(why) = early.recv() {
-                notify(&why);
-            }
-        };
-        let spawned = std::thread::Builder::new().name("early end".to_owned()).spawn(listen);
-        spawned
-            .map(drop)
-            .map_err(|error| Problem::failure("cannot watch the link's driver").because(error))
-    }
-
-    /// A handle for any thread.
-    pub fn handle(&self) -> LinkHandle<N> {
-        LinkHandle { control: self.control.clone(), known: Arc::clone(&self.known) }
+        let thread = spawn("link", drive)?;
+        let ended = |_| io::Error::other("it ended at its start");
+        let started = starting.recv().map_err(ended).and_then(|started| started);
+        let (control, state) = started.map_err(RunningLinkError::Start)?;
+        let handle = Arc::new(NetworkControl { control, known: Mutex::new(state) });
+        Ok(Self { began_ns, handle, thread })
     }
 
     /// Ends the link and returns its final state.
     ///
     /// # Errors
     /// A device failed, or the driver panicked.
-    pub fn finish(self) -> Result<LinkState, Problem> {
-        let state = self.handle().state();
-        self.control.stop();
-        let ended = self.thread.join();
-        let failed = |why: String| {
-            Problem::failure("the link ended before the command did")
-                .because(why)
-                .fix("later frames were lost: run it again")
-        };
-        match ended {
-            Ok(Ok(())) => state.ok_or_else(|| failed("its driver does not answer".to_owned())),
-            Ok(Err(error)) => Err(failed(error.to_string())),
-            Err(_) => Err(failed(BUG.to_owned())),
+    pub fn finish(self) -> Result<LinkState, RunningLinkError> {
+        let state = self.handle.state();
+        self.handle.stop();
+        let failed = |why: &str| RunningLinkError::Ended(why.to_owned());
+        match self.thread.join() {
+            Ok(Ok(())) => state.ok_or_else(|| failed("its driver does not answer")),
+            Ok(Err(error)) => Err(failed(&error.to_string())),
+            Err(_) => Err(failed(BUG)),
         }
     }
 }
 
-/// A handle to a running link.
-#[derive(Debug)]
-pub struct LinkHandle<N: Network> {
-    control: EmulatorControl<EmulatorState<ReconfigurableNetwork<N>>>,
-    /// The last state, with the histograms since the start.
-    known: Arc<Mutex<LinkState>>,
+fn spawn<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, RunningLinkError> {
+    thread::Builder::new().name(name.to_owned()).spawn(work).map_err(RunningLinkError::Start)
 }
 
-impl<N: Network> Clone for LinkHandle<N> {
-    fn clone(&self) -> Self {
-        Self { control: self.control.clone(), known: Arc::clone(&self.known) }
-    }
-}
+/// What any thread may ask of a running link.
+pub type LinkHandle = Arc<dyn LinkControl>;
 
-/// A handle to a running network of any kind. Each method returns `None` once it has ended.
-pub trait LinkControl: Send + Sync {
+/// Control of a running network of any kind. Each question is answered by `None` once it has ended.
+pub trait LinkControl: fmt::Debug + Send + Sync {
     /// The state.
     fn state(&self) -> Option<LinkState>;
 
@@ -267,14 +287,25 @@ pub trait LinkControl: Send + Sync {
         changes: Vec<String>,
         files: FileContents,
     ) -> Option<Result<LinkSpec, TextError>>;
+
+    /// Asks the driver to end.
+    fn stop(&self);
 }
 
-impl<N: Network + Send + 'static> LinkControl for LinkHandle<N> {
+/// Control of a network of one kind.
+#[derive(Debug)]
+struct NetworkControl<N> {
+    control: EmulatorControl<DrivenState<N>>,
+    /// The last state, with the histograms since the start.
+    known: Mutex<LinkState>,
+}
+
+impl<N: Network + fmt::Debug + Send + 'static> LinkControl for NetworkControl<N> {
     fn state(&self) -> Option<LinkState> {
         // Locked throughout: histograms that one caller takes must be added for all.
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let mut form = known.empty_copy();
-        let ask = |inside: &mut EmulatorState<ReconfigurableNetwork<N>>| {
+        let ask = |inside: &mut DrivenState<N>| {
             form.update(inside);
             form
         };
@@ -286,9 +317,8 @@ impl<N: Network + Send + 'static> LinkControl for LinkHandle<N> {
     }
 
     fn revision(&self) -> Option<LinkRevision> {
-        let ask = |inside: &mut EmulatorState<ReconfigurableNetwork<N>>| {
-            (inside.network.spec().clone(), inside.network.changes())
-        };
+        let ask =
+            |inside: &mut DrivenState<N>| (inside.network.spec().clone(), inside.network.changes());
         let (spec, changes) = self.control.call(ask).ok()?;
         Some(LinkRevision { link: spec.to_string(), changes })
     }
@@ -298,12 +328,16 @@ impl<N: Network + Send + 'static> LinkControl for LinkHandle<N> {
         changes: Vec<String>,
         files: FileContents,
     ) -> Option<Result<LinkSpec, TextError>> {
-        let ask = move |inside: &mut EmulatorState<ReconfigurableNetwork<N>>| {
+        let ask = move |inside: &mut DrivenState<N>| {
             let EmulatorState { now, network, pool, .. } = inside;
             let changes = changes.iter().map(String::as_str);
             network.change(*now, changes, &files, pool).cloned()
         };
         self.control.call(ask).ok()
+    }
+
+    fn stop(&self) {
+        self.control.stop();
     }
 }
 
@@ -382,77 +416,6 @@ fn available() -> u64 {
     kibibytes.map_or(AVAILABLE, |kibibytes| kibibytes << 10)
 }
 
-/// Problems since the start.
-#[derive(Clone, Debug)]
-pub struct LinkProblems {
-    texts: Arc<Mutex<Vec<String>>>,
-    notifier: Sender<String>,
-}
-
-impl LinkProblems {
-    /// No problems yet; calls `print` with each one, on a thread of its own, so that adding one never blocks. If no thread
-    /// can be started, problems are only recorded.
-    pub fn reporting_to(mut print: impl FnMut(&str) + Send + 'static) -> Self {
-        let (sender, texts) = channel::<String>();
-        let report = move || texts.iter().for_each(|text| print(&text));
-        std::thread::Builder::new().name("problems".to_owned()).spawn(report).map(drop).ok();
-        Self { texts: Arc::default(), notifier: sender }
-    }
-
-    /// Adds a problem.
-    pub fn add(&self, text: String) {
-        self.texts.lock().unwrap_or_else(PoisonError::into_inner).push(text.clone());
-        self.notifier.send(text).ok();
-    }
-
-    /// All problems.
-    pub fn texts(&self) -> Vec<String> {
-        self.texts.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-/// The resolv.conf(5) `outside` with `resolver` instead of its resolvers.
-pub fn resolv_conf(outside: &str, resolver: IpAddr) -> String {
-    let mut text = format!("nameserver {resolver}\n");
-    for line in outside.lines() {
-        let word = line.split_whitespace().next().unwrap_or_default();
-        if matches!(word, "search" | "domain" | "options" | "sortlist") {
-            text += line.trim();
-            text.push('\n');
-        }
-    }
-    text
-}
-
-/// A hosts(5) with the loopback and the hosts of a lab.
-pub fn hosts_file<'a>(hosts: impl IntoIterator<Item = (&'a str, Vec<IpAddr>)>) -> String {
-    let mut text = "127.0.0.1 localhost\n::1 localhost ip6-localhost\n".to_owned();
-    for (name, addresses) in hosts {
-        for address in addresses {
-            writeln!(text, "{address} {name}").expect("writing to a String cannot fail");
-        }
-    }
-    text
-}
-
-/// Reads a schedule for a link that begins as `base`.
-///
-/// # Errors
-/// The file cannot be read, or a line of it.
-pub fn read_schedule(
-    path: &Path,
-    base: &LinkSpec,
-    files: &dyn LinkTextFiles,
-) -> Result<LinkSchedule, Problem> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
-        Problem::usage(format!("cannot read the schedule {}", path.display()))
-            .because(error)
-            .fix("name a file with lines like '5s rate=1mbit'")
-    })?;
-    LinkSchedule::parse(&path.to_string_lossy(), &text, base, files)
-        .map_err(|error| Problem::from_message(&error.to_string(), ExitReason::Usage))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -486,21 +449,5 @@ mod tests {
                 (room.preallocated, FRAMES_MIN)
             );
         }
-    }
-
-    #[test]
-    fn resolv_conf_keeps_the_outer_options() {
-        let outside =
-            "# comment\nnameserver 127.0.0.53\noptions edns0\nsearch a.example b.example\n";
-        let inside = resolv_conf(outside, "10.77.0.2".parse().unwrap());
-        assert_eq!(inside, "nameserver 10.77.0.2\noptions edns0\nsearch a.example b.example\n");
-    }
-
-    #[test]
-    fn hosts_file_has_a_line_per_address() {
-        let text =
-            hosts_file([("a", vec!["10.77.0.1".parse().unwrap(), "fd77::1".parse().unwrap()])]);
-        assert!(text.ends_with("10.77.0.1 a\nfd77::1 a\n"));
-        assert!(text.starts_with("127.0.0.1 localhost\n"));
     }
 }

@@ -6,19 +6,15 @@ use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::thread;
 use std::time::Duration;
 
-use plumb_analysis::document::link::LinkDocument;
-use plumb_harness::launch_network::{self, OUTER_CONTROL_ENV};
 use plumb_link::spec::SpecError;
 use plumb_link::text::{FileContents, LinkTextFiles, NamedFile, TextError, files_of};
-use plumb_netdev::lab::{LinkRegistry, NamespaceFds, RegisteredName};
 use serde::{Deserialize, Serialize};
 
-use crate::link::document::{self, LinkDescription};
-use crate::link::running_link::{LinkControl, LinkRevision};
-use crate::problem::Problem;
+use super::running_link::{LinkHandle, LinkRevision, LinkState};
+use crate::lab::{LinkRegistry, NamespaceFds, RegisteredName, RegistryError};
 
 /// Time for a line of the other side, which has it ready.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -90,8 +86,8 @@ impl LinkTextFiles for LinkChanges {
 pub enum LinkControlReply {
     /// Done; for `Enter`, descriptors follow.
     Done,
-    /// The state.
-    State(Box<LinkDocument>),
+    /// The state, as a document.
+    State(serde_json::Value),
     /// The changed link, as text.
     Text(String),
     /// The current description.
@@ -103,9 +99,9 @@ pub enum LinkControlReply {
 /// Answers requests to a link.
 pub struct LinkControlServer {
     /// The link.
-    pub link: Box<dyn LinkControl>,
-    /// Its description.
-    pub description: Arc<LinkDescription>,
+    pub link: LinkHandle,
+    /// Makes the document of a state.
+    pub document: Box<dyn Fn(&LinkState) -> serde_json::Value + Send>,
     /// The namespaces of each host.
     pub namespaces: Vec<(String, NamespaceFds)>,
     /// Ends the link.
@@ -114,27 +110,27 @@ pub struct LinkControlServer {
 
 impl std::fmt::Debug for LinkControlServer {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LinkControlServer")
-            .field("name", &self.description.name)
-            .finish_non_exhaustive()
+        f.debug_struct("LinkControlServer").field("link", &self.link).finish_non_exhaustive()
     }
 }
 
 impl LinkControlServer {
-    /// Registers the link's name for its keeper, and answers requests on a thread of its own for as long as this
+    /// Registers a name for the link's keeper, and answers requests on a thread of its own for as long as this
     /// process lives.
     ///
     /// # Errors
     /// The name is in use, or the kernel is out of threads or descriptors.
-    pub fn publish(self, registry: &Path, keeper: u32) -> Result<RegisteredName, Problem> {
-        let registry = LinkRegistry::at(registry.to_owned());
-        let registered = registry.register(&self.description.name, keeper)?;
-        let spawned = registered.listener.try_clone().and_then(|listener| {
-            let thread = std::thread::Builder::new().name("control".to_owned());
-            thread.spawn(move || self.serve(&listener))
-        });
-        spawned
-            .map_err(|error| Problem::failure("cannot listen to other processes").because(error))?;
+    pub fn publish(
+        self,
+        name: &str,
+        registry: &Path,
+        keeper: u32,
+    ) -> Result<RegisteredName, RegistryError> {
+        let registered = LinkRegistry::at(registry.to_owned()).register(name, keeper)?;
+        let failed = |source| RegistryError::Io { path: registered.path().to_owned(), source };
+        let listener = registered.listener.try_clone().map_err(failed)?;
+        let thread = thread::Builder::new().name("control".to_owned());
+        thread.spawn(move || self.serve(&listener)).map_err(failed)?;
         Ok(registered)
     }
 
@@ -157,10 +153,9 @@ impl LinkControlServer {
         let request: LinkControlRequest = read_line(stream, 1 << 16)?;
         let mut entered = None;
         let reply = match &request {
-            LinkControlRequest::Show => self.link.state().map(|state| {
-                let document = document::document(&self.description, &state, None);
-                LinkControlReply::State(Box::new(document))
-            }),
+            LinkControlRequest::Show => {
+                self.link.state().map(|state| LinkControlReply::State((self.document)(&state)))
+            }
             LinkControlRequest::Present => self.link.revision().map(LinkControlReply::Present),
             LinkControlRequest::Change(changes) => self.change(changes),
             LinkControlRequest::Enter(host) => {
@@ -202,21 +197,30 @@ impl LinkControlServer {
     }
 }
 
+/// Why a running link did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkControlError {
+    /// It does not answer.
+    #[error("the link does not answer")]
+    Silent(#[from] io::Error),
+    /// It refuses.
+    #[error("{0}")]
+    Refused(String),
+}
+
 /// Sends a request to a running link.
 ///
 /// # Errors
 /// It does not answer; it refuses.
-pub fn ask(stream: &UnixStream, request: &LinkControlRequest) -> Result<LinkControlReply, Problem> {
-    let silent = |error| {
-        Problem::failure("the link does not answer")
-            .because(error)
-            .fix("it may be ending: 'plumb link list' shows running links")
-    };
-    set_timeouts(stream).map_err(silent)?;
-    write_line(stream, request).map_err(silent)?;
+pub fn ask(
+    stream: &UnixStream,
+    request: &LinkControlRequest,
+) -> Result<LinkControlReply, LinkControlError> {
+    set_timeouts(stream)?;
+    write_line(stream, request)?;
     // Byte by byte, since descriptors may follow the line.
-    match read_line(stream, 1).map_err(silent)? {
-        LinkControlReply::No(why) => Err(Problem::rejected(why)),
+    match read_line(stream, 1)? {
+        LinkControlReply::No(why) => Err(LinkControlError::Refused(why)),
         reply => Ok(reply),
     }
 }
@@ -251,47 +255,4 @@ fn read_line<T: for<'a> Deserialize<'a>>(stream: &UnixStream, ahead: usize) -> i
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     serde_json::from_str(&line).map_err(io::Error::from)
-}
-
-/// The link that this process runs behind.
-#[derive(Debug)]
-struct OuterLink {
-    /// As first found.
-    revision: LinkRevision,
-    /// Whether the link itself said so.
-    is_confirmed: bool,
-}
-
-fn found() -> Option<&'static OuterLink> {
-    // A run names one link, whatever becomes of it later.
-    static FOUND: OnceLock<Option<OuterLink>> = OnceLock::new();
-    let find = || {
-        let link = launch_network::outer_link()?;
-        Some(match query_revision() {
-            Some(present) => OuterLink { revision: present, is_confirmed: true },
-            None => OuterLink { revision: LinkRevision { link, changes: 0 }, is_confirmed: false },
-        })
-    };
-    FOUND.get_or_init(find).as_ref()
-}
-
-/// The current description of the outer link; none without one, or if it does not answer.
-fn query_revision() -> Option<LinkRevision> {
-    let path = std::env::var_os(OUTER_CONTROL_ENV).filter(|path| !path.is_empty())?;
-    let stream = UnixStream::connect(path).ok()?;
-    match ask(&stream, &LinkControlRequest::Present) {
-        Ok(LinkControlReply::Present(present)) => Some(present),
-        _ => None,
-    }
-}
-
-/// The link that this process runs behind, as first found, if its far side is known.
-pub fn outer_link() -> Option<String> {
-    found().map(|found| found.revision.link.clone())
-}
-
-/// What that link is now, if it has changed at all since it was first found.
-pub fn changed() -> Option<String> {
-    let found = found().filter(|found| found.is_confirmed)?;
-    query_revision().filter(|now| *now != found.revision).map(|now| now.link)
 }

@@ -1,7 +1,8 @@
 //! The document and the status line of a link.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use plumb_analysis::document::link;
 use plumb_analysis::document::link::{LinkDirection, LinkDocument, LinkDriver, LinkGateway};
@@ -11,10 +12,9 @@ use plumb_clock::monotonic_ns;
 use plumb_link::frame::DiscardReason;
 use plumb_link::report::DirectionReport;
 use plumb_netdev::emulator::EmulatorReport;
+use plumb_netdev::emulator::running_link::LinkState;
 use plumb_netdev::gateway::Gateway;
 use plumb_report::terminal::net::format_bit_rate;
-
-use crate::link::running_link::{LinkProblems, LinkState};
 
 /// Facts of a link that do not change while it runs.
 #[derive(Debug)]
@@ -33,6 +33,35 @@ pub struct LinkDescription {
     pub flags: Vec<String>,
     /// Problems since then.
     pub problems: LinkProblems,
+}
+
+/// Problems since the start.
+#[derive(Clone, Debug)]
+pub struct LinkProblems {
+    texts: Arc<Mutex<Vec<String>>>,
+    notifier: Sender<String>,
+}
+
+impl LinkProblems {
+    /// No problems yet; calls `print` with each one, on a thread of its own, so that adding one never blocks. If no thread
+    /// can be started, problems are only recorded.
+    pub fn reporting_to(mut print: impl FnMut(&str) + Send + 'static) -> Self {
+        let (sender, texts) = channel::<String>();
+        let report = move || texts.iter().for_each(|text| print(&text));
+        std::thread::Builder::new().name("problems".to_owned()).spawn(report).map(drop).ok();
+        Self { texts: Arc::default(), notifier: sender }
+    }
+
+    /// Adds a problem.
+    pub fn add(&self, text: String) {
+        self.texts.lock().unwrap_or_else(PoisonError::into_inner).push(text.clone());
+        self.notifier.send(text).ok();
+    }
+
+    /// All problems.
+    pub fn texts(&self) -> Vec<String> {
+        self.texts.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
 }
 
 /// The document of a link; `ended` is the exit code of its command and the number of processes that it left running.
@@ -86,6 +115,14 @@ pub fn document(
             .chain(about.problems.texts())
             .collect(),
     }
+}
+
+/// Makes the document of a running link for those who ask it.
+pub fn json(about: &Arc<LinkDescription>) -> Box<dyn Fn(&LinkState) -> serde_json::Value + Send> {
+    let about = Arc::clone(about);
+    Box::new(move |state| {
+        serde_json::to_value(document(&about, state, None)).expect("a document is valid JSON")
+    })
 }
 
 fn direction(report: &DirectionReport) -> LinkDirection {

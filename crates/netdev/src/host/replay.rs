@@ -1,22 +1,26 @@
-//! Parts of a replay: the addresses for the stack, and a device that answers its address resolution.
+//! A replay: frames from memory through the stack as fast as possible, on a device that answers its address resolution.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 
 use plumb_base::time::{Instant, Span};
-use plumb_netdev::device::{Device, DeviceError, DeviceLayer};
+use plumb_clock::InstantClock;
+use plumb_stack::service::HostNode;
+use plumb_sys::signal;
 use plumb_wire::compose;
-use plumb_wire::ethernet::MacAddr;
-use plumb_wire::ethernet::{self, EtherType};
+use plumb_wire::ethernet::{self, EtherType, MacAddr};
 use plumb_wire::icmp::IcmpPacket;
 use plumb_wire::ip::IpProtocol;
-use plumb_wire::machine::Medium;
-use plumb_wire::machine::{Machine, PortId};
+use plumb_wire::machine::{DeviceCapabilities, Machine, Medium, PortId};
 use plumb_wire::packet::{Packet, Pool};
 use plumb_wire::{arp, ipv4, ipv6, ndp, udp};
 
-use super::device::pool_for;
+use super::services::OfferedServices;
+use super::{AttachedDevice, StackEndReason, pool_for};
+use crate::device::driver::{Driver, DriverExit, DriverOptions};
+use crate::device::replay::{ReplayCount, ReplaySource};
+use crate::device::{Device, DeviceError, DeviceLayer, DeviceWait};
 
 /// Most ports to mirror, the most frequent ones.
 const PORTS_MAX: usize = 64;
@@ -104,7 +108,7 @@ fn udp_destination(medium: Medium, frame: &[u8]) -> Option<SocketAddr> {
 
 /// A device that answers every request for a link address, so that the stack can send.
 #[derive(Debug)]
-pub struct NeighborResponder<D> {
+struct NeighborResponder<D> {
     device: D,
     answers: Vec<Vec<u8>>,
 }
@@ -113,8 +117,7 @@ pub struct NeighborResponder<D> {
 const RESPONDER_MAC: MacAddr = MacAddr([0x02, 0, 0, 0, 0, 0x01]);
 
 impl<D: Device> NeighborResponder<D> {
-    /// Around a device.
-    pub fn new(device: D) -> Self {
+    fn new(device: D) -> Self {
         Self { device, answers: Vec::new() }
     }
 }
@@ -243,7 +246,7 @@ pub fn frames_of(source: &mut impl Device) -> Result<Vec<Vec<u8>>, DeviceError> 
 
 /// A machine that drops all packets, to measure the device alone.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct PacketSink;
+struct PacketSink;
 
 impl Machine for PacketSink {
     #[inline]
@@ -263,26 +266,96 @@ impl Machine for PacketSink {
     fn handle_deadline(&mut self, _: Instant, _: &mut Pool) {}
 }
 
-/// Parses hexadecimal digits, which white space and colons may separate.
-///
-/// # Errors
-/// The fault and its place.
-pub fn parse_hex(text: &str) -> Result<Vec<u8>, String> {
-    let mut digits = Vec::new();
-    for (place, c) in text.chars().enumerate() {
-        match c.to_digit(16).and_then(|digit| u8::try_from(digit).ok()) {
-            Some(digit) => digits.push(digit),
-            None if c.is_whitespace() || c == ':' => {}
-            None => {
-                return Err(format!("'{c}' at position {} is not a hexadecimal digit", place + 1));
-            }
-        }
+/// Duration of the measurement of the device alone.
+const DEVICE_ALONE: Span = Span::from_ms(200);
+
+/// MTU of the memory device, enough for any capture.
+pub const REPLAY_MTU: u32 = 65_535;
+
+/// Frames to replay, and how often.
+#[derive(Clone, Debug)]
+pub struct ReplayLoad {
+    /// What the frames begin with.
+    pub medium: Medium,
+    /// The frames.
+    pub frames: Vec<Vec<u8>>,
+    /// Passes over all frames.
+    pub repeat: ReplayCount,
+    /// Ends the replay after this time.
+    pub duration: Option<Span>,
+    /// Most packets per batch.
+    pub batch: usize,
+}
+
+/// A replay that has ended.
+#[derive(Debug)]
+pub struct ReplayRun<D> {
+    /// Duration.
+    pub seconds: f64,
+    /// Why it ended.
+    pub ended: StackEndReason,
+    /// The device.
+    pub device: D,
+}
+
+impl ReplayLoad {
+    /// A device that gives the frames.
+    pub fn device(&self) -> Box<dyn Device> {
+        let capabilities = DeviceCapabilities::plain(self.medium, REPLAY_MTU);
+        let frames = self.frames.iter().map(Vec::as_slice);
+        Box::new(NeighborResponder::new(ReplaySource::new(capabilities, frames, self.repeat)))
     }
-    let (pairs, rest) = digits.as_chunks::<2>();
-    match rest {
-        _ if digits.is_empty() => Err("there are no digits".to_owned()),
-        [] => Ok(pairs.iter().map(|[high, low]| high << 4 | low).collect()),
-        _ => Err(format!("{} digits are not whole bytes", digits.len())),
+
+    /// Passes the frames of a device through the stack.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn run(
+        &self,
+        node: &mut HostNode<OfferedServices>,
+        device: AttachedDevice,
+        timeline: InstantClock,
+    ) -> Result<ReplayRun<AttachedDevice>, DeviceError> {
+        self.drive(node, device, timeline)
+    }
+
+    /// Nanoseconds per packet of the device alone.
+    ///
+    /// # Errors
+    /// The device's.
+    pub fn device_alone_ns(&self, timeline: InstantClock) -> Result<f64, DeviceError> {
+        let duration = Some(DEVICE_ALONE);
+        let alone = Self { repeat: ReplayCount::Forever, duration, ..self.clone() };
+        let run = alone.drive(&mut PacketSink, alone.device(), timeline)?;
+        Ok(run.seconds * 1e9 / run.device.counters().rx_packets.max(1) as f64)
+    }
+
+    fn drive<M: Machine, D: Device>(
+        &self,
+        machine: &mut M,
+        device: D,
+        timeline: InstantClock,
+    ) -> Result<ReplayRun<D>, DeviceError> {
+        let options = DriverOptions { batch: self.batch, tick: None, wait: DeviceWait::Spin };
+        let mut driver = Driver::new(vec![device], pool_for(REPLAY_MTU), timeline, options);
+        let begun = driver.read_clock();
+        let mut ended = StackEndReason::Complete;
+        let exit = driver.run(machine, |_, now, _| {
+            if signal::stop_requests() > 0 {
+                ended = StackEndReason::Interrupted;
+            } else if self.duration.is_some_and(|span| now.saturating_since(begun) >= span) {
+                ended = StackEndReason::Duration;
+            } else {
+                return false;
+            }
+            true
+        })?;
+        if exit == DriverExit::Finished {
+            ended = StackEndReason::Complete;
+        }
+        let seconds = driver.read_clock().saturating_since(begun).as_secs_f64();
+        let (mut devices, ..) = driver.into_parts();
+        Ok(ReplayRun { seconds, ended, device: devices.pop().expect("one device") })
     }
 }
 
@@ -333,12 +406,5 @@ mod tests {
             compose::arp_reply(mac, Ipv4Addr::LOCALHOST, RESPONDER_MAC, Ipv4Addr::LOCALHOST);
         assert_eq!(neighbor_reply(&reply), None);
         assert_eq!(neighbor_reply(b"nonsense"), None);
-    }
-
-    #[test]
-    fn frames_are_parsed_from_hexadecimal_digits() {
-        assert_eq!(parse_hex("02:00 ff\n0A"), Ok(vec![2, 0, 255, 10]));
-        assert!(parse_hex("0g").unwrap_err().contains("'g' at position 2"));
-        assert!(parse_hex("0").is_err() && parse_hex(" ").is_err());
     }
 }

@@ -4,23 +4,19 @@
 //! number and a pattern derived from it, so that late, foreign and corrupt datagrams are recognized.
 
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use plumb_analysis::document::stack::StackRoundTrips;
-use plumb_analysis::summary::single_process;
 use plumb_base::time::{Instant, Span};
 use plumb_clock::InstantClock;
-use plumb_harness::stop_signals;
-use plumb_netdev::device::DeviceWait;
 use plumb_stack::host::{DeliveryFailureKind, HostEvent, IpHost};
 use plumb_stack::service::HostApplication;
-use plumb_stack::udp::{CopyPolicy, UdpId, UdpOptions};
+use plumb_stack::udp::{BindError, CopyPolicy, UdpId, UdpOptions};
+use plumb_sys::signal;
 use plumb_wire::packet::Pool;
 
-use super::attached_host::{StackEndReason, usage_problem};
-use crate::net::address::unspecified;
-use crate::problem::Problem;
+use super::{StackEndReason, WatchedApplication};
+use crate::device::DeviceWait;
 
 /// Shortest payload: the bytes of its sequence number.
 pub const PAYLOAD_MIN: usize = 8;
@@ -34,6 +30,31 @@ pub struct EchoStage {
     pub payload_bytes: usize,
     /// Round trips.
     pub count: u64,
+}
+
+/// The round trips of one size.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RoundTripSeries {
+    /// Bytes on Ethernet, without the check sequence.
+    pub frame_bytes: usize,
+    /// Bytes of payload.
+    pub payload_bytes: usize,
+    /// Packets sent.
+    pub sent: u64,
+    /// Of those, answered in time and unchanged.
+    pub answered: u64,
+    /// Of those, not answered in time.
+    pub lost: u64,
+    /// Answers that came after their deadline, or again.
+    pub late: u64,
+    /// Answers whose payload was not what was sent.
+    pub corrupt: u64,
+    /// Errors of ICMP or of sending.
+    pub errors: u64,
+    /// The first round trip, in nanoseconds, which includes address resolution.
+    pub first_ns: Option<f64>,
+    /// The other round trips, in nanoseconds.
+    pub samples: Vec<f64>,
 }
 
 /// Why a test was aborted.
@@ -57,9 +78,8 @@ pub struct EchoTimeouts {
 /// The stages of a test and their results so far.
 #[derive(Debug)]
 pub struct EchoTest {
-    remote: String,
     stages: Vec<EchoStage>,
-    results: Vec<(StackRoundTrips, Vec<f64>)>,
+    results: Vec<RoundTripSeries>,
     timeouts: EchoTimeouts,
     /// Sequence number of the datagram that is next or outstanding.
     number: u64,
@@ -80,9 +100,8 @@ pub struct EchoTest {
 
 impl EchoTest {
     /// A new test.
-    pub fn new(remote: String, stages: Vec<EchoStage>, timeouts: EchoTimeouts) -> Self {
+    pub fn new(stages: Vec<EchoStage>, timeouts: EchoTimeouts) -> Self {
         Self {
-            remote,
             stages,
             results: Vec::new(),
             timeouts,
@@ -110,7 +129,7 @@ impl EchoTest {
 
     /// Round trips begun and planned.
     pub fn progress(&self) -> (u64, u64) {
-        let done = self.results.iter().map(|(exchange, _)| exchange.sent).sum();
+        let done = self.results.iter().map(|series| series.sent).sum();
         (done, self.stages.iter().map(|stage| stage.count).sum())
     }
 
@@ -121,14 +140,13 @@ impl EchoTest {
         }
         let stage = *self.stages.get(self.stage)?;
         if self.results.len() == self.stage {
-            let exchange = StackRoundTrips {
-                remote: self.remote.clone(),
-                frame_bytes: stage.frame_bytes as u64,
-                payload_bytes: stage.payload_bytes as u64,
-                ..StackRoundTrips::default()
-            };
             let samples = usize::try_from(stage.count.min(1 << 20)).unwrap_or(0);
-            self.results.push((exchange, Vec::with_capacity(samples)));
+            self.results.push(RoundTripSeries {
+                frame_bytes: stage.frame_bytes,
+                payload_bytes: stage.payload_bytes,
+                samples: Vec::with_capacity(samples),
+                ..RoundTripSeries::default()
+            });
         }
         self.payload.resize(stage.payload_bytes, 0);
         write_pattern(self.number, &mut self.payload);
@@ -140,9 +158,9 @@ impl EchoTest {
         self.outstanding = Some(at);
         self.sent += 1;
         if !self.is_warm_up()
-            && let Some((exchange, _)) = self.results.last_mut()
+            && let Some(series) = self.results.last_mut()
         {
-            exchange.sent += 1;
+            series.sent += 1;
         }
     }
 
@@ -157,28 +175,28 @@ impl EchoTest {
         let is_warm_up = self.is_warm_up();
         let is_current = payload == self.payload && self.outstanding.is_some();
         let number = number_of(payload);
-        let Some((exchange, samples)) = self.results.last_mut() else { return };
+        let Some(series) = self.results.last_mut() else { return };
         if !is_current {
             match number {
                 // An earlier number: late after a loss, or a duplicate.
                 Some(number) if number < self.number => {
                     if is_intact(number, payload) {
-                        exchange.late += 1;
+                        series.late += 1;
                     } else {
-                        exchange.corrupt += 1;
+                        series.corrupt += 1;
                     }
                 }
-                _ => exchange.corrupt += 1,
+                _ => series.corrupt += 1,
             }
             return;
         }
         let Some(sent) = self.outstanding.take() else { return };
         let rtt = at.saturating_since(sent).as_ns_f64();
         if is_warm_up {
-            exchange.first_ns = Some(rtt);
+            series.first_ns = Some(rtt);
         } else {
-            exchange.answered += 1;
-            samples.push(rtt);
+            series.answered += 1;
+            series.samples.push(rtt);
         }
         self.any_answered = true;
         self.unanswered_in_row = 0;
@@ -197,9 +215,9 @@ impl EchoTest {
         }
         self.outstanding = None;
         if !self.is_warm_up()
-            && let Some((exchange, _)) = self.results.last_mut()
+            && let Some(series) = self.results.last_mut()
         {
-            exchange.lost += 1;
+            series.lost += 1;
         }
         self.advance();
         self.unanswered_in_row += 1;
@@ -210,31 +228,22 @@ impl EchoTest {
 
     /// Aborts the test because of an ICMP or socket error.
     pub fn on_refused(&mut self, why: String) {
-        if let Some((exchange, _)) = self.results.last_mut() {
-            exchange.errors += 1;
+        if let Some(series) = self.results.last_mut() {
+            series.errors += 1;
         }
         self.abort = Some(EchoAbort::Refused(why));
     }
 
-    /// The results of every stage begun, and flags for their reader.
-    pub fn into_results(mut self) -> (Vec<StackRoundTrips>, Vec<String>) {
-        let mut flags = Vec::new();
+    /// The results of every stage begun.
+    pub fn into_results(mut self) -> Vec<RoundTripSeries> {
         if self.outstanding.take().is_some()
             && !self.is_warm_up()
-            && let Some((exchange, _)) = self.results.last_mut()
+            && let Some(series) = self.results.last_mut()
         {
             // Outstanding at the end: neither answered nor lost.
-            exchange.sent -= 1;
+            series.sent -= 1;
         }
-        let exchanges = self.results.into_iter().map(|(mut exchange, samples)| {
-            let (summary, missing) = single_process::summary(&samples);
-            exchange.rtt = summary;
-            let frame = exchange.frame_bytes;
-            flags.extend(missing.iter().map(|flag| format!("{frame} B: {flag}")));
-            exchange
-        });
-        let exchanges = exchanges.collect();
-        (exchanges, flags)
+        self.results
     }
 
     /// Goes on to the next datagram.
@@ -290,19 +299,15 @@ impl EchoSender {
     ///
     /// # Errors
     /// There is no route to the peer.
-    pub fn open(
+    pub(super) fn open(
         host: &mut IpHost,
         remote: SocketAddr,
         test: EchoTest,
         timeline: InstantClock,
-    ) -> Result<Self, Problem> {
+    ) -> Result<Self, BindError> {
         let local = SocketAddr::new(unspecified(remote.ip()), 0);
         let socket = host.udp_bind(local, UdpOptions::default())?;
-        host.udp_connect(timeline.now(), socket, remote).map_err(|error| {
-            Problem::from(error).fix(format!(
-                "give the stack an address of {remote}'s network with --addr, or a gateway with --gateway"
-            ))
-        })?;
+        host.udp_connect(timeline.now(), socket, remote)?;
         Ok(Self { test, socket, remote, timeline })
     }
 }
@@ -336,8 +341,7 @@ impl HostApplication for EchoSender {
             match host.udp_send(at, self.socket, payload, None, CopyPolicy::Fused, pool) {
                 Ok(()) => self.test.on_sent(at),
                 Err(error) => {
-                    let problem = usage_problem(&error.to_string());
-                    self.test.on_refused(format!("{}: {}", self.remote, problem.what));
+                    self.test.on_refused(format!("{}: {}", self.remote, first_part(&error)));
                 }
             }
         }
@@ -348,13 +352,30 @@ impl HostApplication for EchoSender {
     }
 }
 
+impl WatchedApplication for EchoSender {
+    fn is_complete(&self) -> bool {
+        self.test.is_over()
+    }
+}
+
+/// The unspecified address of the same family.
+fn unspecified(ip: IpAddr) -> IpAddr {
+    if ip.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }
+}
+
+/// What the stack says of an error, without how to fix it, which follows a colon.
+pub(super) fn first_part(error: &impl std::error::Error) -> String {
+    let message = error.to_string();
+    message.split_once(": ").map_or(message.as_str(), |(what, _)| what).to_owned()
+}
+
 /// The protocol that resolves link addresses.
-pub fn neighbor_protocol(address: IpAddr) -> &'static str {
+pub(super) fn neighbor_protocol(address: IpAddr) -> &'static str {
     if address.is_ipv4() { "ARP" } else { "neighbor discovery" }
 }
 
 /// An ICMP error in the words of RFC 792 and RFC 4443.
-pub fn failure_text(kind: DeliveryFailureKind) -> String {
+pub(super) fn failure_text(kind: DeliveryFailureKind) -> String {
     match kind {
         DeliveryFailureKind::Network => "network unreachable".to_owned(),
         DeliveryFailureKind::Host => "host unreachable".to_owned(),
@@ -388,26 +409,25 @@ pub fn run_over_kernel(
     test: &mut EchoTest,
     remote: SocketAddr,
     wait: DeviceWait,
+    duration: Option<Span>,
     timeline: InstantClock,
-    mut until: impl FnMut(&EchoTest, Instant) -> Option<StackEndReason>,
-) -> Result<StackEndReason, Problem> {
-    let failed = |error| {
-        Problem::failure(format!("cannot open a UDP socket to {remote}"))
-            .because(error)
-            .fix("check the route: ip route get ADDRESS")
-    };
-    let mut socket = ConnectedUdpSocket::open(remote, wait).map_err(failed)?;
+) -> io::Result<StackEndReason> {
+    let begun = timeline.now();
+    let mut socket = ConnectedUdpSocket::open(remote, wait)?;
     let mut buffer = vec![0; DATAGRAM_MAX];
     let mut now = timeline.now();
     loop {
-        if stop_signals::stop_requests() > 0 {
+        if signal::stop_requests() > 0 {
             return Ok(StackEndReason::Interrupted);
         }
-        if let Some(ended) = until(test, now) {
-            return Ok(ended);
+        if test.is_over() {
+            return Ok(StackEndReason::Complete);
+        }
+        if duration.is_some_and(|duration| now.saturating_since(begun) >= duration) {
+            return Ok(StackEndReason::Duration);
         }
         let left = test.deadline().map(|deadline| deadline.saturating_since(now));
-        socket.set_receive_timeout(left.unwrap_or(test.timeout())).map_err(failed)?;
+        socket.set_receive_timeout(left.unwrap_or(test.timeout()))?;
         let sent_at = timeline.now();
         if let Some(payload) = test.poll_payload() {
             match socket.udp.send(payload) {
@@ -506,7 +526,7 @@ mod tests {
     fn test(count: u64) -> EchoTest {
         let stage = |frame_bytes, payload_bytes| EchoStage { frame_bytes, payload_bytes, count };
         let timeouts = EchoTimeouts { timeout: Span::from_us(100), silent_max: 3 };
-        EchoTest::new("peer".to_owned(), vec![stage(60, 18), stage(1_514, 1_472)], timeouts)
+        EchoTest::new(vec![stage(60, 18), stage(1_514, 1_472)], timeouts)
     }
 
     #[test]
@@ -523,10 +543,10 @@ mod tests {
         }
         assert!(test.is_over() && test.abort.is_none());
         assert_eq!(sizes, [vec![18; 11], vec![1_472; 11]].concat());
-        let (exchanges, _) = test.into_results();
+        let exchanges = test.into_results();
         for exchange in exchanges {
             assert_eq!((exchange.sent, exchange.answered, exchange.lost), (10, 10, 0));
-            assert_eq!(exchange.rtt.median, Some(5_000.0));
+            assert_eq!(exchange.samples, [5_000.0; 10]);
             assert_eq!(exchange.first_ns, Some(5_000.0));
         }
     }
@@ -548,10 +568,10 @@ mod tests {
         test.handle_answer(at(203), b"?");
         test.handle_answer(at(204), &second);
         test.handle_answer(at(205), &second);
-        let (exchanges, _) = test.into_results();
+        let exchanges = test.into_results();
         let exchange = &exchanges[0];
         assert_eq!((exchange.late, exchange.corrupt, exchange.answered), (2, 2, 1));
-        assert_eq!(exchange.rtt.n, 1);
+        assert_eq!(exchange.samples.len(), 1);
     }
 
     #[test]
@@ -565,7 +585,7 @@ mod tests {
         let third = test.poll_payload().unwrap().to_vec();
         test.on_sent(at(0));
         test.handle_answer(at(99), &third);
-        let (exchanges, _) = test.into_results();
+        let exchanges = test.into_results();
         let exchange = &exchanges[0];
         assert_eq!((exchange.late, exchange.lost, exchange.answered), (2, 1, 1));
     }

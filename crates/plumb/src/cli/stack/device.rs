@@ -7,20 +7,18 @@ use std::str::FromStr;
 use plumb_base::seed::Seed;
 use plumb_base::units::quantity::parse_probability;
 use plumb_clock::InstantClock;
-use plumb_netdev::device::fault::{FaultCounters, FaultRates, FaultyDevice};
+use plumb_netdev::device::fault::{FaultCounters, FaultRates};
 use plumb_netdev::device::packet::{PacketDevice, PacketOptions};
-use plumb_netdev::device::recording::RecordingDevice;
 use plumb_netdev::device::replay;
 use plumb_netdev::device::tap::{TapDevice, TapOptions};
 use plumb_netdev::device::xdp::{XdpDevice, XdpOptions};
-use plumb_netdev::device::{
-    Device, DeviceError, DeviceLayer, DeviceOpenError, DeviceOpenFailure, DeviceWait,
-};
+use plumb_netdev::device::{Device, DeviceError, DeviceOpenError, DeviceOpenFailure, DeviceWait};
+use plumb_netdev::host::{AttachedDevice, LARGEST_MTU, pool_for};
 use plumb_wire::machine::Medium;
-use plumb_wire::packet::{HEADROOM, Pool, PoolConfig};
+use plumb_wire::packet::Pool;
 
 use crate::problem::{ExitReason, Problem, nearest};
-use crate::recording::recorded;
+use crate::recording::{not_recorded, refuse_overwrite};
 
 /// A device on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -150,11 +148,6 @@ impl DeviceName {
     }
 }
 
-/// Largest MTU of ordinary frames in a pool, that of jumbo frames; also for devices of unknown MTU.
-const LARGEST_MTU: u32 = 9_000;
-/// Number of large frames if every packet may need one.
-const LARGE_FRAMES: u32 = 256;
-
 /// Opens a capture file.
 ///
 /// # Errors
@@ -163,113 +156,24 @@ pub fn capture(path: &Path) -> Result<replay::ReplaySource, Problem> {
     Ok(replay::open(path)?)
 }
 
-/// A pool whose frames hold packets of this MTU with link header and tags; beyond jumbo frames it has more large frames
-/// instead.
-pub fn pool_for(mtu: u32) -> Pool {
-    const LINK_HEADER: u32 = 22;
-    let headroom = u32::try_from(HEADROOM).unwrap_or(u32::MAX);
-    let size = (mtu.min(LARGEST_MTU) + LINK_HEADER + headroom).next_multiple_of(64);
-    let frames = PoolConfig::default();
-    let large = if mtu > LARGEST_MTU { LARGE_FRAMES } else { frames.large };
-    Pool::new(PoolConfig { size: size.max(frames.size), large, ..frames })
-}
-
-/// Recording and faults between the stack and its device.
-#[derive(Clone, Debug, Default)]
-pub struct DeviceInstrumentation {
-    /// File to record packets in, as the stack sees them.
-    pub record: Option<PathBuf>,
-    /// File that packets come from, which a recording may not overwrite.
-    pub source: Option<PathBuf>,
-    /// Faults in both directions.
-    pub faults: Option<FaultRates>,
-}
-
-/// The device of a stack with its instrumentation.
-pub enum AttachedDevice {
-    /// Not instrumented.
-    Bare(Box<dyn Device>),
-    /// With faults.
-    Faulty(FaultyDevice<Box<dyn Device>>),
-    /// Recorded.
-    Recorded(RecordingDevice<Box<dyn Device>>),
-    /// Recorded after faults.
-    RecordedFaulty(RecordingDevice<FaultyDevice<Box<dyn Device>>>),
-}
-
-impl std::fmt::Debug for AttachedDevice {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&self.below().info().name)
+/// A device with faults and a recording between it and the stack; the recording may not overwrite `source`, the file
+/// that packets come from.
+///
+/// # Errors
+/// The recording cannot be created, or would overwrite the source.
+pub fn instrumented(
+    device: Box<dyn Device>,
+    record: Option<&Path>,
+    source: Option<&Path>,
+    faults: Option<FaultRates>,
+    timeline: InstantClock,
+    seed: Seed,
+) -> Result<AttachedDevice, Problem> {
+    if let Some(path) = record {
+        refuse_overwrite("recording", path, source)?;
     }
-}
-
-impl AttachedDevice {
-    /// A device with instrumentation.
-    ///
-    /// # Errors
-    /// The recording cannot be created, or would overwrite the source.
-    pub fn new(
-        device: Box<dyn Device>,
-        instrumentation: &DeviceInstrumentation,
-        timeline: InstantClock,
-        seed: Seed,
-    ) -> Result<Self, Problem> {
-        let DeviceInstrumentation { record, source, faults } = instrumentation;
-        let source = source.as_deref();
-        let faulty = |device, faults| FaultyDevice::new(device, faults, faults, seed);
-        Ok(match (record, *faults) {
-            (None, None) => Self::Bare(device),
-            (None, Some(faults)) => Self::Faulty(faulty(device, faults)),
-            (Some(path), None) => Self::Recorded(recorded(device, path, source, timeline)?),
-            (Some(path), Some(faults)) => {
-                Self::RecordedFaulty(recorded(faulty(device, faults), path, source, timeline)?)
-            }
-        })
-    }
-
-    /// Counters of faults on received and on sent packets.
-    pub fn faults(&self) -> Option<(FaultCounters, FaultCounters)> {
-        match self {
-            Self::Bare(_) | Self::Recorded(_) => None,
-            Self::Faulty(device) => Some(device.faults()),
-            Self::RecordedFaulty(device) => Some(device.device().faults()),
-        }
-    }
-
-    /// Writes the rest of the recording.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub fn finish(&mut self) -> Result<(), DeviceError> {
-        match self {
-            Self::Bare(_) | Self::Faulty(_) => Ok(()),
-            Self::Recorded(device) => device.flush(),
-            Self::RecordedFaulty(device) => device.flush(),
-        }
-    }
-}
-
-impl DeviceLayer for AttachedDevice {
-    type Below = dyn Device;
-
-    fn below(&self) -> &Self::Below {
-        match self {
-            Self::Bare(device) => device,
-            Self::Faulty(device) => device,
-            Self::Recorded(device) => device,
-            Self::RecordedFaulty(device) => device,
-        }
-    }
-
-    #[inline]
-    fn below_mut(&mut self) -> &mut Self::Below {
-        match self {
-            Self::Bare(device) => device,
-            Self::Faulty(device) => device,
-            Self::Recorded(device) => device,
-            Self::RecordedFaulty(device) => device,
-        }
-    }
+    AttachedDevice::new(device, record, faults, timeline, seed)
+        .map_err(|error| not_recorded(record.unwrap_or(Path::new("")), error))
 }
 
 impl From<DeviceOpenError> for Problem {
@@ -382,15 +286,6 @@ mod tests {
         ));
         assert_eq!(problem.why, Some(refused().to_string()));
         assert_eq!(problem.fix.as_deref(), Some("run as root, or elsewhere"));
-    }
-
-    #[test]
-    fn pool_frames_hold_packets_of_the_mtu() {
-        assert_eq!(pool_for(1_500).frames().size, 2_048);
-        assert!(pool_for(9_000).frames().size as usize >= 9_022 + HEADROOM);
-        let mut pool = pool_for(65_535);
-        let mut packets: Vec<_> = (0..32).map(|_| pool.allocate_for(65_535).unwrap()).collect();
-        pool.free_all(&mut packets);
     }
 
     #[test]

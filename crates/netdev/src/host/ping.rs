@@ -3,16 +3,15 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use plumb_analysis::document::stack::StackRoundTrips;
-use plumb_analysis::summary::single_process;
 use plumb_base::time::{Instant, Span};
 use plumb_stack::host::{HostEvent, IpHost};
 use plumb_stack::icmp;
+use plumb_stack::service::HostApplication;
 use plumb_wire::packet::Pool;
 
-use super::attached_host::{address_conflict, usage_problem};
-use super::echo_test::{failure_text, neighbor_protocol};
-use plumb_stack::service::HostApplication;
+use super::WatchedApplication;
+use super::echo_test::{RoundTripSeries, failure_text, first_part, neighbor_protocol};
+use super::services::address_conflict;
 
 /// Most outstanding requests, as many as the stack remembers. None is sent beyond it.
 const WAITING_MAX: usize = icmp::PENDING_MAX;
@@ -70,19 +69,17 @@ pub struct PingApplication {
     /// Whether a request was delayed by [`WAITING_MAX`].
     held_back: bool,
     waiting: BTreeMap<u16, (u64, Instant)>,
-    exchange: StackRoundTrips,
-    samples: Vec<f64>,
+    series: RoundTripSeries,
     events: Vec<PingEvent>,
 }
 
 impl PingApplication {
     /// Nothing sent yet.
     pub fn new(request: PingRequest) -> Self {
-        let exchange = StackRoundTrips {
-            remote: request.remote.to_string(),
-            frame_bytes: request.frame_bytes as u64,
-            payload_bytes: request.data_bytes as u64,
-            ..StackRoundTrips::default()
+        let series = RoundTripSeries {
+            frame_bytes: request.frame_bytes,
+            payload_bytes: request.data_bytes,
+            ..RoundTripSeries::default()
         };
         let pattern = (0..=u8::MAX).cycle();
         Self {
@@ -92,15 +89,9 @@ impl PingApplication {
             next: Some(Instant::ORIGIN),
             held_back: false,
             waiting: BTreeMap::new(),
-            exchange,
-            samples: Vec::new(),
+            series,
             events: Vec::new(),
         }
-    }
-
-    /// Whether every request was sent, and answered or lost.
-    pub fn is_over(&self) -> bool {
-        self.next.is_none() && self.waiting.is_empty()
     }
 
     /// Events since the last call.
@@ -109,17 +100,13 @@ impl PingApplication {
     }
 
     /// The result, and flags for its reader.
-    pub fn into_result(mut self) -> (StackRoundTrips, Vec<String>) {
+    pub fn into_result(mut self) -> (RoundTripSeries, Vec<String>) {
         // Requests outstanding at the end are neither answered nor lost.
-        self.exchange.sent -= self.waiting.len() as u64;
-        let (summary, mut flags) = single_process::summary(&self.samples);
-        self.exchange.rtt = summary;
-        if self.held_back {
-            flags.push(format!(
-                "some requests were delayed: {WAITING_MAX} were outstanding, the most possible"
-            ));
-        }
-        (self.exchange, flags)
+        self.series.sent -= self.waiting.len() as u64;
+        let flag = self.held_back.then(|| {
+            format!("some requests were delayed: {WAITING_MAX} were outstanding, the most possible")
+        });
+        (self.series, flag.into_iter().collect())
     }
 
     fn handle_event(&mut self, event: &HostEvent) {
@@ -137,23 +124,23 @@ impl PingApplication {
                     return;
                 }
                 let Some((number, _)) = self.waiting.remove(&sequence) else {
-                    self.exchange.late += 1;
+                    self.series.late += 1;
                     return;
                 };
                 if len != self.request.data_bytes {
-                    self.exchange.corrupt += 1;
+                    self.series.corrupt += 1;
                     return;
                 }
                 let rtt = received.saturating_since(sent);
-                self.exchange.answered += 1;
-                match self.exchange.first_ns {
-                    None => self.exchange.first_ns = Some(rtt.as_ns_f64()),
-                    Some(_) => self.samples.push(rtt.as_ns_f64()),
+                self.series.answered += 1;
+                match self.series.first_ns {
+                    None => self.series.first_ns = Some(rtt.as_ns_f64()),
+                    Some(_) => self.series.samples.push(rtt.as_ns_f64()),
                 }
                 self.events.push(PingEvent::Reply { number, len, hop_limit, rtt });
             }
             HostEvent::DeliveryFailed(failure) if failure.remote.ip() == self.request.remote => {
-                self.exchange.errors += 1;
+                self.series.errors += 1;
                 let text = format!("{} reports: {}", failure.reporter, failure_text(failure.kind));
                 self.events.push(PingEvent::Failure(text));
             }
@@ -178,7 +165,7 @@ impl PingApplication {
             .collect();
         for sequence in late {
             if let Some((number, _)) = self.waiting.remove(&sequence) {
-                self.exchange.lost += 1;
+                self.series.lost += 1;
                 self.events.push(PingEvent::Lost { number });
             }
         }
@@ -200,11 +187,11 @@ impl PingApplication {
         match host.ping(now, self.request.remote, key, &self.data, pool) {
             Ok(()) => {
                 self.waiting.insert(sequence, (number, now));
-                self.exchange.sent += 1;
+                self.series.sent += 1;
             }
             Err(error) => {
-                self.exchange.errors += 1;
-                self.events.push(PingEvent::Failure(usage_problem(&error.to_string()).what));
+                self.series.errors += 1;
+                self.events.push(PingEvent::Failure(first_part(&error)));
             }
         }
         self.sent += 1;
@@ -236,22 +223,34 @@ impl HostApplication for PingApplication {
     }
 }
 
+impl WatchedApplication for PingApplication {
+    /// Every request was sent, and answered or lost.
+    fn is_complete(&self) -> bool {
+        self.next.is_none() && self.waiting.is_empty()
+    }
+
+    fn has_news(&self) -> bool {
+        !self.events.is_empty()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use plumb_base::seed::Seed;
+    use plumb_stack::host::HostConfig;
     use plumb_stack::interface::InterfaceConfig;
     use plumb_wire::machine::{Machine as _, PortId};
     use plumb_wire::packet::PoolConfig;
 
     use super::*;
-    use crate::stack::attached_host::host;
 
     #[test]
     fn requests_are_lost_at_their_timeout_and_limited_in_number() {
         let remote: IpAddr = "10.0.0.2".parse().unwrap();
         let config =
             InterfaceConfig::ip(1_500).with_address("10.0.0.1".parse::<IpAddr>().unwrap(), 24);
-        let mut host = host(&config, &[], Seed(1)).unwrap();
+        let mut host = IpHost::new(HostConfig::default(), Seed(1));
+        host.add_interface(&config).unwrap();
         let mut pool = Pool::new(PoolConfig::default());
         let timeout = Span::from_secs(10);
         let mut ping = PingApplication::new(PingRequest {
@@ -272,14 +271,14 @@ mod tests {
             pool.free_all(&mut batch);
             let next = ping.deadline().unwrap();
             assert!(next > now, "time moves on");
-            if ping.exchange.lost > 0 {
+            if ping.series.lost > 0 {
                 assert!(now >= begun + timeout, "lost after {:?}", now.saturating_since(begun));
             }
             assert!(ping.waiting.len() <= WAITING_MAX);
             now = next;
         }
         let most = WAITING_MAX as u64;
-        assert!((2 * most..=3 * most).contains(&ping.exchange.lost), "{}", ping.exchange.lost);
+        assert!((2 * most..=3 * most).contains(&ping.series.lost), "{}", ping.series.lost);
         let (_, flags) = ping.into_result();
         assert!(flags.iter().any(|flag| flag.contains("delayed")), "{flags:?}");
     }
