@@ -39,19 +39,31 @@ impl ClockId {
 
 /// Reads a clock through libc (the vDSO where the clock allows); nanoseconds.
 #[inline]
-#[expect(clippy::cast_sign_loss, reason = "none of these clocks is negative after 1970")]
 pub fn read_ns(clock: ClockId) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid timespec to write, and every id above exists on Linux.
     unsafe { libc::clock_gettime(clock.id(), &raw mut time) };
+    nanoseconds(time)
+}
+
+#[inline]
+#[expect(clippy::cast_sign_loss, reason = "none of these clocks is negative after 1970")]
+fn nanoseconds(time: libc::timespec) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+/// Reads a clock that may not exist.
+fn try_read_ns(id: libc::clockid_t) -> io::Result<u64> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is valid to write.
+    check(unsafe { libc::clock_gettime(id, &raw mut time) })?;
+    Ok(nanoseconds(time))
 }
 
 /// CPU time that another process has used, all its threads together: clock_getcpuclockid(3); nanoseconds.
 ///
 /// # Errors
 /// ESRCH where there is no such process.
-#[expect(clippy::cast_sign_loss, reason = "CPU time counts upwards from zero")]
 pub fn process_cpu_ns(pid: u32) -> io::Result<u64> {
     let pid = libc::pid_t::try_from(pid).map_err(|_| io::Error::from_raw_os_error(libc::ESRCH))?;
     let mut id: libc::clockid_t = 0;
@@ -60,10 +72,7 @@ pub fn process_cpu_ns(pid: u32) -> io::Result<u64> {
     if error != 0 {
         return Err(io::Error::from_raw_os_error(error));
     }
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is valid to write.
-    check(unsafe { libc::clock_gettime(id, &raw mut time) })?;
-    Ok(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+    try_read_ns(id)
 }
 
 /// CPU time that a thread of this process has used, by its number of gettid(2), as pthread_getcpuclockid(3) would read it
@@ -71,26 +80,21 @@ pub fn process_cpu_ns(pid: u32) -> io::Result<u64> {
 ///
 /// # Errors
 /// EINVAL where this process has no such thread.
-#[expect(clippy::cast_sign_loss, reason = "CPU time counts upwards from zero")]
 pub fn thread_cpu_ns(thread: u32) -> io::Result<u64> {
     let unknown = || io::Error::from_raw_os_error(libc::EINVAL);
     let number = libc::clockid_t::try_from(thread).map_err(|_| unknown())?;
     // linux/posix-timers_types.h: the number's complement, one bit for a thread, two for the scheduler's clock.
     let id = (!number << 3) | 0b110;
-    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is valid to write.
-    check(unsafe { libc::clock_gettime(id, &raw mut time) })?;
-    Ok(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+    try_read_ns(id)
 }
 
 /// Reads a clock through the system call itself, never the vDSO; nanoseconds.
 #[inline]
-#[expect(clippy::cast_sign_loss, reason = "none of these clocks is negative after 1970")]
 pub fn read_syscall_ns(clock: ClockId) -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` is a valid timespec to write, and every id above exists on Linux.
     unsafe { libc::syscall(libc::SYS_clock_gettime, clock.id(), &raw mut time) };
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    nanoseconds(time)
 }
 
 /// gettimeofday(2); microseconds.

@@ -5,10 +5,11 @@ use std::mem::zeroed;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use rustix::net::addr::{SocketAddrArg as _, SocketAddrOpaque};
 use rustix::net::sockopt;
 
-use crate::socket::{from_storage, socket_len, to_storage};
-use crate::{check, check_len, set_option};
+use crate::socket::from_storage;
+use crate::{check, check_len, message_of, part_of, set_option};
 
 /// What the kernel is asked to say about each datagram received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,8 +84,8 @@ pub fn unsent_bytes(fd: BorrowedFd<'_>) -> io::Result<u32> {
 
 /// recvmsg(2) of the error queue, without waiting: takes one error off it; false when there is none.
 pub fn discard_error(fd: BorrowedFd<'_>) -> io::Result<bool> {
-    // SAFETY: a msghdr is plain data; without room for anything the rest is cut off.
-    let mut message: libc::msghdr = unsafe { zeroed() };
+    // Without room for anything the rest is cut off.
+    let mut message = message_of(&mut [], &mut []);
     let flags = libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT;
     // SAFETY: `message` describes no memory at all.
     match check_len(unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, flags) }) {
@@ -96,13 +97,7 @@ pub fn discard_error(fd: BorrowedFd<'_>) -> io::Result<bool> {
 
 /// Has the kernel note when each datagram came: setsockopt(2) SO_TIMESTAMPNS.
 pub fn enable_receive_timestamps(fd: BorrowedFd<'_>) -> io::Result<()> {
-    set_option(fd, (libc::SOL_SOCKET, libc::SO_TIMESTAMPNS), &1_i32)
-}
-
-/// Room for datagrams beyond what the system allows others: SO_RCVBUFFORCE, which whoever owns the
-/// namespace may do.
-pub fn force_receive_buffer(fd: BorrowedFd<'_>, bytes: i32) -> io::Result<()> {
-    set_option(fd, (libc::SOL_SOCKET, libc::SO_RCVBUFFORCE), &bytes)
+    enable_option(fd, false, DatagramOption::ReceiveTimestamp)
 }
 
 /// recvmsg(2): bytes received, and when by the real-time clock, in nanoseconds, where the kernel says.
@@ -111,19 +106,18 @@ pub fn receive_with_timestamp(
     buffer: &mut [u8],
 ) -> io::Result<(usize, Option<u64>)> {
     let mut control = [0_u64; 8];
-    let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
-    // SAFETY: a msghdr is plain data.
-    let mut message: libc::msghdr = unsafe { zeroed() };
-    message.msg_iov = &raw mut part;
-    message.msg_iovlen = 1;
-    message.msg_control = control.as_mut_ptr().cast();
-    message.msg_controllen = size_of_val(&control) as _;
+    let mut parts = [part_of(buffer)];
+    let mut message = message_of(&mut parts, &mut control);
     // SAFETY: `message` describes writable memory.
     let len = check_len(unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, 0) })?;
     let mut datagram = ReceivedDatagram::default();
     read_control(&message, &mut datagram);
     Ok((len, datagram.received_ns))
 }
+
+/// Bytes of the longest address.
+const ADDRESS_LEN_MAX: libc::socklen_t = 128;
+const _: () = assert!(size_of::<libc::sockaddr_storage>() == 128);
 
 /// Words of eight bytes for the control messages of one datagram; all that are asked for take half.
 const CONTROL_WORDS: usize = 32;
@@ -149,68 +143,67 @@ pub struct ReceivedDatagram<'a> {
     pub to: Option<(IpAddr, u32)>,
 }
 
-/// Memory for receiving many datagrams by one call.
+/// Memory for many datagrams of one call, each in a slot of its own.
 #[derive(Debug)]
-pub struct ReceiveBatch {
+struct MessageSlots {
     bytes: Vec<u8>,
     slot_bytes: usize,
     parts: Vec<libc::iovec>,
     headers: Vec<libc::mmsghdr>,
+}
+
+// SAFETY: the pointers inside point to memory that the slots themselves own, and that never moves.
+unsafe impl Send for MessageSlots {}
+
+impl MessageSlots {
+    /// `slots` slots of `slot_bytes` each, all zero.
+    fn new(slots: usize, slot_bytes: usize) -> Self {
+        let mut bytes = vec![0; slots * slot_bytes];
+        let mut parts: Vec<_> = bytes.chunks_exact_mut(slot_bytes.max(1)).map(part_of).collect();
+        let headers = parts
+            .chunks_exact_mut(1)
+            .map(|part| libc::mmsghdr { msg_hdr: message_of(part, &mut []), msg_len: 0 });
+        Self { slot_bytes, headers: headers.collect(), parts, bytes }
+    }
+}
+
+/// Memory for receiving many datagrams by one call.
+#[derive(Debug)]
+pub struct ReceiveBatch {
+    slots: MessageSlots,
     control: Vec<[u64; CONTROL_WORDS]>,
     names: Vec<libc::sockaddr_storage>,
 }
-
-// SAFETY: the pointers inside point to memory that the batch itself owns, and that never moves.
-unsafe impl Send for ReceiveBatch {}
 
 impl ReceiveBatch {
     /// Room for `slots` datagrams of `slot_bytes` each.
     pub fn new(slots: usize, slot_bytes: usize) -> Self {
         // SAFETY: a sockaddr_storage is plain data.
         let name: libc::sockaddr_storage = unsafe { zeroed() };
-        // SAFETY: a mmsghdr is plain data.
-        let header: libc::mmsghdr = unsafe { zeroed() };
-        let mut batch = Self {
-            bytes: vec![0; slots * slot_bytes],
-            slot_bytes,
-            parts: Vec::with_capacity(slots),
-            headers: vec![header; slots],
-            control: vec![[0; CONTROL_WORDS]; slots],
-            names: vec![name; slots],
-        };
-        for slot in batch.bytes.chunks_exact_mut(slot_bytes.max(1)) {
-            batch
-                .parts
-                .push(libc::iovec { iov_base: slot.as_mut_ptr().cast(), iov_len: slot.len() });
+        let mut slots = MessageSlots::new(slots, slot_bytes);
+        let mut control = vec![[0; CONTROL_WORDS]; slots.headers.len()];
+        let mut names = vec![name; slots.headers.len()];
+        for ((header, control), name) in slots.headers.iter_mut().zip(&mut control).zip(&mut names)
+        {
+            header.msg_hdr.msg_name = std::ptr::from_mut(name).cast();
+            header.msg_hdr.msg_control = control.as_mut_ptr().cast();
         }
-        for index in 0..batch.headers.len() {
-            let header = &mut batch.headers[index].msg_hdr;
-            header.msg_iov = &raw mut batch.parts[index];
-            header.msg_iovlen = 1;
-            header.msg_name = (&raw mut batch.names[index]).cast();
-            header.msg_control = batch.control[index].as_mut_ptr().cast();
-        }
-        batch
+        Self { slots, control, names }
     }
 
     /// recvmmsg(2): how many came. Waits for the first unless `wait` is false, never for the others.
     #[inline]
     pub fn receive(&mut self, fd: BorrowedFd<'_>, wait: bool) -> io::Result<usize> {
-        for header in &mut self.headers {
-            header.msg_hdr.msg_namelen = socket_len::<libc::sockaddr_storage>();
-            header.msg_hdr.msg_controllen = size_of::<[u64; CONTROL_WORDS]>() as _;
+        for (header, control) in self.slots.headers.iter_mut().zip(&self.control) {
+            header.msg_hdr.msg_namelen = ADDRESS_LEN_MAX;
+            header.msg_hdr.msg_controllen = size_of_val(control) as _;
         }
         let flags = if wait { libc::MSG_WAITFORONE } else { libc::MSG_DONTWAIT };
-        let count = libc::c_uint::try_from(self.headers.len()).unwrap_or(libc::c_uint::MAX);
+        let count = libc::c_uint::try_from(self.slots.headers.len()).unwrap_or(libc::c_uint::MAX);
         // SAFETY: `count` headers describe writable memory that this batch owns.
         let came = check(unsafe {
-            libc::recvmmsg(
-                fd.as_raw_fd(),
-                self.headers.as_mut_ptr(),
-                count,
-                flags,
-                std::ptr::null_mut(),
-            )
+            let headers = self.slots.headers.as_mut_ptr();
+            libc::recvmmsg(fd.as_raw_fd(), headers, count, flags, std::ptr::null_mut())
         })?;
         Ok(usize::try_from(came).unwrap_or(0))
     }
@@ -218,11 +211,11 @@ impl ReceiveBatch {
     /// The `index`-th of those that the last call received.
     #[inline]
     pub fn datagram(&self, index: usize) -> ReceivedDatagram<'_> {
-        let header = &self.headers[index];
-        let len = usize::try_from(header.msg_len).unwrap_or(0).min(self.slot_bytes);
-        let start = index * self.slot_bytes;
+        let header = &self.slots.headers[index];
+        let len = usize::try_from(header.msg_len).unwrap_or(0).min(self.slots.slot_bytes);
+        let start = index * self.slots.slot_bytes;
         let mut arrival = ReceivedDatagram {
-            bytes: &self.bytes[start..start + len],
+            bytes: &self.slots.bytes[start..start + len],
             is_truncated: header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
             from: from_storage(&self.names[index]),
             ..ReceivedDatagram::default()
@@ -285,56 +278,33 @@ fn read_control(message: &libc::msghdr, arrival: &mut ReceivedDatagram<'_>) {
 /// into several by the kernel (UDP_SEGMENT), a slot holds them all.
 #[derive(Debug)]
 pub struct SendBatch {
-    bytes: Vec<u8>,
-    slot_bytes: usize,
-    parts: Vec<libc::iovec>,
-    headers: Vec<libc::mmsghdr>,
+    slots: MessageSlots,
 }
-
-// SAFETY: the pointers inside point to memory that the batch itself owns, and that never moves.
-unsafe impl Send for SendBatch {}
 
 impl SendBatch {
     /// Room for `slots` datagrams of up to `slot_bytes` each, all zero.
     pub fn new(slots: usize, slot_bytes: usize) -> Self {
-        // SAFETY: a mmsghdr is plain data.
-        let header: libc::mmsghdr = unsafe { zeroed() };
-        let mut batch = Self {
-            bytes: vec![0; slots * slot_bytes],
-            slot_bytes,
-            parts: Vec::with_capacity(slots),
-            headers: vec![header; slots],
-        };
-        for slot in batch.bytes.chunks_exact_mut(slot_bytes.max(1)) {
-            batch
-                .parts
-                .push(libc::iovec { iov_base: slot.as_mut_ptr().cast(), iov_len: slot.len() });
-        }
-        for index in 0..batch.headers.len() {
-            let header = &mut batch.headers[index].msg_hdr;
-            header.msg_iov = &raw mut batch.parts[index];
-            header.msg_iovlen = 1;
-        }
-        batch
+        Self { slots: MessageSlots::new(slots, slot_bytes) }
     }
 
     /// The bytes of one slot.
     #[inline]
     pub fn slot(&mut self, index: usize) -> &mut [u8] {
-        &mut self.bytes[index * self.slot_bytes..][..self.slot_bytes]
+        let len = self.slots.slot_bytes;
+        &mut self.slots.bytes[index * len..][..len]
     }
 
     /// How many bytes of a slot are sent.
     #[inline]
     pub fn set_len(&mut self, index: usize, len: usize) {
-        self.parts[index].iov_len = len.min(self.slot_bytes);
+        self.slots.parts[index].iov_len = len.min(self.slots.slot_bytes);
     }
 
     /// sendmmsg(2) of slots `first` to `end` over a connected socket, without waiting: how many went. An
     /// error is of the first of them; one that others went before is told by the next call.
     #[inline]
     pub fn send(&mut self, fd: BorrowedFd<'_>, first: usize, end: usize) -> io::Result<usize> {
-        let headers = &mut self.headers[first..end];
+        let headers = &mut self.slots.headers[first..end];
         let count = libc::c_uint::try_from(headers.len()).unwrap_or(0);
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
         // SAFETY: `count` headers describe readable memory that this batch owns.
@@ -351,27 +321,50 @@ pub fn send_from(
     to: SocketAddr,
     from: Option<(IpAddr, u32)>,
 ) -> io::Result<usize> {
-    let mut part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+    let mut parts =
+        [libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() }];
     let mut control = [0_u64; 8];
-    // SAFETY: a sockaddr_storage is plain data.
-    let mut name: libc::sockaddr_storage = unsafe { zeroed() };
-    // SAFETY: a msghdr is plain data.
-    let mut message: libc::msghdr = unsafe { zeroed() };
-    message.msg_iov = &raw mut part;
-    message.msg_iovlen = 1;
-    message.msg_namelen = to_storage(to, &mut name);
-    message.msg_name = (&raw mut name).cast();
-    if let Some((ip, interface)) = from {
-        message.msg_control = control.as_mut_ptr().cast();
-        message.msg_controllen = write_source(&mut control, ip, interface) as _;
-    }
+    let control_len = from.map_or(0, |(ip, interface)| write_source(&mut control, ip, interface));
+    let mut message = message_of(&mut parts, &mut control[..control_len / 8]);
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-    // SAFETY: `message` describes readable memory, which sendmsg does not write.
-    check_len(unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const message, flags) })
+    let send = |name: *const SocketAddrOpaque, len| {
+        message.msg_name = name.cast_mut().cast();
+        message.msg_namelen = len;
+        // SAFETY: `message` describes readable memory, which sendmsg does not write.
+        unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const message, flags) }
+    };
+    // SAFETY: `send` uses the address within the call only.
+    check_len(unsafe { to.with_sockaddr(send) })
 }
 
 /// Writes the control message that names the source address; its length in all.
 fn write_source(control: &mut [u64; 8], ip: IpAddr, interface: u32) -> usize {
+    match ip {
+        IpAddr::V4(ip) => {
+            let address = libc::in_addr { s_addr: u32::from_ne_bytes(ip.octets()) };
+            let any = libc::in_addr { s_addr: 0 };
+            // By the route's interface: an answer may leave by another than the question came by.
+            let data = libc::in_pktinfo { ipi_ifindex: 0, ipi_spec_dst: address, ipi_addr: any };
+            write_control(control, libc::IPPROTO_IP, libc::IP_PKTINFO, data)
+        }
+        IpAddr::V6(ip) => {
+            // Only an address of one link needs its interface named.
+            let data = libc::in6_pktinfo {
+                ipi6_addr: libc::in6_addr { s6_addr: ip.octets() },
+                ipi6_ifindex: if ip.is_unicast_link_local() { interface } else { 0 },
+            };
+            write_control(control, libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, data)
+        }
+    }
+}
+
+/// Writes one control message; its length in all.
+fn write_control<T>(
+    control: &mut [u64; 8],
+    level: libc::c_int,
+    kind: libc::c_int,
+    data: T,
+) -> usize {
     /// A control message as it lies in memory: a header of sixteen bytes, then the data.
     #[repr(C)]
     struct AncillaryMessage<T> {
@@ -381,38 +374,15 @@ fn write_source(control: &mut [u64; 8], ip: IpAddr, interface: u32) -> usize {
         data: T,
     }
     const {
-        assert!(size_of::<AncillaryMessage<libc::in6_pktinfo>>() <= 64);
+        assert!(size_of::<AncillaryMessage<T>>() <= 64 && align_of::<AncillaryMessage<T>>() <= 8);
         assert!(size_of::<AncillaryMessage<[u8; 0]>>() == size_of::<libc::cmsghdr>());
     }
-    let header = size_of::<libc::cmsghdr>();
-    match ip {
-        IpAddr::V4(ip) => {
-            let address = libc::in_addr { s_addr: u32::from_ne_bytes(ip.octets()) };
-            let any = libc::in_addr { s_addr: 0 };
-            // By the route's interface: an answer may leave by another than the question came by.
-            let data = libc::in_pktinfo { ipi_ifindex: 0, ipi_spec_dst: address, ipi_addr: any };
-            let len = header + size_of_val(&data);
-            let message =
-                AncillaryMessage { len, level: libc::IPPROTO_IP, kind: libc::IP_PKTINFO, data };
-            // SAFETY: the buffer is aligned to eight bytes and longer than the message.
-            unsafe { std::ptr::write(control.as_mut_ptr().cast(), message) };
-            len.next_multiple_of(8)
-        }
-        IpAddr::V6(ip) => {
-            // Only an address of one link needs its interface named.
-            let link_local = ip.is_unicast_link_local();
-            let data = libc::in6_pktinfo {
-                ipi6_addr: libc::in6_addr { s6_addr: ip.octets() },
-                ipi6_ifindex: if link_local { interface } else { 0 },
-            };
-            let len = header + size_of_val(&data);
-            let message =
-                AncillaryMessage { len, level: libc::IPPROTO_IPV6, kind: libc::IPV6_PKTINFO, data };
-            // SAFETY: the buffer is aligned to eight bytes and longer than the message.
-            unsafe { std::ptr::write(control.as_mut_ptr().cast(), message) };
-            len.next_multiple_of(8)
-        }
+    let len = size_of::<libc::cmsghdr>() + size_of::<T>();
+    // SAFETY: the buffer is aligned to eight bytes and no shorter than the message.
+    unsafe {
+        std::ptr::write(control.as_mut_ptr().cast(), AncillaryMessage { len, level, kind, data });
     }
+    len.next_multiple_of(8)
 }
 
 #[cfg(test)]

@@ -51,6 +51,24 @@ fn owned(fd: libc::c_long) -> io::Result<OwnedFd> {
     }
 }
 
+/// Bytes to be read or written by a call of many parts.
+#[inline]
+fn part_of(bytes: &mut [u8]) -> libc::iovec {
+    libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() }
+}
+
+/// A message of these parts, with room for control data. It is as valid as what it points to.
+#[inline]
+fn message_of(parts: &mut [libc::iovec], control: &mut [u64]) -> libc::msghdr {
+    // SAFETY: a msghdr is plain data.
+    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = parts.as_mut_ptr();
+    message.msg_iovlen = parts.len() as _;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = size_of_val(control) as _;
+    message
+}
+
 /// setsockopt(2) of plain data.
 #[inline]
 fn set_option<T: Copy>(

@@ -2,17 +2,17 @@
 
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::{io, slice};
 
-use crate::check;
+use rustix::mm::{self, Advice, MapFlags, MprotectFlags, ProtFlags};
 
 /// A mapping of mmap(2), unmapped when dropped.
 #[derive(Debug)]
 pub(crate) struct Mapping {
-    base: NonNull<u8>,
+    base: *mut u8,
     len: usize,
 }
 
@@ -24,36 +24,24 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     /// MAP_SHARED of a file from an offset, readable and writable, populated at once.
     pub fn shared(fd: BorrowedFd<'_>, len: usize, offset: u64) -> io::Result<Self> {
-        let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
-        Self::new(len, libc::PROT_READ | libc::PROT_WRITE, flags, fd.as_raw_fd(), offset)
+        let (protection, flags) =
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
+        // SAFETY: a new mapping at an address that the kernel chooses.
+        let base = unsafe { mm::mmap(ptr::null_mut(), len, protection, flags, fd, offset) }?;
+        Ok(Self { base: base.cast(), len })
     }
 
     /// Anonymous memory of this process alone.
-    pub fn private(len: usize, protection: libc::c_int, flags: libc::c_int) -> io::Result<Self> {
-        Self::new(len, protection, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | flags, -1, 0)
-    }
-
-    fn new(
-        len: usize,
-        protection: libc::c_int,
-        flags: libc::c_int,
-        fd: libc::c_int,
-        offset: u64,
-    ) -> io::Result<Self> {
-        let offset = libc::off_t::try_from(offset)
-            .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-        // SAFETY: a new mapping at an address the kernel chooses; the result is checked.
-        let address = unsafe { libc::mmap(ptr::null_mut(), len, protection, flags, fd, offset) };
-        if address == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let base = NonNull::new(address.cast()).ok_or_else(io::Error::last_os_error)?;
-        Ok(Self { base, len })
+    pub fn private(len: usize, protection: ProtFlags, flags: MapFlags) -> io::Result<Self> {
+        let flags = MapFlags::PRIVATE | flags;
+        // SAFETY: a new mapping at an address that the kernel chooses.
+        let base = unsafe { mm::mmap_anonymous(ptr::null_mut(), len, protection, flags) }?;
+        Ok(Self { base: base.cast(), len })
     }
 
     #[inline]
     pub fn base(&self) -> *mut u8 {
-        self.base.as_ptr()
+        self.base
     }
 
     #[inline]
@@ -65,7 +53,7 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: exactly the range that `new` mapped; no reference outlives `self`.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+        unsafe { mm::munmap(self.base.cast(), self.len) }.ok();
     }
 }
 
@@ -215,14 +203,14 @@ impl HugePages {
         let whole = len.max(1).checked_next_multiple_of(HUGE_PAGE).ok_or_else(too_long)?;
         let mapped = whole.checked_add(HUGE_PAGE).ok_or_else(too_long)?;
         // Without access at first: under mlockall(2) the pages would else be populated before the advice.
-        let map = Mapping::private(mapped, libc::PROT_NONE, 0)?;
+        let map = Mapping::private(mapped, ProtFlags::empty(), MapFlags::empty())?;
         let ahead = map.base().align_offset(HUGE_PAGE).min(HUGE_PAGE);
         let pages = Self { map, ahead, len };
         let start = pages.start().cast();
         // SAFETY: the range lies within the mapping just made.
-        check(unsafe { libc::madvise(start, whole, libc::MADV_HUGEPAGE) })?;
+        unsafe { mm::madvise(start, whole, Advice::LinuxHugepage) }?;
         // SAFETY: the range lies within the mapping just made, which nobody refers to yet.
-        check(unsafe { libc::mprotect(start, whole, libc::PROT_READ | libc::PROT_WRITE) })?;
+        unsafe { mm::mprotect(start, whole, MprotectFlags::READ | MprotectFlags::WRITE) }?;
         Ok(pages)
     }
 

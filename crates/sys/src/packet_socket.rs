@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::memory::Mapping;
-use crate::{check, check_len, read_option};
+use crate::{check, check_len, message_of, part_of, read_option};
 
 /// Frames that one [`send_many`] takes.
 pub const SEND_BATCH: usize = 64;
@@ -222,17 +222,9 @@ pub fn receive(
     second: &mut [u8],
     wait: bool,
 ) -> io::Result<ReceivedFrame> {
-    let mut parts = [
-        libc::iovec { iov_base: first.as_mut_ptr().cast(), iov_len: first.len() },
-        libc::iovec { iov_base: second.as_mut_ptr().cast(), iov_len: second.len() },
-    ];
+    let mut parts = [part_of(first), part_of(second)];
     let mut control = [0_u64; 8];
-    // SAFETY: a msghdr is plain data.
-    let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
-    message.msg_iov = parts.as_mut_ptr();
-    message.msg_iovlen = 2;
-    message.msg_control = control.as_mut_ptr().cast();
-    message.msg_controllen = size_of_val(&control) as _;
+    let mut message = message_of(&mut parts, &mut control);
     let flags = if wait { 0 } else { libc::MSG_DONTWAIT };
     // SAFETY: `message` describes two writable ranges and writable room for control data.
     let len = check_len(unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, flags) })?;

@@ -39,7 +39,6 @@ impl TracepointEvent {
     pub fn tracepoint(id: u64, scope: PerfScope, leader: Option<&Self>) -> io::Result<Self> {
         let attributes = PerfEventAttributes {
             kind: TYPE_TRACEPOINT,
-            size: ATTRIBUTES_SIZE,
             config: id,
             sample_period: 1,
             sample_type: SAMPLE_TIME | SAMPLE_RAW,
@@ -62,19 +61,7 @@ impl TracepointEvent {
         };
         let cpu = libc::c_int::try_from(cpu).map_err(invalid)?;
         let group = leader.map_or(-1, |leader| leader.fd.as_raw_fd());
-        // SAFETY: `attributes` is as long as its `size` says and outlives the call.
-        let fd = unsafe {
-            libc::syscall(
-                libc::SYS_perf_event_open,
-                &raw const attributes,
-                pid,
-                cpu,
-                group,
-                FLAG_CLOSE_ON_EXEC,
-            )
-        };
-        let fd = owned(fd)?;
-        Ok(Self { fd })
+        Ok(Self { fd: attributes.open(pid, cpu, group)? })
     }
 
     /// Keeps only hits whose fields satisfy an expression like `prev_pid == 7 || next_pid == 7`.
@@ -156,10 +143,14 @@ pub mod call {
 }
 
 // linux/perf_event.h.
+pub(crate) const TYPE_HARDWARE: u32 = 0;
+pub(crate) const TYPE_SOFTWARE: u32 = 1;
 const TYPE_TRACEPOINT: u32 = 2;
 const SAMPLE_TIME: u64 = 1 << 2;
 const SAMPLE_RAW: u64 = 1 << 10;
-const FLAG_DISABLED: u64 = 1;
+pub(crate) const FLAG_DISABLED: u64 = 1;
+pub(crate) const FLAG_EXCLUDE_KERNEL: u64 = 1 << 5;
+pub(crate) const FLAG_EXCLUDE_HYPERVISOR: u64 = 1 << 6;
 const FLAG_WATERMARK: u64 = 1 << 14;
 const FLAG_SAMPLE_ID_ALL: u64 = 1 << 18;
 const FLAG_USE_CLOCK_ID: u64 = 1 << 25;
@@ -170,32 +161,50 @@ const IOC_SET_OUTPUT: libc::Ioctl = 0x2405;
 /// `_IOW('$', 6, char *)`.
 const IOC_SET_FILTER: libc::Ioctl = 0x4008_2406;
 const IOC_FLAG_GROUP: libc::c_ulong = 1;
-/// PERF_ATTR_SIZE_VER4, the first with `clockid` (Linux 4.1).
-const ATTRIBUTES_SIZE: u32 = 104;
 
 /// struct perf_event_attr up to PERF_ATTR_SIZE_VER4.
 #[repr(C)]
 #[derive(Default)]
-struct PerfEventAttributes {
-    kind: u32,
-    size: u32,
-    config: u64,
-    sample_period: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64,
-    wakeup_watermark: u32,
-    breakpoint_type: u32,
-    config1: u64,
-    config2: u64,
-    branch_sample_type: u64,
-    sample_registers_user: u64,
-    sample_stack_user: u32,
-    clock_id: i32,
-    sample_registers_interrupted: u64,
+pub(crate) struct PerfEventAttributes {
+    pub kind: u32,
+    pub size: u32,
+    pub config: u64,
+    pub sample_period: u64,
+    pub sample_type: u64,
+    pub read_format: u64,
+    pub flags: u64,
+    pub wakeup_watermark: u32,
+    pub breakpoint_type: u32,
+    pub config1: u64,
+    pub config2: u64,
+    pub branch_sample_type: u64,
+    pub sample_registers_user: u64,
+    pub sample_stack_user: u32,
+    pub clock_id: i32,
+    pub sample_registers_interrupted: u64,
 }
 
+/// PERF_ATTR_SIZE_VER4, the first with `clockid` (Linux 4.1).
+const ATTRIBUTES_SIZE: u32 = 104;
 const _: () = assert!(size_of::<PerfEventAttributes>() == 104, "PERF_ATTR_SIZE_VER4 is 104 bytes");
+
+impl PerfEventAttributes {
+    /// perf_event_open(2) with these and the right size, close-on-exec.
+    pub fn open(
+        self,
+        pid: libc::pid_t,
+        cpu: libc::c_int,
+        group: libc::c_int,
+    ) -> io::Result<OwnedFd> {
+        let attributes = Self { size: ATTRIBUTES_SIZE, ..self };
+        let attributes = &raw const attributes;
+        let flags = FLAG_CLOSE_ON_EXEC;
+        // SAFETY: the attributes are as long as their `size` says and outlive the call.
+        owned(unsafe {
+            libc::syscall(libc::SYS_perf_event_open, attributes, pid, cpu, group, flags)
+        })
+    }
+}
 
 /// Offsets of `data_head`, `data_tail` and `data_offset` in struct perf_event_mmap_page.
 const DATA_HEAD: usize = 1024;

@@ -7,7 +7,11 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{Pid, WaitOptions};
 
-use crate::{check, owned};
+use crate::check;
+use crate::perf::{
+    FLAG_DISABLED, FLAG_EXCLUDE_HYPERVISOR, FLAG_EXCLUDE_KERNEL, PerfEventAttributes,
+    TYPE_HARDWARE, TYPE_SOFTWARE,
+};
 
 pub use rustix::process::Resource as ResourceLimit;
 
@@ -138,28 +142,8 @@ pub enum PerfCounter {
 /// perf_event_open(2): `ENOENT` or `EOPNOTSUPP` where there is no such counter, `EACCES` or `EPERM` where it
 /// is not allowed, `ENOSYS` where the kernel is built without.
 pub fn perf_event(event: PerfCounter) -> io::Result<()> {
-    const TYPE_HARDWARE: u32 = 0;
-    const TYPE_SOFTWARE: u32 = 1;
     const HARDWARE_CYCLES: u64 = 0;
     const SOFTWARE_CONTEXT_SWITCHES: u64 = 3;
-    const FLAG_CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
-    const FLAG_DISABLED: u64 = 1;
-    const FLAG_EXCLUDE_KERNEL: u64 = 1 << 5;
-    const FLAG_EXCLUDE_HYPERVISOR: u64 = 1 << 6;
-    /// The first published layout of perf_event_attr: PERF_ATTR_SIZE_VER0.
-    #[repr(C)]
-    struct PerfCounterAttributes {
-        kind: u32,
-        size: u32,
-        config: u64,
-        sample_period: u64,
-        sample_type: u64,
-        read_format: u64,
-        flags: u64,
-        wakeup_events: u32,
-        breakpoint_type: u32,
-        breakpoint_address: u64,
-    }
     let (kind, config, kernel) = match event {
         PerfCounter::Cycles { kernel } => (TYPE_HARDWARE, HARDWARE_CYCLES, kernel),
         PerfCounter::ContextSwitches { kernel } => {
@@ -167,32 +151,10 @@ pub fn perf_event(event: PerfCounter) -> io::Result<()> {
         }
     };
     let scope = if kernel { 0 } else { FLAG_EXCLUDE_KERNEL | FLAG_EXCLUDE_HYPERVISOR };
-    let attributes = PerfCounterAttributes {
-        kind,
-        size: 64,
-        config,
-        sample_period: 0,
-        sample_type: 0,
-        read_format: 0,
-        flags: FLAG_DISABLED | scope,
-        wakeup_events: 0,
-        breakpoint_type: 0,
-        breakpoint_address: 0,
-    };
-    const { assert!(size_of::<PerfCounterAttributes>() == 64, "PERF_ATTR_SIZE_VER0 is 64 bytes") };
+    let flags = FLAG_DISABLED | scope;
     let (this_thread, any_cpu, no_group) = (0, -1, -1);
-    // SAFETY: `attributes` is as long as its `size` says and outlives the call.
-    let fd = unsafe {
-        libc::syscall(
-            libc::SYS_perf_event_open,
-            &raw const attributes,
-            this_thread,
-            any_cpu,
-            no_group,
-            FLAG_CLOSE_ON_EXEC,
-        )
-    };
-    owned(fd).map(drop)
+    let attributes = PerfEventAttributes { kind, config, flags, ..PerfEventAttributes::default() };
+    attributes.open(this_thread, any_cpu, no_group).map(drop)
 }
 
 /// Namespaces that a child may be put into at its birth.

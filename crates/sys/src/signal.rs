@@ -153,19 +153,11 @@ extern "C" fn on_forwarded_signal(
 /// SIGUSR2) to the process that [`set_forward_target`] names, instead of dying of it; what the keyboard sends
 /// everybody has been sent. Waiting calls go on.
 pub fn forward_signals() -> io::Result<()> {
-    // SAFETY: a sigaction is plain data; all zeroes means no flags and an empty mask.
-    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     let handler: extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void) =
         on_forwarded_signal;
-    action.sa_sigaction = handler as libc::sighandler_t;
-    action.sa_flags = libc::SA_SIGINFO | libc::SA_RESTART;
-    for signal in
-        [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2]
-    {
-        // SAFETY: the handler uses atomics and kill alone, which are async-signal-safe.
-        check(unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) })?;
-    }
-    Ok(())
+    let signals =
+        [libc::SIGHUP, libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGUSR1, libc::SIGUSR2];
+    install(&signals, handler as libc::sighandler_t, libc::SA_SIGINFO | libc::SA_RESTART)
 }
 
 /// Who gets the signals that are passed on, and those that came before; 0 for nobody.
@@ -179,12 +171,25 @@ pub fn terminate_forward_target() {
     add_pending(libc::SIGTERM);
 }
 
-fn handle(signals: &[libc::c_int], handler: extern "C" fn(libc::c_int)) -> io::Result<()> {
+/// Without SA_RESTART: a call that waits returns EINTR.
+pub(crate) fn handle(
+    signals: &[libc::c_int],
+    handler: extern "C" fn(libc::c_int),
+) -> io::Result<()> {
+    install(signals, handler as libc::sighandler_t, 0)
+}
+
+fn install(
+    signals: &[libc::c_int],
+    handler: libc::sighandler_t,
+    flags: libc::c_int,
+) -> io::Result<()> {
     // SAFETY: a sigaction is plain data; all zeroes means no flags and an empty mask.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    action.sa_sigaction = handler as libc::sighandler_t;
+    action.sa_sigaction = handler;
+    action.sa_flags = flags;
     for &signal in signals {
-        // SAFETY: each handler here adds to an atomic at most, which is async-signal-safe.
+        // SAFETY: each handler of this crate uses atomics and kill alone, which are async-signal-safe.
         check(unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) })?;
     }
     Ok(())
@@ -198,11 +203,7 @@ fn handle(signals: &[libc::c_int], handler: extern "C" fn(libc::c_int)) -> io::R
 /// # Errors
 /// ENOTTY when it is not the terminal of this session.
 pub fn set_foreground_group(terminal: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: ignoring a signal installs no handler.
-    let old = unsafe { libc::signal(libc::SIGTTOU, libc::SIG_IGN) };
-    if old == libc::SIG_ERR {
-        return Err(io::Error::last_os_error());
-    }
+    install(&[libc::SIGTTOU], libc::SIG_IGN, 0)?;
     // SAFETY: takes no arguments and cannot fail.
     let group = unsafe { libc::getpgrp() };
     // SAFETY: the descriptor is open.
@@ -212,15 +213,7 @@ pub fn set_foreground_group(terminal: BorrowedFd<'_>) -> io::Result<()> {
 
 /// Ignores the keyboard's interrupt, so that only the orchestrator decides what it means.
 pub fn ignore_keyboard_interrupt() -> io::Result<()> {
-    // SAFETY: ignoring a signal installs no handler.
-    let old = unsafe { libc::signal(libc::SIGINT, libc::SIG_IGN) };
-    if old == libc::SIG_ERR { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-/// Kills this process with SIGKILL: nothing of it is left to do, and its children that die with their parent do.
-pub fn kill_self() {
-    // SAFETY: takes plain numbers.
-    unsafe { libc::raise(libc::SIGKILL) };
+    install(&[libc::SIGINT], libc::SIG_IGN, 0)
 }
 
 #[cfg(test)]

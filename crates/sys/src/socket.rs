@@ -4,7 +4,7 @@
 //! over from another network namespace.
 
 use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::{MaybeUninit, zeroed};
+use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use rustix::net::{
 };
 
 pub use crate::errno::is_in_progress;
-use crate::{check_len, read_option};
+use crate::{check_len, message_of, part_of, read_option};
 
 /// The kind of a Unix socket pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,10 +155,7 @@ pub struct ZerocopyCompletion {
 /// EAGAIN when there is none.
 pub fn zerocopy_completion(fd: BorrowedFd<'_>) -> io::Result<ZerocopyCompletion> {
     let mut control = [0_u64; 16];
-    // SAFETY: a msghdr is plain data.
-    let mut message: libc::msghdr = unsafe { zeroed() };
-    message.msg_control = control.as_mut_ptr().cast();
-    message.msg_controllen = size_of_val(&control) as _;
+    let mut message = message_of(&mut [], &mut control);
     // SAFETY: `message` describes valid memory.
     check_len(unsafe {
         libc::recvmsg(fd.as_raw_fd(), &raw mut message, libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT)
@@ -327,10 +324,7 @@ pub fn send_parts(fd: BorrowedFd<'_>, header: &[u8], body: &[u8]) -> io::Result<
         libc::iovec { iov_base: header.as_ptr().cast_mut().cast(), iov_len: header.len() },
         libc::iovec { iov_base: body.as_ptr().cast_mut().cast(), iov_len: body.len() },
     ];
-    // SAFETY: a msghdr is plain data.
-    let mut message: libc::msghdr = unsafe { zeroed() };
-    message.msg_iov = parts.as_mut_ptr();
-    message.msg_iovlen = 2;
+    let message = message_of(&mut parts, &mut []);
     // SAFETY: `message` describes two readable ranges, which sendmsg does not write.
     check_len(unsafe { libc::sendmsg(fd.as_raw_fd(), &raw const message, libc::MSG_NOSIGNAL) })
 }
@@ -343,14 +337,8 @@ pub fn receive_parts(
     body: &mut [u8],
     wait: bool,
 ) -> io::Result<usize> {
-    let mut parts = [
-        libc::iovec { iov_base: header.as_mut_ptr().cast(), iov_len: header.len() },
-        libc::iovec { iov_base: body.as_mut_ptr().cast(), iov_len: body.len() },
-    ];
-    // SAFETY: a msghdr is plain data.
-    let mut message: libc::msghdr = unsafe { zeroed() };
-    message.msg_iov = parts.as_mut_ptr();
-    message.msg_iovlen = 2;
+    let mut parts = [part_of(header), part_of(body)];
+    let mut message = message_of(&mut parts, &mut []);
     let flags = if wait { 0 } else { libc::MSG_DONTWAIT };
     // SAFETY: `message` describes two writable ranges.
     check_len(unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut message, flags) })
@@ -406,41 +394,6 @@ pub(crate) fn from_storage(name: &libc::sockaddr_storage) -> Option<SocketAddr> 
             Some(SocketAddrV6::new(ip, port, raw.sin6_flowinfo, raw.sin6_scope_id).into())
         }
         _ => None,
-    }
-}
-
-pub(crate) fn socket_len<T>() -> libc::socklen_t {
-    libc::socklen_t::try_from(size_of::<T>()).unwrap_or(0)
-}
-
-/// Writes an address as a sockaddr; its length.
-pub(crate) fn to_storage(
-    address: SocketAddr,
-    storage: &mut libc::sockaddr_storage,
-) -> libc::socklen_t {
-    match address {
-        SocketAddr::V4(v4) => {
-            // SAFETY: a sockaddr_in is plain data.
-            let mut raw: libc::sockaddr_in = unsafe { zeroed() };
-            raw.sin_family = libc::sa_family_t::try_from(libc::AF_INET).unwrap_or(0);
-            raw.sin_port = v4.port().to_be();
-            raw.sin_addr.s_addr = u32::from_ne_bytes(v4.ip().octets());
-            // SAFETY: a sockaddr_storage has room for every address, and is aligned for it.
-            unsafe { std::ptr::write((&raw mut *storage).cast(), raw) };
-            socket_len::<libc::sockaddr_in>()
-        }
-        SocketAddr::V6(v6) => {
-            // SAFETY: a sockaddr_in6 is plain data.
-            let mut raw: libc::sockaddr_in6 = unsafe { zeroed() };
-            raw.sin6_family = libc::sa_family_t::try_from(libc::AF_INET6).unwrap_or(0);
-            raw.sin6_port = v6.port().to_be();
-            raw.sin6_flowinfo = v6.flowinfo();
-            raw.sin6_addr.s6_addr = v6.ip().octets();
-            raw.sin6_scope_id = v6.scope_id();
-            // SAFETY: a sockaddr_storage has room for every address, and is aligned for it.
-            unsafe { std::ptr::write((&raw mut *storage).cast(), raw) };
-            socket_len::<libc::sockaddr_in6>()
-        }
     }
 }
 

@@ -7,7 +7,9 @@ use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
+use rustix::io::Errno;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
@@ -23,12 +25,7 @@ extern "C" fn on_alarm(_signal: libc::c_int) {
 
 /// Starts the tick.
 pub fn start_periodic_tick(period_us: u32) -> io::Result<()> {
-    // SAFETY: a sigaction is plain data; all zeroes means no flags and an empty mask.
-    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
-    let handler: extern "C" fn(libc::c_int) = on_alarm;
-    action.sa_sigaction = handler as libc::sighandler_t;
-    // SAFETY: the handler only adds to an atomic, which is async-signal-safe.
-    check(unsafe { libc::sigaction(libc::SIGALRM, &raw const action, std::ptr::null_mut()) })?;
+    crate::signal::handle(&[libc::SIGALRM], on_alarm)?;
     let period = libc::timeval {
         tv_sec: i64::from(period_us / 1_000_000),
         tv_usec: i64::from(period_us % 1_000_000),
@@ -84,14 +81,8 @@ impl TimerFd {
 
     /// timerfd_settime(2): expires once, `ns` from now, and drops an earlier expiry; 0 disarms.
     pub fn set(&self, ns: u64) -> io::Result<()> {
-        let once = Itimerspec {
-            it_interval: Timespec::default(),
-            it_value: Timespec {
-                tv_sec: i64::try_from(ns / 1_000_000_000).unwrap_or(i64::MAX),
-                // Less than 1e9, which every c_long holds.
-                tv_nsec: libc::c_long::try_from(ns % 1_000_000_000).unwrap_or(0),
-            },
-        };
+        let expiry = Timespec::try_from(Duration::from_nanos(ns)).map_err(|_| Errno::INVAL)?;
+        let once = Itimerspec { it_interval: Timespec::default(), it_value: expiry };
         timerfd_settime(&self.fd, TimerfdTimerFlags::empty(), &once)?;
         Ok(())
     }

@@ -3,11 +3,13 @@
 //! The program that steers packets to a socket is made in [`crate::bpf`].
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType};
-
-use crate::check;
+use rustix::net::xdp::{
+    SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XDP_PGOFF_RX_RING,
+    XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpOptionsFlags,
+};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, sockopt};
 
 mod ring;
 
@@ -66,27 +68,24 @@ impl XdpSocket {
         let (kind, flags) = (SocketType::RAW, SocketFlags::CLOEXEC);
         let fd = rustix::net::socket_with(AddressFamily::XDP, kind, flags, None)?;
         if is_first {
-            set(fd.as_fd(), libc::XDP_UMEM_REG, &umem.registration())?;
+            sockopt::set_xdp_umem_reg(&fd, umem.registration())?;
         }
         // A socket that shares the memory has rings of its own for its queue (since Linux 5.10).
-        set(fd.as_fd(), libc::XDP_UMEM_FILL_RING, &sizes.fill)?;
-        set(fd.as_fd(), libc::XDP_UMEM_COMPLETION_RING, &sizes.tx)?;
-        set(fd.as_fd(), libc::XDP_RX_RING, &sizes.rx)?;
-        set(fd.as_fd(), libc::XDP_TX_RING, &sizes.tx)?;
-        let offsets = offsets(fd.as_fd())?;
-        let (fill_page, completion_page) =
-            (libc::XDP_UMEM_PGOFF_FILL_RING, libc::XDP_UMEM_PGOFF_COMPLETION_RING);
+        sockopt::set_xdp_umem_fill_ring_size(&fd, sizes.fill)?;
+        sockopt::set_xdp_umem_completion_ring_size(&fd, sizes.tx)?;
+        sockopt::set_xdp_rx_ring_size(&fd, sizes.rx)?;
+        sockopt::set_xdp_tx_ring_size(&fd, sizes.tx)?;
+        let offsets = sockopt::xdp_mmap_offsets(&fd)?;
         let map = fd.as_fd();
+        let fill = XdpRing::new(map, &offsets.fr, sizes.fill, XDP_UMEM_PGOFF_FILL_RING)?;
+        let completion = XdpRing::new(map, &offsets.cr, sizes.tx, XDP_UMEM_PGOFF_COMPLETION_RING)?;
+        let rx = XdpRing::new(map, &offsets.rx, sizes.rx, XDP_PGOFF_RX_RING)?;
+        let tx = XdpRing::new(map, &offsets.tx, sizes.tx, XDP_PGOFF_TX_RING)?;
         Ok(Self {
-            fill: ProducerRing::new(XdpRing::new(map, &offsets.fr, sizes.fill, fill_page)?),
-            completion: ConsumerRing::new(XdpRing::new(
-                map,
-                &offsets.cr,
-                sizes.tx,
-                completion_page,
-            )?),
-            rx: ConsumerRing::new(XdpRing::new(map, &offsets.rx, sizes.rx, RX_PAGE)?),
-            tx: ProducerRing::new(XdpRing::new(map, &offsets.tx, sizes.tx, TX_PAGE)?),
+            fill: ProducerRing::new(fill),
+            completion: ConsumerRing::new(completion),
+            rx: ConsumerRing::new(rx),
+            tx: ProducerRing::new(tx),
             umem,
             fd,
             tx_lent: 0,
@@ -111,23 +110,17 @@ impl XdpSocket {
         copying: XdpCopyMode,
         first: Option<BorrowedFd<'_>>,
     ) -> io::Result<()> {
-        let flags = match (first, copying) {
-            // The others take the mode of the first.
-            (Some(_), _) => libc::XDP_SHARED_UMEM,
-            (None, XdpCopyMode::Zero) => libc::XDP_ZEROCOPY | libc::XDP_USE_NEED_WAKEUP,
-            (None, XdpCopyMode::Copy) => libc::XDP_COPY | libc::XDP_USE_NEED_WAKEUP,
+        let mode = match copying {
+            XdpCopyMode::Zero => SocketAddrXdpFlags::XDP_ZEROCOPY,
+            XdpCopyMode::Copy => SocketAddrXdpFlags::XDP_COPY,
         };
-        let address = libc::sockaddr_xdp {
-            sxdp_family: AF_XDP,
-            sxdp_flags: flags,
-            sxdp_ifindex: index,
-            sxdp_queue_id: queue,
-            sxdp_shared_umem_fd: first.map_or(0, |fd| fd.as_raw_fd().cast_unsigned()),
+        let Some(shared_umem_fd) = first else {
+            let flags = mode | SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
+            return Ok(rustix::net::bind(&self.fd, &SocketAddrXdp::new(flags, index, queue))?);
         };
-        let len = libc::socklen_t::try_from(size_of_val(&address)).expect("an address is short");
-        // SAFETY: `address` is readable for its size.
-        check(unsafe { libc::bind(self.fd.as_raw_fd(), (&raw const address).cast(), len) })?;
-        Ok(())
+        // The others take the mode of the first.
+        let addr = SocketAddrXdp::new(SocketAddrXdpFlags::XDP_SHARED_UMEM, index, queue);
+        Ok(rustix::net::bind(&self.fd, &SocketAddrXdpWithSharedUmem { addr, shared_umem_fd })?)
     }
 
     /// Room for this many frames in the fill ring.
@@ -245,51 +238,25 @@ impl XdpSocket {
     /// EAGAIN when there is more, or the driver is full; EBUSY; ENOBUFS; ENETDOWN.
     #[inline]
     pub fn wake_tx(&self) -> io::Result<()> {
-        // SAFETY: no data and no address.
-        let result = unsafe {
-            libc::sendto(
-                self.fd.as_raw_fd(),
-                std::ptr::null(),
-                0,
-                libc::MSG_DONTWAIT,
-                std::ptr::null(),
-                0,
-            )
-        };
-        crate::check_len(result).map(drop)
+        Ok(rustix::net::send(&self.fd, &[], SendFlags::DONTWAIT).map(drop)?)
     }
 
     /// recvfrom(2) of nothing: makes the driver look for packets.
     #[inline]
     pub fn wake_rx(&self) -> io::Result<()> {
-        // SAFETY: no data and no address.
-        let result = unsafe {
-            libc::recvfrom(
-                self.fd.as_raw_fd(),
-                std::ptr::null_mut(),
-                0,
-                libc::MSG_DONTWAIT,
-                std::ptr::null_mut(),
-                std::ptr::null_mut(),
-            )
-        };
-        crate::check_len(result).map(drop)
+        let mut nothing: [u8; 0] = [];
+        Ok(rustix::net::recv(&self.fd, &mut nothing, RecvFlags::DONTWAIT).map(drop)?)
     }
 
     /// XDP_OPTIONS: whether the device reads and writes the shared memory itself.
     pub fn is_zero_copy(&self) -> io::Result<bool> {
-        let mut flags = 0_u32;
-        let len = query(self.fd.as_fd(), libc::XDP_OPTIONS, &mut flags)?;
-        Ok(len == 4 && flags & libc::XDP_OPTIONS_ZEROCOPY != 0)
+        Ok(sockopt::xdp_options(&self.fd)?.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY))
     }
 
     /// XDP_STATISTICS: packets lost for want of a frame or of room in the ring, since it was opened.
     pub fn drops(&self) -> io::Result<u64> {
-        // dropped, bad rx, bad tx, ring full, no frames, nothing to send.
-        let mut words = [0_u64; 6];
-        query(self.fd.as_fd(), libc::XDP_STATISTICS, &mut words)?;
-        let [dropped, bad_rx, _, ring_full, _, _] = words;
-        Ok(dropped + bad_rx + ring_full)
+        let lost = sockopt::xdp_statistics(&self.fd)?;
+        Ok(lost.rx_dropped + lost.rx_invalid_descs + lost.rx_ring_full.unwrap_or(0))
     }
 }
 
@@ -299,31 +266,6 @@ impl AsFd for XdpSocket {
     }
 }
 
-const AF_XDP: u16 = 44;
-const _: () = assert!(libc::AF_XDP == 44);
-const RX_PAGE: u64 = 0;
-const TX_PAGE: u64 = 0x8000_0000;
-
 fn narrow(offset: u64) -> usize {
     usize::try_from(offset).expect("the kernel returns what it was lent")
-}
-
-fn set<T: Copy>(fd: BorrowedFd<'_>, name: libc::c_int, value: &T) -> io::Result<()> {
-    crate::set_option(fd, (libc::SOL_XDP, name), value)
-}
-
-fn query<T: Copy>(fd: BorrowedFd<'_>, name: libc::c_int, value: &mut T) -> io::Result<usize> {
-    crate::read_option(fd, (libc::SOL_XDP, name), value)
-}
-
-fn offsets(fd: BorrowedFd<'_>) -> io::Result<libc::xdp_mmap_offsets> {
-    // SAFETY: an xdp_mmap_offsets is plain data.
-    let mut offsets: libc::xdp_mmap_offsets = unsafe { std::mem::zeroed() };
-    let len = query(fd, libc::XDP_MMAP_OFFSETS, &mut offsets)?;
-    // Kernels before 5.4 know no flags, and answer more briefly.
-    if len == size_of::<libc::xdp_mmap_offsets>() {
-        Ok(offsets)
-    } else {
-        Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP))
-    }
 }

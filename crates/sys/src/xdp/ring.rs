@@ -7,6 +7,10 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+use rustix::net::xdp::{XdpRingOffset, XdpUmemReg, XdpUmemRegFlags};
+
 use crate::memory::Mapping;
 
 /// One mapped ring whose entries are `T`.
@@ -24,7 +28,7 @@ pub(super) struct XdpRing<T> {
 impl<T: Copy> XdpRing<T> {
     pub fn new(
         fd: BorrowedFd<'_>,
-        offsets: &libc::xdp_ring_offset,
+        offsets: &XdpRingOffset,
         entries: u32,
         page_offset: u64,
     ) -> io::Result<Self> {
@@ -40,7 +44,8 @@ impl<T: Copy> XdpRing<T> {
             mapping,
             producer: at(offsets.producer)?,
             consumer: at(offsets.consumer)?,
-            flags: at(offsets.flags)?,
+            // Since Linux 5.4.
+            flags: at(offsets.flags.ok_or(Errno::OPNOTSUPP)?)?,
             entries: start,
             mask: entries - 1,
             kind: PhantomData,
@@ -197,7 +202,7 @@ impl Umem {
             return Err(io::Error::from_raw_os_error(libc::EINVAL));
         }
         let len = count as usize * frame_size as usize;
-        let map = Mapping::private(len, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_POPULATE)?;
+        let map = Mapping::private(len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::POPULATE)?;
         let lent = (0..count).map(|_| AtomicBool::new(false)).collect();
         let frame_shift = frame_size.trailing_zeros();
         Ok(Self { region: Arc::new(UmemRegion { map, frame_shift, lent }) })
@@ -253,13 +258,13 @@ pub struct UmemHandle {
 }
 
 impl UmemHandle {
-    pub(super) fn registration(&self) -> libc::xdp_umem_reg {
-        libc::xdp_umem_reg {
+    pub(super) fn registration(&self) -> XdpUmemReg {
+        XdpUmemReg {
             addr: self.region.map.base().expose_provenance() as u64,
             len: self.region.map.len() as u64,
             chunk_size: 1 << self.region.frame_shift,
             headroom: 0,
-            flags: 0,
+            flags: XdpUmemRegFlags::empty(),
             tx_metadata_len: 0,
         }
     }

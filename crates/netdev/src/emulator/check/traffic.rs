@@ -11,9 +11,7 @@ use std::{io, thread};
 
 use plumb_base::time::Span;
 use plumb_sys::clock::{ClockId, read_ns};
-use plumb_sys::datagram::{
-    enable_receive_timestamps, force_receive_buffer, receive_with_timestamp,
-};
+use plumb_sys::datagram::{enable_receive_timestamps, receive_with_timestamp};
 use plumb_sys::socket::{IntOption, receive_drops, set_option};
 use plumb_sys::timer::{set_timer_slack_ns, sleep_ns};
 
@@ -204,7 +202,8 @@ fn socket(address: IpAddr) -> Result<UdpSocket, ProbeError> {
     let fault = |what| move |source| ProbeError::Socket { what, source };
     let socket = UdpSocket::bind((address, 0)).map_err(fault("open"))?;
     enable_receive_timestamps(socket.as_fd()).map_err(fault("time"))?;
-    if force_receive_buffer(socket.as_fd(), RECEIVE_BUFFER).is_err() {
+    let forced = set_option(socket.as_fd(), IntOption::ReceiveBufferForce, RECEIVE_BUFFER);
+    if forced.is_err() {
         // Without the rights of the machine's own root there is less room, and the kernel counts
         // what finds none.
         let option = IntOption::ReceiveBuffer;
