@@ -105,6 +105,8 @@ pub(crate) enum TimerOwner {
 /// The state that all components of a host share.
 #[derive(Debug)]
 pub(crate) struct HostCore {
+    /// When what is being done is done: the time that the host was told last.
+    pub(crate) now: Instant,
     pub(crate) timers: TimerHeap<TimerOwner>,
     pub(crate) counters: HostCounters,
     pub(crate) events: VecDeque<HostEvent>,
@@ -116,6 +118,7 @@ pub(crate) struct HostCore {
 impl HostCore {
     pub fn new(events_max: usize, mut random: RandomStream) -> Self {
         Self {
+            now: Instant::ORIGIN,
             timers: TimerHeap::default(),
             counters: HostCounters::default(),
             events: VecDeque::new(),
@@ -127,8 +130,8 @@ impl HostCore {
 
     /// The state, the time and the memory that a component works with during one call.
     #[inline]
-    pub fn context<'a>(&'a mut self, now: Instant, pool: &'a mut Pool) -> HostContext<'a> {
-        HostContext { now, pool, core: self }
+    pub fn context<'a>(&'a mut self, pool: &'a mut Pool) -> HostContext<'a> {
+        HostContext { now: self.now, pool, core: self }
     }
 
     pub fn push_event(&mut self, event: HostEvent) {

@@ -109,7 +109,7 @@ impl IpHost {
             interfaces: Interfaces::default(),
             routing: Routing::new(config.path_mtus, seed),
             neighbors: NeighborCache::new(config.neighbors, reachable),
-            reassembly: Reassembly::new(config.reassembly, seed),
+            reassembly: Reassembly::new(config.reassembly),
             reassembly_timer: core.timers.create(TimerOwner::Reassembly),
             icmp: Icmp::new(config.icmp_errors, config.icmp_error_burst),
             udp: UdpTable::new(seed),
@@ -175,7 +175,14 @@ impl IpHost {
         local: IpAddr,
         remote: IpAddr,
     ) -> Result<OutputPath, PathError> {
-        self.routing.path(now, &self.interfaces, self.neighbors.generation(), local, remote)
+        self.core.now = now;
+        self.current_path(local, remote)
+    }
+
+    #[inline]
+    fn current_path(&mut self, local: IpAddr, remote: IpAddr) -> Result<OutputPath, PathError> {
+        let neighbors = self.neighbors.generation();
+        self.routing.path(self.core.now, &self.interfaces, neighbors, local, remote)
     }
 
     /// Sends an echo request; a reply becomes a [`HostEvent::EchoReply`].
@@ -194,7 +201,7 @@ impl IpHost {
         let (packet, egress) =
             icmp::echo_request(path.source, remote, (identifier, sequence), data, pool)
                 .ok_or(PingError::NoMemory(data.len()))?;
-        self.send_on_path(now, &path, remote, egress, packet, pool)?;
+        self.send_on_path(&path, remote, egress, packet, pool)?;
         self.icmp.on_request_sent(now, (remote, identifier, sequence));
         Ok(())
     }
@@ -215,10 +222,11 @@ impl IpHost {
 
 impl Machine for IpHost {
     fn handle_packets(&mut self, now: Instant, port: PortId, batch: &mut Batch, pool: &mut Pool) {
+        self.core.now = now;
         self.core.counters.add_many(CounterId::Received, batch.len());
         for packet in batch.drain(..) {
             if let Err(packet) = self.receive_predicted(port, packet, pool) {
-                self.receive_frame(now, port, packet, pool);
+                self.receive_frame(port, packet, pool);
             }
         }
     }
@@ -248,11 +256,12 @@ impl Machine for IpHost {
     }
 
     fn handle_deadline(&mut self, now: Instant, pool: &mut Pool) {
+        self.core.now = now;
         while let Some(owner) = self.core.timers.pop_due(now) {
             match owner {
-                TimerOwner::Reassembly => self.expire_fragments(now, pool),
+                TimerOwner::Reassembly => self.expire_fragments(pool),
                 TimerOwner::Neighbor(id) => {
-                    let mut cx = self.core.context(now, pool);
+                    let mut cx = self.core.context(pool);
                     let frame = self.neighbors.handle_timer(&mut cx, &self.interfaces, id);
                     if let Some((port, frame)) = frame {
                         self.send_control(port, &frame, pool);

@@ -277,11 +277,10 @@ impl Interfaces {
         if let Some(own) = interface.addresses.iter().find(|own| self.owns(own.ip)) {
             return Err(InterfaceError::DuplicateAddress(own.ip));
         }
-        if self.0.len() >= usize::from(u16::MAX) {
-            return Err(InterfaceError::TooMany);
-        }
+        let number = u16::try_from(self.0.len()).ok().filter(|&number| number < u16::MAX);
+        let port = PortId(number.ok_or(InterfaceError::TooMany)?);
         self.0.push(interface);
-        Ok(port_of(self.0.len() - 1))
+        Ok(port)
     }
 
     pub fn as_slice(&self) -> &[HostInterface] {
@@ -299,7 +298,12 @@ impl Interfaces {
 
     /// The first interface for which `predicate` holds.
     pub fn find(&self, predicate: impl Fn(&HostInterface) -> bool) -> Option<PortId> {
-        self.0.iter().position(predicate).map(port_of)
+        self.iter().find(|(_, interface)| predicate(interface)).map(|(port, _)| port)
+    }
+
+    /// Each, by its port.
+    pub fn iter(&self) -> impl Iterator<Item = (PortId, &HostInterface)> {
+        (0..).map(PortId).zip(&self.0)
     }
 
     /// The interface that has an address.
@@ -333,10 +337,6 @@ impl IndexMut<PortId> for Interfaces {
     fn index_mut(&mut self, port: PortId) -> &mut HostInterface {
         &mut self.0[usize::from(port.0)]
     }
-}
-
-fn port_of(index: usize) -> PortId {
-    PortId(u16::try_from(index).expect("interfaces are at most 65,535"))
 }
 
 /// The least MTU of a link for IPv4 (RFC 791 §3.2).

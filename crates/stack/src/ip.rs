@@ -8,7 +8,7 @@ use plumb_wire::malformed::FormatError;
 use plumb_wire::packet::{ChecksumState, Packet, PacketMeta, Pool};
 
 use crate::counters::{CounterId, ProtocolLayer};
-use crate::interface::HostInterface;
+use crate::interface::{DestinationKind, HostInterface};
 
 mod ipv4;
 mod ipv6;
@@ -135,16 +135,26 @@ pub(crate) fn accept(
     }
 }
 
-/// What is known of the first fragment of a datagram, which was accepted by the interface with its
-/// destination address; `None` where `owner` knows no such interface.
-pub(crate) fn ingress_of_fragment(
-    bytes: &[u8],
-    owner: impl Fn(IpAddr) -> Option<PortId>,
-) -> Option<IpIngress> {
-    if bytes.first()? >> 4 == 4 {
-        ipv4::ingress_of_fragment(bytes, owner)
-    } else {
-        ipv6::ingress_of_fragment(bytes, owner)
+/// Whether a packet for an accepted destination of this kind is for a group; `to_group` says that its link
+/// sent it to one.
+///
+/// # Errors
+/// Why it is dropped.
+#[inline]
+fn accept_destination(
+    kind: DestinationKind,
+    is_martian: impl FnOnce() -> bool,
+    to_group: bool,
+) -> Result<bool, Rejection> {
+    match kind {
+        DestinationKind::Other if is_martian() => {
+            Err(Rejection::Drop(CounterId::RxMartianDestination))
+        }
+        DestinationKind::Other => Err(Rejection::Drop(CounterId::RxNotForUs)),
+        // RFC 1122 §3.3.6: a link broadcast must have an IP broadcast or multicast destination.
+        DestinationKind::Own if to_group => Err(Rejection::Drop(CounterId::RxLinkBroadcast)),
+        DestinationKind::Own => Ok(false),
+        DestinationKind::Group => Ok(true),
     }
 }
 

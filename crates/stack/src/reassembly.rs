@@ -7,10 +7,7 @@
 
 use std::net::IpAddr;
 
-use hashbrown::HashTable;
-use plumb_base::seed::Seed;
 use plumb_base::time::{Instant, Span};
-use plumb_wire::flow::{SipKey, address_words};
 use plumb_wire::ip::FRAGMENT_HEADER_LEN;
 use plumb_wire::packet::{Packet, Pool};
 use plumb_wire::{ipv4, ipv6};
@@ -92,10 +89,7 @@ pub enum FragmentDrop {
 #[derive(Debug)]
 pub struct Reassembly {
     config: ReassemblyConfig,
-    key: SipKey,
     slots: Vec<Option<PartialDatagram>>,
-    vacant: Vec<usize>,
-    index: HashTable<usize>,
     sequence: u64,
     held: usize,
     next: Option<Instant>,
@@ -103,15 +97,11 @@ pub struct Reassembly {
 }
 
 impl Reassembly {
-    /// Nothing yet; hashes depend on the seed.
-    pub fn new(config: ReassemblyConfig, seed: Seed) -> Self {
-        let slots: Vec<_> = (0..config.datagrams).map(|_| None).collect();
+    /// Nothing yet.
+    pub fn new(config: ReassemblyConfig) -> Self {
         Self {
             config,
-            key: SipKey::new(seed, "reassembly"),
-            vacant: (0..slots.len()).rev().collect(),
-            slots,
-            index: HashTable::with_capacity(config.datagrams),
+            slots: (0..config.datagrams).map(|_| None).collect(),
             sequence: 0,
             held: 0,
             next: None,
@@ -190,12 +180,12 @@ impl Reassembly {
 
     /// Datagrams that are incomplete or condemned.
     pub fn len(&self) -> usize {
-        self.index.len()
+        self.slots.iter().flatten().count()
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.index.is_empty()
+        self.slots.iter().all(Option::is_none)
     }
 
     /// Bytes of frames that incomplete datagrams hold.
@@ -251,9 +241,10 @@ impl Reassembly {
     }
 
     fn find(&self, key: &FragmentKey) -> Option<usize> {
-        let slots = &self.slots;
-        let same = |slot: &usize| slots[*slot].as_ref().is_some_and(|there| there.key == *key);
-        self.index.find(self.hash(key), same).copied()
+        let is_same = |there: &PartialDatagram| {
+            there.key.identification == key.identification && there.key == *key
+        };
+        self.slots.iter().position(|slot| slot.as_ref().is_some_and(is_same))
     }
 
     /// A slot for a new datagram; the oldest of its source, or of all, gives way if it must.
@@ -265,24 +256,19 @@ impl Reassembly {
             let victim = self.oldest(|_, partial| of_source(partial))?;
             self.evict(victim, pool);
         }
-        if self.vacant.is_empty() {
+        if self.slots.iter().all(Option::is_some) {
             let victim = self.oldest(|_, _| true)?;
             self.evict(victim, pool);
         }
-        let slot = self.vacant.pop()?;
+        let slot = self.slots.iter().position(Option::is_none)?;
         let timeout = match source {
             IpAddr::V4(_) => self.config.timeout_v4,
             IpAddr::V6(_) => self.config.timeout_v6,
         };
-        let hash = self.hash(&piece.key);
         let deadline = now + timeout;
-        self.slots[slot] = Some(PartialDatagram::new(piece.key, hash, self.sequence, deadline));
+        self.slots[slot] = Some(PartialDatagram::new(piece.key, self.sequence, deadline));
         self.sequence += 1;
         self.next = Some(self.next.map_or(deadline, |next| next.min(deadline)));
-        let slots = &self.slots;
-        self.index.insert_unique(hash, slot, |slot| {
-            slots[*slot].as_ref().map_or(0, |partial| partial.hash)
-        });
         Some(slot)
     }
 
@@ -309,20 +295,11 @@ impl Reassembly {
 
     fn remove(&mut self, slot: usize, pool: &Pool) -> Option<PartialDatagram> {
         let partial = self.slots[slot].take()?;
-        if let Ok(entry) = self.index.find_entry(partial.hash, |there| *there == slot) {
-            entry.remove();
-        }
-        self.vacant.push(slot);
         self.held -= partial.held(pool);
         if self.next == Some(partial.deadline) {
             self.next = self.slots.iter().flatten().map(|partial| partial.deadline).min();
         }
         Some(partial)
-    }
-
-    fn hash(&self, key: &FragmentKey) -> u64 {
-        let ([a, b], [c, d]) = (address_words(key.source), address_words(key.destination));
-        self.key.hash([a, b, c, d, u64::from(key.identification) << 8 | u64::from(key.protocol)])
     }
 }
 

@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn only_the_first_address_of_ethernets_length_is_taken() {
-        let mut bytes = vec![0; 24];
+        let mut bytes = [0; 24];
         bytes[0] = 135;
         let long = [[1, 2, 7, 7, 7, 7, 7, 7], [7; 8]].concat();
         for (options, expected) in [

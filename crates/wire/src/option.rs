@@ -52,15 +52,13 @@ pub fn items(mut area: &[u8]) -> impl Iterator<Item = Result<&[u8], FormatError>
 /// Whether an option has a length that its type can have, and points to where something can be.
 fn is_sound(option: &[u8]) -> bool {
     match *option {
-        [NO_OPERATION] => true,
         [RECORD_ROUTE | LOOSE_ROUTE | STRICT_ROUTE, _, ref route @ ..] => {
             matches!(route, [pointer, addresses @ ..]
                 if *pointer >= 4 && addresses.len().is_multiple_of(4))
         }
         [TIMESTAMP, _, ref times @ ..] => matches!(times, [pointer, _, ..] if *pointer >= 5),
         [ROUTER_ALERT, _, ref value @ ..] => value.len() == 2,
-        [_, _, ..] => true,
-        _ => false,
+        _ => matches!(*option, [NO_OPERATION] | [_, _, ..]),
     }
 }
 

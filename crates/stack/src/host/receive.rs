@@ -2,7 +2,6 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use plumb_base::time::Instant;
 use plumb_wire::arp::ArpPacket;
 use plumb_wire::ethernet::{EtherType, EthernetFrame, EthernetTags};
 use plumb_wire::icmp::parameter_problem;
@@ -52,13 +51,7 @@ impl IpHost {
 
     /// Receives a frame that was not predicted.
     #[inline]
-    pub(super) fn receive_frame(
-        &mut self,
-        now: Instant,
-        port: PortId,
-        mut packet: Packet,
-        pool: &mut Pool,
-    ) {
+    pub(super) fn receive_frame(&mut self, port: PortId, mut packet: Packet, pool: &mut Pool) {
         if let ChecksumState::Partial { .. } = packet.meta.checksum {
             // From a sender on this machine: nothing on the way can have corrupted it.
             packet.meta.checksum = ChecksumState::Verified;
@@ -67,25 +60,18 @@ impl IpHost {
             return self.drop_packet(CounterId::RxNoInterface, packet, pool);
         };
         match accept_link(interface, pool.bytes(&packet)) {
-            Ok(LinkPayload::Ip(origin)) => self.receive_ip(now, port, origin, packet, pool),
-            Ok(LinkPayload::Arp(at)) => self.receive_arp(now, port, at, packet, pool),
-            Err(rejection) => self.reject(now, rejection, packet, pool),
+            Ok(LinkPayload::Ip(origin)) => self.receive_ip(port, origin, packet, pool),
+            Ok(LinkPayload::Arp(at)) => self.receive_arp(port, at, packet, pool),
+            Err(rejection) => self.reject(rejection, packet, pool),
         }
     }
 
-    fn receive_arp(
-        &mut self,
-        now: Instant,
-        port: PortId,
-        at: usize,
-        packet: Packet,
-        pool: &mut Pool,
-    ) {
+    fn receive_arp(&mut self, port: PortId, at: usize, packet: Packet, pool: &mut Pool) {
         let parsed = ArpPacket::parse(&pool.bytes(&packet)[at..]);
         pool.free(packet);
         match parsed {
             Ok(message) => {
-                let mut cx = self.core.context(now, pool);
+                let mut cx = self.core.context(pool);
                 let reaction =
                     self.neighbors.handle_arp(&mut cx, &mut self.interfaces, port, &message);
                 self.react(port, true, reaction, pool);
@@ -98,7 +84,6 @@ impl IpHost {
     #[inline]
     fn receive_ip(
         &mut self,
-        now: Instant,
         port: PortId,
         mut origin: FrameOrigin,
         mut packet: Packet,
@@ -109,14 +94,14 @@ impl IpHost {
             let bytes = &pool.bytes(&packet)[origin.at..];
             let ingress = match ip::accept(interface, port, bytes, origin) {
                 Ok(ingress) => ingress,
-                Err(rejection) => return self.reject(now, rejection, packet, pool),
+                Err(rejection) => return self.reject(rejection, packet, pool),
             };
             if !ingress.is_fragment() {
-                return self.deliver(now, ingress, packet, pool);
+                return self.deliver(ingress, packet, pool);
             }
             // The link sent the fragments to a group only if their destination is one.
             let group = ingress.group && !interface.owns(ingress.destination);
-            let Some(datagram) = self.receive_fragment(now, ingress, packet, pool) else { return };
+            let Some(datagram) = self.receive_fragment(ingress, packet, pool) else { return };
             origin = FrameOrigin { at: 0, group, reassembled: true, ..origin };
             packet = datagram;
         }
@@ -126,14 +111,13 @@ impl IpHost {
     #[cold]
     fn receive_fragment(
         &mut self,
-        now: Instant,
         mut ingress: IpIngress,
         mut packet: Packet,
         pool: &mut Pool,
     ) -> Option<Packet> {
         ingress.trim(&mut packet, pool);
         let evicted = self.reassembly.evicted();
-        let outcome = self.reassembly.handle_fragment(now, packet, pool);
+        let outcome = self.reassembly.handle_fragment(self.core.now, packet, pool);
         let evicted = usize::try_from(self.reassembly.evicted() - evicted).unwrap_or(0);
         self.core.counters.add_many(CounterId::ReassemblyEvicted, evicted);
         self.arm_reassembly();
@@ -145,7 +129,7 @@ impl IpHost {
                 return Some(datagram);
             }
             ReassemblyOutcome::Dropped(packet, reason) => {
-                self.reject(now, fragment_rejection(reason, ingress), packet, pool);
+                self.reject(fragment_rejection(reason, ingress), packet, pool);
             }
         }
         None
@@ -153,29 +137,23 @@ impl IpHost {
 
     /// Delivers a whole datagram, whose packet is untrimmed, to its transport.
     #[inline]
-    fn deliver(
-        &mut self,
-        now: Instant,
-        mut ingress: IpIngress,
-        mut packet: Packet,
-        pool: &mut Pool,
-    ) {
+    fn deliver(&mut self, mut ingress: IpIngress, mut packet: Packet, pool: &mut Pool) {
         if ingress.protocol == IpProtocol::UDP {
-            return self.receive_udp(now, &ingress, packet, pool);
+            return self.receive_udp(&ingress, packet, pool);
         }
         ingress.trim(&mut packet, pool);
         let rejection = match (ingress.protocol, ingress.source) {
             (IpProtocol::ICMPV4, IpAddr::V4(_)) | (IpProtocol::ICMPV6, IpAddr::V6(_)) => {
-                return self.receive_icmp(now, &ingress, packet, pool);
+                return self.receive_icmp(&ingress, packet, pool);
             }
             (IpProtocol::NO_NEXT, IpAddr::V6(_)) => Rejection::Drop(CounterId::RxNoNextHeader),
             _ => Rejection::Report(CounterId::RxProtocol, IcmpErrorCause::Protocol, ingress),
         };
-        self.reject(now, rejection, packet, pool);
+        self.reject(rejection, packet, pool);
     }
 
     #[inline]
-    fn receive_udp(&mut self, now: Instant, ingress: &IpIngress, packet: Packet, pool: &mut Pool) {
+    fn receive_udp(&mut self, ingress: &IpIngress, packet: Packet, pool: &mut Pool) {
         let head = FrameHead::of(ingress, pool.bytes(&packet)).filter(|_| !ingress.group);
         match self.udp.handle_datagram(ingress, packet, pool) {
             Ok(delivery) => {
@@ -186,7 +164,7 @@ impl IpHost {
                 }
             }
             Err((packet, reason)) => {
-                self.reject(now, udp_rejection(reason, *ingress), packet, pool);
+                self.reject(udp_rejection(reason, *ingress), packet, pool);
             }
         }
     }
@@ -201,47 +179,41 @@ impl IpHost {
         counters.add_many(CounterId::UdpNoMemory, no_memory);
     }
 
-    fn receive_icmp(&mut self, now: Instant, ingress: &IpIngress, packet: Packet, pool: &mut Pool) {
-        match self.icmp.handle(&mut self.core.context(now, pool), ingress, packet) {
+    fn receive_icmp(&mut self, ingress: &IpIngress, packet: Packet, pool: &mut Pool) {
+        match self.icmp.handle(&mut self.core.context(pool), ingress, packet) {
             IcmpAction::Done => {}
-            IcmpAction::Reject(packet, rejection) => self.reject(now, rejection, packet, pool),
-            IcmpAction::Echo(packet) => self.reply_to_echo(now, ingress, packet, pool),
-            IcmpAction::Neighbor(packet) => self.receive_ndp(now, ingress, packet, pool),
+            IcmpAction::Reject(packet, rejection) => self.reject(rejection, packet, pool),
+            IcmpAction::Echo(packet) => self.reply_to_echo(ingress, packet, pool),
+            IcmpAction::Neighbor(packet) => self.receive_ndp(ingress, packet, pool),
             IcmpAction::Error(quoted, packet) => {
-                let counter = self.receive_error(now, ingress, quoted);
+                let counter = self.receive_error(ingress, quoted);
                 self.drop_packet(counter, packet, pool);
             }
         }
     }
 
-    fn reply_to_echo(
-        &mut self,
-        now: Instant,
-        ingress: &IpIngress,
-        mut packet: Packet,
-        pool: &mut Pool,
-    ) {
+    fn reply_to_echo(&mut self, ingress: &IpIngress, mut packet: Packet, pool: &mut Pool) {
         self.core.counters.add(CounterId::EchoAnswered);
-        let Ok(path) = self.path(now, ingress.reply_source(), ingress.source) else {
+        let Ok(path) = self.current_path(ingress.reply_source(), ingress.source) else {
             self.core.counters.add(CounterId::Originated);
             return self.drop_packet(CounterId::TxNoRoute, packet, pool);
         };
         let egress = icmp::make_reply(ingress, path.source, &mut packet, pool);
         // A reply that does not fit is counted where that is found.
-        let _ = self.send_on_path(now, &path, ingress.source, egress, packet, pool);
+        let _ = self.send_on_path(&path, ingress.source, egress, packet, pool);
     }
 
-    fn receive_ndp(&mut self, now: Instant, ingress: &IpIngress, packet: Packet, pool: &mut Pool) {
+    fn receive_ndp(&mut self, ingress: &IpIngress, packet: Packet, pool: &mut Pool) {
         let bytes = &pool.bytes(&packet)[usize::from(ingress.header_len)..];
         match NeighborMessage::parse(ingress, bytes) {
             Ok(message) => {
                 pool.free(packet);
-                let mut cx = self.core.context(now, pool);
+                let mut cx = self.core.context(pool);
                 let reaction =
                     self.neighbors.handle_ndp(&mut cx, &self.interfaces, ingress, message);
                 self.react(ingress.port, false, reaction, pool);
             }
-            Err(rejection) => self.reject(now, rejection, packet, pool),
+            Err(rejection) => self.reject(rejection, packet, pool),
         }
     }
 
@@ -259,7 +231,6 @@ impl IpHost {
     /// Handles an ICMP error; what to count it as.
     fn receive_error(
         &mut self,
-        now: Instant,
         ingress: &IpIngress,
         quoted: Option<(DeliveryFailureKind, QuotedPacket)>,
     ) -> CounterId {
@@ -275,8 +246,8 @@ impl IpHost {
             if mtu >= quoted.len {
                 return CounterId::IcmpErrorUnmatched;
             }
-            let current = self.path(now, local.ip(), remote.ip()).map_or(0, |path| path.mtu);
-            if self.routing.on_too_big(now, remote.ip(), mtu, current) {
+            let current = self.current_path(local.ip(), remote.ip()).map_or(0, |path| path.mtu);
+            if self.routing.on_too_big(self.core.now, remote.ip(), mtu, current) {
                 self.core.counters.add(CounterId::PathMtuLearned);
             }
         }
@@ -311,14 +282,21 @@ impl IpHost {
     }
 
     /// Gives up the datagrams whose time is over, and reports them to the senders of first fragments.
-    pub(super) fn expire_fragments(&mut self, now: Instant, pool: &mut Pool) {
-        while let Some(first) = self.reassembly.poll_expired(now, pool) {
+    pub(super) fn expire_fragments(&mut self, pool: &mut Pool) {
+        while let Some(first) = self.reassembly.poll_expired(self.core.now, pool) {
             self.core.counters.add(CounterId::ReassemblyTimeout);
             let Some(first) = first else { continue };
-            let owner = |ip| self.interfaces.owner_of(ip);
-            match ip::ingress_of_fragment(pool.bytes(&first), owner) {
+            // It was accepted when it came, by the interface that still accepts it.
+            let bytes = pool.bytes(&first);
+            let is_ipv6 = bytes.first().is_some_and(|byte| byte >> 4 == 6);
+            let origin = FrameOrigin { is_ipv6, ..FrameOrigin::default() };
+            let ingress = self
+                .interfaces
+                .iter()
+                .find_map(|(port, interface)| ip::accept(interface, port, bytes, origin).ok());
+            match ingress {
                 Some(ingress) => {
-                    self.report_error(now, &ingress, IcmpErrorCause::Reassembly, first, pool);
+                    self.report_error(&ingress, IcmpErrorCause::Reassembly, first, pool);
                 }
                 None => pool.free(first),
             }
@@ -335,7 +313,7 @@ impl IpHost {
 
     /// Counts a packet that is not accepted, reports it to its sender where that is due, and frees it.
     #[cold]
-    fn reject(&mut self, now: Instant, rejection: Rejection, mut packet: Packet, pool: &mut Pool) {
+    fn reject(&mut self, rejection: Rejection, mut packet: Packet, pool: &mut Pool) {
         match rejection {
             Rejection::Malformed(layer, error) => {
                 self.core.counters.add_malformed(layer, error);
@@ -345,7 +323,7 @@ impl IpHost {
             Rejection::Report(counter, cause, mut ingress) => {
                 self.core.counters.add(counter);
                 ingress.trim(&mut packet, pool);
-                self.report_error(now, &ingress, cause, packet, pool);
+                self.report_error(&ingress, cause, packet, pool);
             }
         }
     }
@@ -354,21 +332,20 @@ impl IpHost {
     #[cold]
     fn report_error(
         &mut self,
-        now: Instant,
         ingress: &IpIngress,
         cause: IcmpErrorCause,
         mut packet: Packet,
         pool: &mut Pool,
     ) {
         if may_send_error(ingress, cause, pool.bytes(&packet))
-            && self.icmp.take_error_token(&mut self.core.context(now, pool))
-            && let Ok(path) = self.path(now, ingress.reply_source(), ingress.source)
+            && self.icmp.take_error_token(&mut self.core.context(pool))
+            && let Ok(path) = self.current_path(ingress.reply_source(), ingress.source)
         {
-            let mut cx = self.core.context(now, pool);
+            let mut cx = self.core.context(pool);
             let message = Icmp::error_message(&mut cx, ingress, cause, path.source, &mut packet);
             if let Some((message, egress)) = message {
                 // An error that does not fit is counted where that is found.
-                let _ = self.send_on_path(now, &path, ingress.source, egress, message, pool);
+                let _ = self.send_on_path(&path, ingress.source, egress, message, pool);
             }
         }
         pool.free(packet);

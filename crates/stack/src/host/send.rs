@@ -2,7 +2,6 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use plumb_base::time::Instant;
 use plumb_wire::checksum::{self, PseudoHeader};
 use plumb_wire::ethernet::{self, EtherType, EthernetTags, MacAddr};
 use plumb_wire::ip::IpProtocol;
@@ -11,7 +10,7 @@ use plumb_wire::ipv6;
 use plumb_wire::machine::PortId;
 use plumb_wire::packet::{ChecksumState, Packet, Pool, SegmentKind};
 use plumb_wire::segmentation::{SegmentChecksums, SegmentError, segment_packet};
-use plumb_wire::udp::{self, CHECKSUM_OFFSET};
+use plumb_wire::udp;
 
 use super::udp::check_payload_len;
 use super::{IpHost, UdpSendError};
@@ -22,11 +21,9 @@ use crate::neighbor::{ControlFrame, Resolution};
 use crate::routing::{NextHopLink, OutputPath};
 use crate::udp::{PayloadSum, prepend_header};
 
-/// Bytes of the headers that may have to come before a payload: Ethernet, IPv6, UDP.
-const HEADERS_MAX: usize = HEADERS_V6;
 /// Bytes of all headers of UDP over IPv4.
 const HEADERS_V4: usize = ethernet::HEADER_LEN + ipv4::HEADER_LEN + udp::HEADER_LEN;
-/// Bytes of all headers of UDP over IPv6.
+/// Bytes of all headers of UDP over IPv6: the most that have to come before a payload.
 const HEADERS_V6: usize = ethernet::HEADER_LEN + ipv6::HEADER_LEN + udp::HEADER_LEN;
 
 /// Why a packet was not sent; it was counted and its frame is free again.
@@ -45,53 +42,6 @@ pub enum OutputError {
 /// A payload, and what is known of its sum.
 pub(super) type Payload = (Packet, PayloadSum);
 
-/// What the fast path needs of an address family.
-trait FastPathAddress: Copy {
-    const ETHER_TYPE: EtherType;
-
-    fn from_ip(ip: IpAddr) -> Option<Self>;
-    fn pseudo(source: Self, destination: Self) -> PseudoHeader;
-    fn emit(source: Self, destination: Self, egress: IpEgress, len: usize, out: &mut [u8]);
-}
-
-impl FastPathAddress for Ipv4Addr {
-    const ETHER_TYPE: EtherType = EtherType::IPV4;
-
-    #[inline]
-    fn from_ip(ip: IpAddr) -> Option<Self> {
-        if let IpAddr::V4(ip) = ip { Some(ip) } else { None }
-    }
-
-    #[inline]
-    fn pseudo(source: Self, destination: Self) -> PseudoHeader {
-        PseudoHeader::v4(source, destination, IpProtocol::UDP)
-    }
-
-    #[inline]
-    fn emit(source: Self, destination: Self, egress: IpEgress, len: usize, out: &mut [u8]) {
-        header_v4(source, destination, egress, len).emit(out);
-    }
-}
-
-impl FastPathAddress for Ipv6Addr {
-    const ETHER_TYPE: EtherType = EtherType::IPV6;
-
-    #[inline]
-    fn from_ip(ip: IpAddr) -> Option<Self> {
-        if let IpAddr::V6(ip) = ip { Some(ip) } else { None }
-    }
-
-    #[inline]
-    fn pseudo(source: Self, destination: Self) -> PseudoHeader {
-        PseudoHeader::v6(source, destination, IpProtocol::UDP)
-    }
-
-    #[inline]
-    fn emit(source: Self, destination: Self, egress: IpEgress, len: usize, out: &mut [u8]) {
-        header_v6(source, destination, egress, len).emit(out);
-    }
-}
-
 impl IpHost {
     /// Fast path: writes Ethernet, IP and UDP headers in one go over a cached path, to a known next hop, if
     /// the packet fits. The slow path sends the same bytes.
@@ -101,64 +51,54 @@ impl IpHost {
     #[inline]
     pub(super) fn send_fast_path(
         &mut self,
-        now: Instant,
         (local, remote): (SocketAddr, SocketAddr),
         (packet, sum): Payload,
         pool: &mut Pool,
     ) -> Result<(), Packet> {
-        let ports = (local.port(), remote.port());
-        match (local.ip(), remote.ip()) {
-            (IpAddr::V4(_), IpAddr::V4(destination)) => {
-                let ends = (local.ip(), remote.ip(), destination);
-                self.send_headers::<Ipv4Addr, HEADERS_V4>(now, ends, ports, (packet, sum), pool)
-            }
-            (IpAddr::V6(_), IpAddr::V6(destination)) => {
-                // RFC 8200 §8.1: UDP over IPv6 has a checksum.
-                let sum = if let PayloadSum::Unwanted = sum { PayloadSum::Unknown } else { sum };
-                let ends = (local.ip(), remote.ip(), destination);
-                self.send_headers::<Ipv6Addr, HEADERS_V6>(now, ends, ports, (packet, sum), pool)
-            }
-            _ => Err(packet),
+        if local.is_ipv4() {
+            self.send_headers::<HEADERS_V4>((local, remote), (packet, sum), pool)
+        } else {
+            self.send_headers::<HEADERS_V6>((local, remote), (packet, sum), pool)
         }
     }
 
     #[inline]
-    fn send_headers<A: FastPathAddress, const N: usize>(
+    fn send_headers<const N: usize>(
         &mut self,
-        now: Instant,
-        (local, remote, destination): (IpAddr, IpAddr, A),
-        (source_port, destination_port): (u16, u16),
+        (local, remote): (SocketAddr, SocketAddr),
         (mut packet, sum): Payload,
         pool: &mut Pool,
     ) -> Result<(), Packet> {
         let neighbors = self.neighbors.generation();
-        let Some(path) = self.routing.cached(now, neighbors, local, remote) else {
+        let path = self.routing.cached(self.core.now, neighbors, local.ip(), remote.ip());
+        let Some(path) = path.filter(|path| fits_fast_path(path, &packet, N, pool)) else {
             return Err(packet);
         };
-        let (NextHopLink::Known(mac), Some(source)) = (path.link, A::from_ip(path.source)) else {
+        let (source, destination) = (path.source, remote.ip());
+        let pseudo = PseudoHeader::between(source, destination, IpProtocol::UDP);
+        let (NextHopLink::Known(mac), Some(pseudo)) = (path.link, pseudo) else {
             return Err(packet);
         };
-        if !fits_fast_path(path, &packet, N, pool) {
-            return Err(packet);
-        }
-        let (port, partial) = (path.port, path.capabilities.checksum_tx);
-        let header = udp::UdpHeader::new(source_port, destination_port, packet.len());
-        let pseudo = A::pseudo(source, destination);
-        let header = finish_checksum(header, pseudo, (partial, sum), &packet, pool);
+        let port = path.port;
+        let sum = sum.on_path(destination.is_ipv4(), path.capabilities.checksum_tx);
+        let ports = (local.port(), remote.port());
+        let header = sum.header(ports, pseudo, &packet, pool);
         let egress = IpEgress::new(IpProtocol::UDP, packet.meta.ecn);
         let len = udp::HEADER_LEN + packet.len();
-        let frame = ethernet::EthernetHeader {
-            destination: mac,
-            source: self.interfaces[port].mac,
-            tags: EthernetTags::Untagged,
-            ether_type: A::ETHER_TYPE,
-        };
-        let wants_checksum = !matches!(sum, PayloadSum::Unwanted);
-        packet.meta.checksum = checksum_state(partial && wants_checksum, N);
+        packet.meta.checksum = sum.checksum_state(N - udp::HEADER_LEN);
         let out: &mut [u8; N] =
             pool.prepend(&mut packet, N).first_chunk_mut().expect("as long as was asked for");
-        frame.emit(&mut out[..ethernet::HEADER_LEN]);
-        A::emit(source, destination, egress, len, &mut out[ethernet::HEADER_LEN..]);
+        let (link, rest) = out.split_at_mut(ethernet::HEADER_LEN);
+        self.link_header(port, mac, destination.is_ipv4()).emit(link);
+        match (source, destination) {
+            (IpAddr::V4(source), IpAddr::V4(destination)) => {
+                header_v4(source, destination, egress, len).emit(rest);
+            }
+            (IpAddr::V6(source), IpAddr::V6(destination)) => {
+                header_v6(source, destination, egress, len).emit(rest);
+            }
+            _ => unreachable!("a pseudo-header joins addresses of one family"),
+        }
         header.emit(&mut out[N - udp::HEADER_LEN..]);
         self.core.counters.add(CounterId::Originated);
         self.push_to_queue(port, packet, pool);
@@ -167,13 +107,12 @@ impl IpHost {
 
     pub(super) fn send_slow_path(
         &mut self,
-        now: Instant,
         (local, remote): (SocketAddr, SocketAddr),
         (packet, sum): Payload,
         pool: &mut Pool,
     ) -> Result<(), UdpSendError> {
         let found = check_payload_len(packet.len(), remote)
-            .and_then(|()| Ok(self.path(now, local.ip(), remote.ip())?));
+            .and_then(|()| Ok(self.current_path(local.ip(), remote.ip())?));
         let path = match found {
             Ok(path) => path,
             Err(error) => {
@@ -181,11 +120,7 @@ impl IpHost {
                 return Err(error);
             }
         };
-        let sum = match sum {
-            PayloadSum::Unwanted if remote.is_ipv4() => sum,
-            _ if path.capabilities.checksum_tx => PayloadSum::Offloaded,
-            sum => sum,
-        };
+        let sum = sum.on_path(remote.is_ipv4(), path.capabilities.checksum_tx);
         let Some(mut packet) = self.with_headroom(packet, pool) else { return Ok(()) };
         let source = SocketAddr::new(path.source, local.port());
         prepend_header(source, remote, sum, &mut packet, pool);
@@ -193,7 +128,7 @@ impl IpHost {
             segments.header_len = u16::try_from(udp::HEADER_LEN).expect("eight");
         }
         let egress = IpEgress::new(IpProtocol::UDP, packet.meta.ecn);
-        Ok(self.send_on_path(now, &path, remote.ip(), egress, packet, pool)?)
+        Ok(self.send_on_path(&path, remote.ip(), egress, packet, pool)?)
     }
 
     /// Sends `packet`, a whole transport segment or message, from `path.source` to `remote`; a packet that
@@ -204,7 +139,6 @@ impl IpHost {
     #[inline]
     pub(super) fn send_on_path(
         &mut self,
-        now: Instant,
         path: &OutputPath,
         remote: IpAddr,
         egress: IpEgress,
@@ -229,16 +163,16 @@ impl IpHost {
         let allow_fragmentation = path.allow_fragmentation || !fits;
         self.write_ip_header(path.source, remote, egress, allow_fragmentation, &mut packet, pool);
         if !fits {
-            return self.send_fragments(now, path, remote, packet, pool);
+            return self.send_fragments(path, remote, packet, pool);
         }
-        self.send_to_next_hop(now, path, remote, packet, pool);
+        self.send_to_next_hop(path, remote, packet, pool);
         Ok(())
     }
 
     /// The packet, moved to another frame if its own has no room for headers; counted if no frame is free.
     #[inline]
     fn with_headroom(&mut self, packet: Packet, pool: &mut Pool) -> Option<Packet> {
-        if pool.headroom(&packet) >= HEADERS_MAX {
+        if pool.headroom(&packet) >= HEADERS_V6 {
             return Some(packet);
         }
         let mut moved = pool.copy_of(&packet, 0..packet.len());
@@ -287,7 +221,6 @@ impl IpHost {
     #[cold]
     fn send_fragments(
         &mut self,
-        now: Instant,
         path: &OutputPath,
         remote: IpAddr,
         packet: Packet,
@@ -299,7 +232,7 @@ impl IpHost {
             Ok(()) => {
                 self.core.counters.add_many(CounterId::Originated, fragments.len() - 1);
                 for fragment in fragments {
-                    self.send_to_next_hop(now, path, remote, fragment, pool);
+                    self.send_to_next_hop(path, remote, fragment, pool);
                 }
                 Ok(())
             }
@@ -320,7 +253,6 @@ impl IpHost {
     #[inline]
     fn send_to_next_hop(
         &mut self,
-        now: Instant,
         path: &OutputPath,
         remote: IpAddr,
         packet: Packet,
@@ -331,7 +263,7 @@ impl IpHost {
             NextHopLink::Bare => self.enqueue(path.port, packet, pool),
             NextHopLink::Known(mac) => self.send_to_mac(path.port, mac, is_ipv4, packet, pool),
             NextHopLink::Unknown => {
-                let mut cx = self.core.context(now, pool);
+                let mut cx = self.core.context(pool);
                 let (interface, from) = (&self.interfaces[path.port], (path.port, path.source));
                 match self.neighbors.resolve(&mut cx, interface, from, path.next_hop, packet) {
                     Resolution::Send(packet, mac, until) => {
@@ -369,15 +301,22 @@ impl IpHost {
         mut packet: Packet,
         pool: &mut Pool,
     ) {
-        let header = ethernet::EthernetHeader {
-            destination,
-            source: self.interfaces[port].mac,
-            tags: EthernetTags::Untagged,
-            ether_type: if is_ipv4 { EtherType::IPV4 } else { EtherType::IPV6 },
-        };
+        let header = self.link_header(port, destination, is_ipv4);
         header.emit(pool.prepend(&mut packet, ethernet::HEADER_LEN));
         shift_offsets(&mut packet.meta, 14);
         self.enqueue(port, packet, pool);
+    }
+
+    #[inline]
+    fn link_header(
+        &self,
+        port: PortId,
+        destination: MacAddr,
+        is_ipv4: bool,
+    ) -> ethernet::EthernetHeader {
+        let source = self.interfaces[port].mac;
+        let ether_type = if is_ipv4 { EtherType::IPV4 } else { EtherType::IPV6 };
+        ethernet::EthernetHeader { destination, source, tags: EthernetTags::Untagged, ether_type }
     }
 
     /// Queues a frame for its device, segmented and with a checksum where the device does neither.
@@ -454,34 +393,6 @@ fn fits_fast_path(path: &OutputPath, packet: &Packet, headers: usize, pool: &Poo
     let fits = packet.len() + headers - ethernet::HEADER_LEN <= path.mtu as usize;
     let room = pool.headroom(packet) >= headers;
     fits && room && !path.allow_fragmentation && packet.meta.segments.is_none()
-}
-
-#[inline]
-fn finish_checksum(
-    header: udp::UdpHeader,
-    pseudo: PseudoHeader,
-    (partial, sum): (bool, PayloadSum),
-    packet: &Packet,
-    pool: &Pool,
-) -> udp::UdpHeader {
-    match sum {
-        PayloadSum::Unwanted => header,
-        _ if partial => header.with_partial(pseudo),
-        PayloadSum::Known(sum) => header.with_checksum(pseudo, sum),
-        PayloadSum::Unknown | PayloadSum::Offloaded => {
-            header.with_checksum(pseudo, plumb_copy::sum(pool.bytes(packet)))
-        }
-    }
-}
-
-#[inline]
-fn checksum_state(partial: bool, headers: usize) -> ChecksumState {
-    if partial {
-        let start = u16::try_from(headers - udp::HEADER_LEN).expect("at most 54");
-        ChecksumState::Partial { start, offset: CHECKSUM_OFFSET }
-    } else {
-        ChecksumState::Plain
-    }
 }
 
 #[inline]

@@ -4,16 +4,19 @@ use std::net::{IpAddr, SocketAddr};
 
 use plumb_wire::compose::{LinkTemplate, PacketTemplate};
 use plumb_wire::ethernet::{EthernetFrame, MacAddr};
-use plumb_wire::machine::{Machine, Medium};
+use plumb_wire::machine::{DeviceCapabilities, Machine, Medium};
+use plumb_wire::malformed::FormatError;
 use plumb_wire::packet::{Packet, Pool, PoolConfig};
 
 use super::*;
+use crate::counters::ProtocolLayer;
 use crate::route::IpPrefix;
 use crate::udp::{CopyPolicy, UdpId, UdpOptions};
 
 pub(crate) const OUR_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
 pub(crate) const PEER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 pub(crate) const PORT: PortId = PortId(0);
+pub(crate) const ETHERNET: DeviceCapabilities = DeviceCapabilities::plain(Medium::Ethernet, 1_500);
 
 /// Addresses of one family; every test that both families share runs with each.
 #[derive(Clone, Copy, Debug)]
@@ -56,12 +59,17 @@ pub(crate) struct HostFixture {
 
 impl HostFixture {
     pub fn new() -> Self {
-        Self::with(HostConfig::default(), 1_500)
+        Self::with(HostConfig::default())
     }
 
-    pub fn with(config: HostConfig, mtu: u32) -> Self {
+    pub fn with(config: HostConfig) -> Self {
+        Self::of(config, ETHERNET)
+    }
+
+    pub fn of(config: HostConfig, capabilities: DeviceCapabilities) -> Self {
         let mut host = IpHost::new(config, Seed(1));
-        let mut interface = InterfaceConfig::ethernet(OUR_MAC, mtu);
+        let mut interface = InterfaceConfig::ethernet(OUR_MAC, capabilities.mtu);
+        interface.capabilities = capabilities;
         for family in Family::both() {
             let len = if family.ours.is_ipv4() { 24 } else { 64 };
             interface = interface.with_address(family.ours, len);
@@ -78,8 +86,7 @@ impl HostFixture {
         let mut socket = None;
         for family in Family::both() {
             bench.introduce(family.peer, PEER_MAC);
-            let any = SocketAddr::new(unspecified_like(family.ours), 7);
-            socket = Some(bench.host.udp_bind(any, UdpOptions::default()).unwrap());
+            socket = Some(bench.bind(unspecified_like(family.ours), 7));
         }
         bench.take();
         (bench, socket.unwrap())
@@ -104,6 +111,28 @@ impl HostFixture {
         }
     }
 
+    pub fn count(&self, counter: CounterId) -> u64 {
+        self.host.counters().value(counter)
+    }
+
+    pub fn malformed(&self, layer: ProtocolLayer, error: FormatError) -> u64 {
+        self.host.counters().malformed_value(layer, error)
+    }
+
+    pub fn bind(&mut self, ip: IpAddr, port: u16) -> UdpId {
+        self.host.udp_bind(SocketAddr::new(ip, port), UdpOptions::default()).unwrap()
+    }
+
+    /// Sends a datagram to port 9 of an address.
+    pub fn send(&mut self, id: UdpId, payload: &[u8], remote: IpAddr) {
+        let (remote, policy) = (Some(SocketAddr::new(remote, 9)), CopyPolicy::Fused);
+        self.host.udp_send(self.now, id, payload, remote, policy, &mut self.pool).unwrap();
+    }
+
+    pub fn ping(&mut self, remote: IpAddr) {
+        self.host.ping(self.now, remote, (1, 1), b"", &mut self.pool).unwrap();
+    }
+
     pub fn give(&mut self, frame: &[u8]) {
         let mut packet = self.pool.packet_of(frame).unwrap();
         packet.meta.received = self.now;
@@ -125,9 +154,9 @@ impl HostFixture {
 
     /// Gives a frame that must be dropped, unanswered, for this reason.
     pub fn drops(&mut self, frame: &[u8], reason: CounterId) {
-        let before = self.host.counters().value(reason);
+        let before = self.count(reason);
         let answers = self.exchange(frame);
-        assert_eq!(self.host.counters().value(reason), before + 1, "{reason:?} counted");
+        assert_eq!(self.count(reason), before + 1, "{reason:?} counted");
         assert!(answers.is_empty(), "{reason:?} answered: {answers:02x?}");
         self.account();
     }

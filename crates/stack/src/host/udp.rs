@@ -76,9 +76,10 @@ impl IpHost {
         id: UdpId,
         remote: SocketAddr,
     ) -> Result<(), BindError> {
+        self.core.now = now;
         let local = self.udp.local(id).ok_or(BindError::Closed)?;
         let path = self
-            .path(now, local.ip(), remote.ip())
+            .current_path(local.ip(), remote.ip())
             .map_err(|_| BindError::Unconnectable { local, remote })?;
         self.udp.connect(id, path.source, remote)
     }
@@ -118,6 +119,7 @@ impl IpHost {
         policy: CopyPolicy,
         pool: &mut Pool,
     ) -> Result<(), UdpSendError> {
+        self.core.now = now;
         let local = self.udp.local(id).ok_or(UdpSendError::Closed)?;
         let remote = remote.or_else(|| self.udp.remote(id)).ok_or(UdpSendError::NotConnected)?;
         if local.is_ipv4() != remote.is_ipv4() || remote.port() == 0 {
@@ -126,9 +128,9 @@ impl IpHost {
         check_payload_len(payload.len(), remote)?;
         let no_memory = UdpSendError::NoMemory(payload.len());
         let (packet, sum) = copied(payload, policy, pool).ok_or(no_memory)?;
-        match self.send_fast_path(now, (local, remote), (packet, sum), pool) {
+        match self.send_fast_path((local, remote), (packet, sum), pool) {
             Ok(()) => Ok(()),
-            Err(packet) => self.send_slow_path(now, (local, remote), (packet, sum), pool),
+            Err(packet) => self.send_slow_path((local, remote), (packet, sum), pool),
         }
     }
 
@@ -145,8 +147,9 @@ impl IpHost {
         datagram: InboundDatagram,
         pool: &mut Pool,
     ) -> Result<(), UdpSendError> {
+        self.core.now = now;
         let InboundDatagram { packet, remote, local, port } = datagram;
-        self.send_reply(now, (local, remote), port, (packet, PayloadSum::Unknown), pool)
+        self.send_reply((local, remote), port, (packet, PayloadSum::Unknown), pool)
     }
 
     /// Sends a copy of `payload` back to the source of a datagram, by the same rules, and frees the
@@ -162,32 +165,32 @@ impl IpHost {
         policy: CopyPolicy,
         pool: &mut Pool,
     ) -> Result<(), UdpSendError> {
+        self.core.now = now;
         let InboundDatagram { packet, remote, local, port } = datagram;
         pool.free(packet);
         check_payload_len(payload.len(), remote)?;
         let no_memory = UdpSendError::NoMemory(payload.len());
         let copy = copied(payload, policy, pool).ok_or(no_memory)?;
-        self.send_reply(now, (local, remote), port, copy, pool)
+        self.send_reply((local, remote), port, copy, pool)
     }
 
     /// Answers what came by `port` for `local`.
     #[inline]
     fn send_reply(
         &mut self,
-        now: Instant,
         (mut local, remote): (SocketAddr, SocketAddr),
         port: PortId,
         (packet, sum): (Packet, PayloadSum),
         pool: &mut Pool,
     ) -> Result<(), UdpSendError> {
-        let packet = match self.send_fast_path(now, (local, remote), (packet, sum), pool) {
+        let packet = match self.send_fast_path((local, remote), (packet, sum), pool) {
             Ok(()) => return Ok(()),
             Err(packet) => packet,
         };
         if !self.interfaces[port].owns(local.ip()) {
             local.set_ip(unspecified_like(local.ip()));
         }
-        self.send_slow_path(now, (local, remote), (packet, sum), pool)
+        self.send_slow_path((local, remote), (packet, sum), pool)
     }
 }
 

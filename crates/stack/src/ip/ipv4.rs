@@ -2,16 +2,16 @@
 //!
 //! Options are parsed but not acted upon; source routes are refused.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 
 use plumb_wire::icmp::parameter_problem;
 use plumb_wire::ipv4;
 use plumb_wire::machine::PortId;
 use plumb_wire::option;
 
-use super::{FragmentKind, FrameOrigin, IcmpErrorCause, IpIngress, Rejection};
+use super::{FragmentKind, FrameOrigin, IcmpErrorCause, IpIngress, Rejection, accept_destination};
 use crate::counters::{CounterId, ProtocolLayer};
-use crate::interface::{DestinationKind, HostInterface, is_martian_v4};
+use crate::interface::{HostInterface, is_martian_v4};
 
 /// Offset of the protocol field.
 const PROTOCOL_AT: u16 = 9;
@@ -27,7 +27,11 @@ pub(super) fn accept(
     let ip =
         ipv4::Ipv4Packet::parse(bytes).and_then(ipv4::Ipv4Packet::verify).map_err(malformed)?;
     let (source, destination) = (ip.source(), ip.destination());
-    let kind = accept_addresses(interface, source, destination, origin.group)?;
+    if !interface.accepts_source_v4(source) {
+        return Err(Rejection::Drop(CounterId::RxMartianSource));
+    }
+    let kind = interface.classify_destination_v4(destination);
+    let group = accept_destination(kind, || is_martian_v4(destination), origin.group)?;
     let header_len = ip.header_len();
     let fragment = ip.fragment_field();
     let at = origin.at + header_len;
@@ -42,7 +46,7 @@ pub(super) fn accept(
         end: at + ip.payload().len(),
         hop_limit: ip.hop_limit(),
         ecn: ip.traffic_class().ecn(),
-        group: origin.group || kind == DestinationKind::Group,
+        group,
         fragment: match (fragment.is_fragment(), fragment.offset()) {
             (true, 0) => FragmentKind::First,
             (true, _) => FragmentKind::Later,
@@ -54,28 +58,6 @@ pub(super) fn accept(
         check_options(ip.options(), &ingress)?;
     }
     Ok(ingress)
-}
-
-/// Whether a packet between these addresses is accepted here, and which kind its destination is.
-#[inline]
-fn accept_addresses(
-    interface: &HostInterface,
-    source: Ipv4Addr,
-    destination: Ipv4Addr,
-    group: bool,
-) -> Result<DestinationKind, Rejection> {
-    if !interface.accepts_source_v4(source) {
-        return Err(Rejection::Drop(CounterId::RxMartianSource));
-    }
-    match interface.classify_destination_v4(destination) {
-        DestinationKind::Other if is_martian_v4(destination) => {
-            Err(Rejection::Drop(CounterId::RxMartianDestination))
-        }
-        DestinationKind::Other => Err(Rejection::Drop(CounterId::RxNotForUs)),
-        // RFC 1122 §3.3.6: a link broadcast must have an IP broadcast or multicast destination.
-        DestinationKind::Own if group => Err(Rejection::Drop(CounterId::RxLinkBroadcast)),
-        kind => Ok(kind),
-    }
 }
 
 #[cold]
@@ -94,26 +76,4 @@ fn check_options(options: &[u8], ingress: &IpIngress) -> Result<(), Rejection> {
         at += item.len();
     }
     Ok(())
-}
-
-pub(super) fn ingress_of_fragment(
-    bytes: &[u8],
-    owner: impl Fn(IpAddr) -> Option<PortId>,
-) -> Option<IpIngress> {
-    let ip = ipv4::Ipv4Packet::parse_quoted(bytes).ok()?;
-    let destination = IpAddr::V4(ip.destination());
-    Some(IpIngress {
-        port: owner(destination)?,
-        source: IpAddr::V4(ip.source()),
-        destination,
-        protocol: ip.protocol(),
-        protocol_at: PROTOCOL_AT,
-        header_len: u16::try_from(ip.header_len()).ok()?,
-        at: ip.header_len(),
-        end: bytes.len(),
-        hop_limit: ip.hop_limit(),
-        ecn: ip.traffic_class().ecn(),
-        group: false,
-        fragment: FragmentKind::First,
-    })
 }

@@ -2,7 +2,7 @@
 //!
 //! IPsec is not implemented: its headers count as unknown.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
 use plumb_wire::icmp::parameter_problem;
 use plumb_wire::ip::{Fragment, IpProtocol};
@@ -11,9 +11,9 @@ use plumb_wire::ipv6::extension::{Ipv6Extension, Ipv6Options, UnknownOptionActio
 use plumb_wire::machine::PortId;
 use plumb_wire::malformed::FormatError;
 
-use super::{FragmentKind, FrameOrigin, IcmpErrorCause, IpIngress, Rejection};
+use super::{FragmentKind, FrameOrigin, IcmpErrorCause, IpIngress, Rejection, accept_destination};
 use crate::counters::{CounterId, ProtocolLayer};
-use crate::interface::{DestinationKind, HostInterface, is_martian_v6};
+use crate::interface::{HostInterface, is_martian_v6};
 
 /// Why an extension header is refused; a report needs the protocol behind the last header.
 #[derive(Clone, Copy)]
@@ -33,11 +33,13 @@ pub(super) fn accept(
     let ip = ipv6::Ipv6Packet::parse(bytes)
         .map_err(|error| Rejection::Malformed(ProtocolLayer::Ipv6, error))?;
     let (source, destination) = (ip.source(), ip.destination());
-    let kind = accept_addresses(interface, source, destination, origin.group)?;
-    // A source is unspecified only in duplicate address detection (RFC 4291 §2.5.2).
-    if source.is_unspecified() && ip.next_header() != IpProtocol::ICMPV6 {
+    // A source is unspecified only in duplicate address detection (RFC 4291 §2.5.2): `icmp` checks it.
+    let is_probe = source.is_unspecified() && ip.next_header() == IpProtocol::ICMPV6;
+    if !interface.accepts_source_v6(source) && !is_probe {
         return Err(Rejection::Drop(CounterId::RxMartianSource));
     }
+    let kind = interface.classify_destination_v6(destination);
+    let group = accept_destination(kind, || is_martian_v6(destination), origin.group)?;
     let at = origin.at + ipv6::HEADER_LEN;
     let mut ingress = IpIngress {
         port,
@@ -50,34 +52,13 @@ pub(super) fn accept(
         end: at + ip.payload().len(),
         hop_limit: ip.hop_limit(),
         ecn: ip.traffic_class().ecn(),
-        group: origin.group || kind == DestinationKind::Group,
+        group,
         fragment: if origin.reassembled { FragmentKind::Reassembled } else { FragmentKind::Whole },
     };
     if !matches!(ingress.protocol, IpProtocol::UDP | IpProtocol::ICMPV6) {
         walk_extensions(&ip, &mut ingress)?;
     }
     Ok(ingress)
-}
-
-#[inline]
-fn accept_addresses(
-    interface: &HostInterface,
-    source: Ipv6Addr,
-    destination: Ipv6Addr,
-    group: bool,
-) -> Result<DestinationKind, Rejection> {
-    // Duplicate address detection has an unspecified source: `icmp` checks it.
-    if !interface.accepts_source_v6(source) && !source.is_unspecified() {
-        return Err(Rejection::Drop(CounterId::RxMartianSource));
-    }
-    match interface.classify_destination_v6(destination) {
-        DestinationKind::Other if is_martian_v6(destination) => {
-            Err(Rejection::Drop(CounterId::RxMartianDestination))
-        }
-        DestinationKind::Other => Err(Rejection::Drop(CounterId::RxNotForUs)),
-        DestinationKind::Own if group => Err(Rejection::Drop(CounterId::RxLinkBroadcast)),
-        kind => Ok(kind),
-    }
 }
 
 /// Puts into `ingress` what is behind the extension headers.
@@ -176,28 +157,4 @@ fn check_options(options: Ipv6Options<'_>) -> Result<(), ExtensionError> {
 
 fn pointer(at: usize) -> u32 {
     u32::try_from(at).expect("inside of a packet")
-}
-
-pub(super) fn ingress_of_fragment(
-    bytes: &[u8],
-    owner: impl Fn(IpAddr) -> Option<PortId>,
-) -> Option<IpIngress> {
-    let ip = ipv6::Ipv6Packet::parse_quoted(bytes).ok()?;
-    let mut extensions = ip.extensions();
-    while extensions.next().is_some() {}
-    let destination = IpAddr::V6(ip.destination());
-    Some(IpIngress {
-        port: owner(destination)?,
-        source: IpAddr::V6(ip.source()),
-        destination,
-        protocol: extensions.protocol(),
-        protocol_at: u16::try_from(extensions.protocol_at()).ok()?,
-        header_len: u16::try_from(extensions.payload_at()).ok()?,
-        at: extensions.payload_at(),
-        end: bytes.len(),
-        hop_limit: ip.hop_limit(),
-        ecn: ip.traffic_class().ecn(),
-        group: false,
-        fragment: FragmentKind::First,
-    })
 }

@@ -59,8 +59,6 @@ struct FirstFragment {
 pub struct PartialDatagram {
     /// Which one.
     pub key: FragmentKey,
-    /// Its key's hash.
-    pub hash: u64,
     /// A number that grows with every datagram begun.
     pub sequence: u64,
     /// When it is given up.
@@ -75,10 +73,9 @@ pub struct PartialDatagram {
 
 impl PartialDatagram {
     /// One without fragments.
-    pub fn new(key: FragmentKey, hash: u64, sequence: u64, deadline: Instant) -> Self {
+    pub fn new(key: FragmentKey, sequence: u64, deadline: Instant) -> Self {
         Self {
             key,
-            hash,
             sequence,
             deadline,
             data: None,

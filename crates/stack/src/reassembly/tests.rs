@@ -1,6 +1,6 @@
 //! What reassembly promises, against datagrams that were cut, shuffled, overlapped and starved.
 
-use plumb_base::seed::RandomStream;
+use plumb_base::seed::{RandomStream, Seed};
 use plumb_wire::ip::{Ecn, FRAGMENT_HEADER_LEN, Fragment, IpProtocol, TrafficClass};
 use plumb_wire::packet::PoolConfig;
 use rand::RngExt;
@@ -16,7 +16,7 @@ fn pool() -> Pool {
 }
 
 fn reassembly() -> Reassembly {
-    Reassembly::new(ReassemblyConfig::default(), Seed(1))
+    Reassembly::new(ReassemblyConfig::default())
 }
 
 /// A whole IP packet that carries `data` as UDP, which is not looked at.

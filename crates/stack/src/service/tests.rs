@@ -9,24 +9,22 @@ use plumb_wire::packet::PoolConfig;
 use super::*;
 use crate::counters::{CounterId, CounterKind, HostCounters};
 use crate::host::HostConfig;
-use crate::host::tests::{Family, OUR_MAC, PEER_MAC, PORT};
+use crate::host::tests::{Family, HostFixture, OUR_MAC, PEER_MAC, PORT};
 use crate::interface::InterfaceConfig;
 
-fn host() -> IpHost {
-    let mut host = IpHost::new(HostConfig::default(), Seed(1));
-    let mut interface = InterfaceConfig::ethernet(OUR_MAC, 1_500);
+/// A host that knows its peers, with frames for both.
+fn acquainted() -> (IpHost, Pool) {
+    let mut bench = HostFixture::new();
     for family in Family::both() {
-        interface =
-            interface.with_address(family.ours, if family.ours.is_ipv4() { 24 } else { 64 });
+        bench.introduce(family.peer, PEER_MAC);
     }
-    host.add_interface(&interface).unwrap();
-    host
+    (bench.host, bench.pool)
 }
 
-fn server(service: UdpService, local: SocketAddr) -> HostNode<UdpServices> {
-    let (mut host, mut application) = (host(), UdpServices::default());
+fn server(service: UdpService, local: SocketAddr) -> (HostNode<UdpServices>, Pool) {
+    let ((mut host, pool), mut application) = (acquainted(), UdpServices::default());
     application.open(&mut host, service, local, UdpOptions::default()).unwrap();
-    HostNode { host, application }
+    (HostNode { host, application }, pool)
 }
 
 fn exchange(machine: &mut impl Machine, pool: &mut Pool, frame: &[u8]) -> Vec<Vec<u8>> {
@@ -40,25 +38,10 @@ fn exchange(machine: &mut impl Machine, pool: &mut Pool, frame: &[u8]) -> Vec<Ve
     frames
 }
 
-fn introduce(machine: &mut impl Machine, pool: &mut Pool) {
-    for family in Family::both() {
-        let frame = match (family.peer, family.ours) {
-            (std::net::IpAddr::V4(peer), std::net::IpAddr::V4(ours)) => {
-                plumb_wire::compose::arp_request(PEER_MAC, peer, ours)
-            }
-            (std::net::IpAddr::V6(peer), std::net::IpAddr::V6(ours)) => {
-                plumb_wire::compose::neighbor_solicitation(PEER_MAC, peer, ours)
-            }
-            _ => unreachable!("one family"),
-        };
-        assert_eq!(exchange(machine, pool, &frame).len(), 1);
-    }
-}
-
 fn account(counters: &HostCounters, pool: &Pool) {
     counters.check(0).unwrap();
     assert_eq!(counters.sum(CounterKind::RxDrop), 0);
-    assert_eq!(pool.available().0, PoolConfig::default().count as usize);
+    assert_eq!(pool.available().0, pool.frames().count as usize);
 }
 
 #[test]
@@ -71,9 +54,7 @@ fn every_mirror_returns_the_payload_to_its_source() {
     ];
     for service in services {
         for family in Family::both() {
-            let mut pool = Pool::new(PoolConfig::default());
-            let mut server = server(service, SocketAddr::new(family.ours, 7));
-            introduce(&mut server, &mut pool);
+            let (mut server, mut pool) = server(service, SocketAddr::new(family.ours, 7));
             let answers =
                 exchange(&mut server, &mut pool, &family.inward().udp(4_000, 7, b"payload"));
             let mut expected = family.inward().reversed().udp(7, 4_000, b"payload");
@@ -107,7 +88,7 @@ fn answers_leave_from_the_requested_address() {
             application.open(&mut host, service, any, UdpOptions::default()).unwrap();
             let mut server = HostNode { host, application };
             let mut pool = Pool::new(PoolConfig::default());
-            let question = crate::host::tests::HostFixture::question(family.peer, PEER_MAC);
+            let question = HostFixture::question(family.peer, PEER_MAC);
             assert_eq!(exchange(&mut server, &mut pool, &question).len(), 1);
             for asked in [second, family.ours, second] {
                 let path =
@@ -121,10 +102,8 @@ fn answers_leave_from_the_requested_address() {
 
 #[test]
 fn discard_answers_nothing() {
-    let mut pool = Pool::new(PoolConfig::default());
     let [family, _] = Family::both();
-    let mut server = server(UdpService::Discard, SocketAddr::new(family.ours, 9));
-    introduce(&mut server, &mut pool);
+    let (mut server, mut pool) = server(UdpService::Discard, SocketAddr::new(family.ours, 9));
     assert!(exchange(&mut server, &mut pool, &family.inward().udp(4_000, 9, b"gone")).is_empty());
     let served = ServiceCounts { received: 1, bytes: 4, ..ServiceCounts::default() };
     assert_eq!(server.application.take_counts(), served);
@@ -134,10 +113,8 @@ fn discard_answers_nothing() {
 
 #[test]
 fn answering_ports_and_groups_are_not_answered() {
-    let mut pool = Pool::new(PoolConfig::default());
     let [family, _] = Family::both();
-    let mut server = server(UdpService::Mirror, "0.0.0.0:1997".parse().unwrap());
-    introduce(&mut server, &mut pool);
+    let (mut server, mut pool) = server(UdpService::Mirror, "0.0.0.0:1997".parse().unwrap());
     let everybody = family.inward();
     let everybody = plumb_wire::compose::PacketTemplate {
         destination: "192.0.2.255".parse().unwrap(),
@@ -162,9 +139,8 @@ fn answering_ports_and_groups_are_not_answered() {
 #[test]
 fn swap_returns_datagrams_and_leaves_the_rest() {
     for family in Family::both() {
-        let mut pool = Pool::new(PoolConfig::default());
-        let mut swap = HostNode { host: host(), application: SwapMirror::new(7) };
-        introduce(&mut swap, &mut pool);
+        let (host, mut pool) = acquainted();
+        let mut swap = HostNode { host, application: SwapMirror::new(7) };
         let frame = family.inward().udp(4_000, 7, b"payload");
         let expected = family.inward().reversed().udp(7, 4_000, b"payload");
         assert_eq!(exchange(&mut swap, &mut pool, &frame), [expected]);

@@ -263,6 +263,49 @@ pub(crate) enum PayloadSum {
     Offloaded,
 }
 
+impl PayloadSum {
+    /// What is to be done on a path: over IPv6 there must be a checksum (RFC 8200 §8.1), and a device may
+    /// compute it.
+    #[inline]
+    pub fn on_path(self, is_ipv4: bool, is_offloaded: bool) -> Self {
+        match self {
+            Self::Unwanted if is_ipv4 => Self::Unwanted,
+            _ if is_offloaded => Self::Offloaded,
+            Self::Unwanted => Self::Unknown,
+            known => known,
+        }
+    }
+
+    /// The header between these ports before a payload, with its checksum.
+    #[inline]
+    pub fn header(
+        self,
+        (source, destination): (u16, u16),
+        pseudo: PseudoHeader,
+        payload: &Packet,
+        pool: &Pool,
+    ) -> udp::UdpHeader {
+        let header = udp::UdpHeader::new(source, destination, payload.len());
+        match self {
+            Self::Known(sum) => header.with_checksum(pseudo, sum),
+            Self::Unknown => header.with_checksum(pseudo, sum(pool.bytes(payload))),
+            Self::Unwanted => header,
+            Self::Offloaded => header.with_partial(pseudo),
+        }
+    }
+
+    /// The state of the checksum of a packet whose UDP header is at `start`.
+    #[inline]
+    pub fn checksum_state(self, start: usize) -> ChecksumState {
+        if let Self::Offloaded = self {
+            let start = u16::try_from(start).expect("behind headers");
+            ChecksumState::Partial { start, offset: CHECKSUM_OFFSET }
+        } else {
+            ChecksumState::Plain
+        }
+    }
+}
+
 /// A packet with a copy of `payload`, and its sum as `policy` says.
 ///
 /// `None` when the pool has no frame for it.
@@ -291,7 +334,7 @@ pub(crate) fn copied(
     Some((packet, known))
 }
 
-/// Prepends a UDP header.
+/// Prepends a UDP header, with `payload` as it is [on the path](PayloadSum::on_path).
 ///
 /// A partial checksum's `start` is 0: prepending further headers moves it. Panics without headroom, for
 /// addresses of two families, or for a payload longer than [`PAYLOAD_MAX_V4`].
@@ -305,18 +348,7 @@ pub(crate) fn prepend_header(
 ) {
     let pseudo = PseudoHeader::between(source.ip(), destination.ip(), IpProtocol::UDP)
         .expect("both ends are of one family");
-    let header = udp::UdpHeader::new(source.port(), destination.port(), packet.len());
-    packet.meta.checksum = ChecksumState::Plain;
-    let header = match payload {
-        PayloadSum::Known(sum) => header.with_checksum(pseudo, sum),
-        PayloadSum::Unwanted if matches!(source.ip(), IpAddr::V4(_)) => header,
-        PayloadSum::Unknown | PayloadSum::Unwanted => {
-            header.with_checksum(pseudo, sum(pool.bytes(packet)))
-        }
-        PayloadSum::Offloaded => {
-            packet.meta.checksum = ChecksumState::Partial { start: 0, offset: CHECKSUM_OFFSET };
-            header.with_partial(pseudo)
-        }
-    };
+    let header = payload.header((source.port(), destination.port()), pseudo, packet, pool);
+    packet.meta.checksum = payload.checksum_state(0);
     header.emit(pool.prepend(packet, HEADER_LEN));
 }

@@ -30,9 +30,8 @@ fn error(family: Family, say: IcmpMessage, quoted: &[u8]) -> Vec<u8> {
 /// A bench whose socket at port 1000 sent one datagram to the peer's port 9; the IP packet of it.
 fn sent(family: Family, connected: bool, len: usize) -> (HostFixture, UdpId, Vec<u8>) {
     let (mut bench, _) = HostFixture::acquainted();
-    let local = SocketAddr::new(family.ours, 1_000);
     let remote = SocketAddr::new(family.peer, 9);
-    let id = bench.host.udp_bind(local, UdpOptions::default()).unwrap();
+    let id = bench.bind(family.ours, 1_000);
     if connected {
         bench.host.udp_connect(bench.now, id, remote).unwrap();
     }
@@ -42,9 +41,7 @@ fn sent(family: Family, connected: bool, len: usize) -> (HostFixture, UdpId, Vec
 }
 
 fn send(bench: &mut HostFixture, id: UdpId, family: Family, len: usize) {
-    let (remote, payload) = (Some(SocketAddr::new(family.peer, 9)), vec![1; len]);
-    let now = bench.now;
-    bench.host.udp_send(now, id, &payload, remote, CopyPolicy::Fused, &mut bench.pool).unwrap();
+    bench.send(id, &vec![1; len], family.peer);
 }
 
 #[test]
@@ -181,7 +178,7 @@ fn icmp_errors_are_rate_limited_and_echo_is_not() {
         }
         let config = HostConfig::default();
         assert_eq!(errors, config.icmp_error_burst as usize);
-        assert_eq!(bench.host.counters().value(CounterId::IcmpErrorLimited), 150);
+        assert_eq!(bench.count(CounterId::IcmpErrorLimited), 150);
         bench.pass(Span::from_ms(10));
         errors = 0;
         for _ in 0..200 {
@@ -233,7 +230,7 @@ fn icmp_errors_about_foreign_packets_are_ignored() {
             }
         }
         assert!(bench.host.poll_event().is_none());
-        assert_eq!(bench.host.counters().value(CounterId::PathMtuLearned), 0);
+        assert_eq!(bench.count(CounterId::PathMtuLearned), 0);
         bench.finish();
     }
 }
@@ -264,7 +261,7 @@ fn packet_too_big_limits_the_path_for_ten_minutes() {
             assert!(field.dont_fragment(), "the path is probed");
         }
         bench.exchange(&error(family, IcmpMessage::PacketTooBig { mtu: 1_300 }, &packet));
-        assert_eq!(bench.host.counters().value(CounterId::PathMtuLearned), 1);
+        assert_eq!(bench.count(CounterId::PathMtuLearned), 1);
         bench.take();
         send(&mut bench, id, family, 1_400);
         let fragments = bench.take();

@@ -5,13 +5,11 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use plumb_wire::ethernet::{EtherType, EthernetTag, EthernetTags};
 use plumb_wire::icmp::{self, IcmpMessage, IcmpPacket};
 use plumb_wire::ip::{Fragment, IpProtocol};
-use plumb_wire::malformed::FormatError;
 use plumb_wire::option::OptionArea;
 use plumb_wire::packet::{SegmentKind, SegmentationInfo};
 use rand::RngExt;
 
 use super::*;
-use crate::counters::ProtocolLayer;
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
@@ -86,11 +84,7 @@ fn foreign_and_tagged_frames_are_dropped() {
         bench.drops(&link().frame(EtherType(0x1234), b"?"), CounterId::RxEtherType);
         assert!(bench.exchange(&frame(tagged(0))).is_empty());
     }
-    assert_eq!(
-        bench.host.counters().value(CounterId::UdpDelivered),
-        2,
-        "VLAN 0 is a priority only"
-    );
+    assert_eq!(bench.count(CounterId::UdpDelivered), 2, "VLAN 0 is a priority only");
     bench.finish();
 }
 
@@ -115,12 +109,12 @@ fn malformed_packets_are_counted_by_layer_and_fault() {
         (change(&v4, v4.len() - 1, 0), ProtocolLayer::Udp, FormatError::Checksum),
         (change(&v6, v6.len() - 1, 0), ProtocolLayer::Udp, FormatError::Checksum),
     ] {
-        let before = bench.host.counters().malformed_value(layer, malformed);
+        let before = bench.malformed(layer, malformed);
         assert!(bench.exchange(&frame).is_empty());
-        let counted = bench.host.counters().malformed_value(layer, malformed);
+        let counted = bench.malformed(layer, malformed);
         assert_eq!(counted, before + 1, "{layer:?} {malformed:?}");
     }
-    assert_eq!(bench.host.counters().value(CounterId::UdpDelivered), 0);
+    assert_eq!(bench.count(CounterId::UdpDelivered), 0);
     bench.finish();
 }
 
@@ -148,13 +142,13 @@ fn ipv4_options_pass_are_dropped_or_are_reported() {
     let record_route = [7, 11, 4, 0, 0, 0, 0, 0, 0, 0, 0];
     assert!(bench.exchange(&with(&record_route)).is_empty());
     assert!(bench.exchange(&with(&[0x9e, 4, 1, 2])).is_empty(), "unknown options are skipped");
-    assert_eq!(bench.host.counters().value(CounterId::UdpDelivered), 2);
+    assert_eq!(bench.count(CounterId::UdpDelivered), 2);
     for kind in [131, 137] {
         bench.drops(&with(&[kind, 7, 4, 10, 0, 0, 1]), CounterId::RxSourceRoute);
     }
     let problem = IcmpMessage::ParameterProblem { code: 0, pointer: 21 };
     assert_eq!(answer(&mut bench, family, &with(&[1, 7, 200, 4])), Some(problem));
-    assert_eq!(bench.host.counters().value(CounterId::RxIpOption), 1);
+    assert_eq!(bench.count(CounterId::RxIpOption), 1);
     bench.finish();
 }
 
@@ -193,7 +187,7 @@ fn unknown_ipv6_options_follow_their_high_bits() {
             }
         }
     }
-    assert_eq!(bench.host.counters().value(CounterId::RxUnknownOption), 12);
+    assert_eq!(bench.count(CounterId::RxUnknownOption), 12);
     bench.finish();
 }
 
@@ -220,15 +214,12 @@ fn routing_and_unknown_headers_are_reported() {
         (&[ended, hop_by_hop], udp, problem(1, 40), 0),
         (&[destination; 9], udp, None, 0),
     ] {
-        let before = bench.host.counters().value(CounterId::UdpDelivered);
+        let before = bench.count(CounterId::UdpDelivered);
         let frame = family.inward().extended(extensions, protocol, datagram);
         assert_eq!(answer(&mut bench, family, &frame), expected, "{extensions:?} {protocol}");
-        assert_eq!(bench.host.counters().value(CounterId::UdpDelivered), before + delivered);
+        assert_eq!(bench.count(CounterId::UdpDelivered), before + delivered);
     }
-    assert_eq!(
-        bench.host.counters().malformed_value(ProtocolLayer::Ipv6, FormatError::Extensions),
-        1
-    );
+    assert_eq!(bench.malformed(ProtocolLayer::Ipv6, FormatError::Extensions), 1);
     bench.finish();
 }
 
@@ -247,14 +238,11 @@ fn reassembled_datagram_is_delivered_if_its_checksum_holds() {
             for fragment in fragments {
                 assert!(bench.exchange(&fragment).is_empty());
             }
-            assert_eq!(bench.host.counters().value(CounterId::UdpDelivered), expected);
+            assert_eq!(bench.count(CounterId::UdpDelivered), expected);
             *datagram.last_mut().unwrap() ^= 1;
         }
-        assert_eq!(
-            bench.host.counters().malformed_value(ProtocolLayer::Udp, FormatError::Checksum),
-            1
-        );
-        assert_eq!(bench.host.counters().value(CounterId::Reassembled), 2);
+        assert_eq!(bench.malformed(ProtocolLayer::Udp, FormatError::Checksum), 1);
+        assert_eq!(bench.count(CounterId::Reassembled), 2);
         assert_eq!(bench.host.deadline(), None);
         bench.finish();
     }
@@ -272,8 +260,8 @@ fn reassembly_timeout_is_reported_with_the_first_fragment() {
             assert!(bench.host.deadline().is_some());
             bench.pass(Span::from_secs(80));
             assert_eq!(!bench.take().is_empty(), first, "an error, then probes of its receiver");
-            assert_eq!(bench.host.counters().value(CounterId::ReassemblyTimeout), 1);
-            assert_eq!(bench.host.counters().value(CounterId::IcmpErrorSent), u64::from(first));
+            assert_eq!(bench.count(CounterId::ReassemblyTimeout), 1);
+            assert_eq!(bench.count(CounterId::IcmpErrorSent), u64::from(first));
             assert_eq!(bench.host.deadline(), None);
             bench.finish();
         }
@@ -289,7 +277,7 @@ fn atomic_fragment_is_a_whole_datagram() {
     let datagram = &family.inward().udp(9, 7, b"x")[54..];
     let atomic = Fragment { identification: 5, offset: 0, more: false };
     bench.exchange(&family.inward().fragment(atomic, IpProtocol::UDP, datagram));
-    assert_eq!(bench.host.counters().value(CounterId::UdpDelivered), 1);
+    assert_eq!(bench.count(CounterId::UdpDelivered), 1);
 }
 
 #[test]
@@ -343,7 +331,7 @@ fn flood_of_requests_evicts_no_neighbor_in_use() {
 fn flood_of_requests_evicts_no_pending_resolution() {
     for family in Family::both() {
         let neighbors = NeighborLimits { entries: 16, ..NeighborLimits::default() };
-        let mut bench = HostFixture::with(HostConfig { neighbors, ..HostConfig::default() }, 1_500);
+        let mut bench = HostFixture::with(HostConfig { neighbors, ..HostConfig::default() });
         let unknown_host = |n: u8| match family.ours {
             IpAddr::V4(_) => IpAddr::from([192, 0, 2, 20 + n]),
             IpAddr::V6(base) => Ipv6Addr::from_bits(base.to_bits() + 0x100 + u128::from(n)).into(),
@@ -351,10 +339,8 @@ fn flood_of_requests_evicts_no_pending_resolution() {
         for n in 0..100 {
             bench.introduce(unknown_host(n), PEER_MAC);
         }
-        let id = bench.host.udp_bind(SocketAddr::new(family.ours, 8), UdpOptions::default());
-        let remote = Some(SocketAddr::new(family.absent, 9));
-        let (now, pool) = (bench.now, &mut bench.pool);
-        bench.host.udp_send(now, id.unwrap(), b"wait", remote, CopyPolicy::Fused, pool).unwrap();
+        let id = bench.bind(family.ours, 8);
+        bench.send(id, b"wait", family.absent);
         assert_eq!(bench.take().len(), 1, "a question");
         for n in 100..200 {
             bench.introduce(unknown_host(n), PEER_MAC);
@@ -370,22 +356,13 @@ fn flood_of_requests_evicts_no_pending_resolution() {
 #[test]
 fn queue_of_a_silent_neighbor_keeps_the_newest() {
     for family in Family::both() {
-        let (mut bench, id) = HostFixture::acquainted();
-        let id = if family.ours.is_ipv4() {
-            let any = SocketAddr::new(family.ours, 8);
-            bench.host.udp_bind(any, UdpOptions::default()).unwrap()
-        } else {
-            id
-        };
-        let remote = Some(SocketAddr::new(family.absent, 9));
+        let (mut bench, _) = HostFixture::acquainted();
+        let id = bench.bind(family.ours, 8);
         for n in 0..100_u8 {
-            bench
-                .host
-                .udp_send(bench.now, id, &[n], remote, CopyPolicy::Fused, &mut bench.pool)
-                .unwrap();
+            bench.send(id, &[n], family.absent);
         }
         assert_eq!(bench.host.neighbors.queued(), 64);
-        assert_eq!(bench.host.counters().value(CounterId::TxNeighborQueueFull), 36);
+        assert_eq!(bench.count(CounterId::TxNeighborQueueFull), 36);
         assert_eq!(bench.take().len(), 1, "one question for all of them");
         bench.give(&HostFixture::question(family.absent, PEER_MAC));
         let sent = bench.take();
@@ -399,13 +376,13 @@ fn queue_of_a_silent_neighbor_keeps_the_newest() {
 #[test]
 fn output_queue_is_bounded() {
     let config = HostConfig { output_queue: 10, ..HostConfig::default() };
-    let mut bench = HostFixture::with(config, 1_500);
+    let mut bench = HostFixture::with(config);
     let [family, _] = Family::both();
     bench.introduce(family.peer, PEER_MAC);
     for n in 0..50 {
         bench.give(&family.inward().echo_request(1, n, b""));
     }
-    assert_eq!(bench.host.counters().value(CounterId::TxQueueFull), 40);
+    assert_eq!(bench.count(CounterId::TxQueueFull), 40);
     assert_eq!(bench.take().len(), 10);
     bench.finish();
 }
@@ -413,7 +390,7 @@ fn output_queue_is_bounded() {
 #[test]
 fn full_neighbor_cache_still_answers_requests() {
     let neighbors = NeighborLimits { entries: 4, ..NeighborLimits::default() };
-    let mut bench = HostFixture::with(HostConfig { neighbors, ..HostConfig::default() }, 1_500);
+    let mut bench = HostFixture::with(HostConfig { neighbors, ..HostConfig::default() });
     let in_use = |n: u8| IpAddr::from([192, 0, 2, 10 + n]);
     let [family, _] = Family::both();
     for n in 0..4 {
@@ -428,7 +405,7 @@ fn full_neighbor_cache_still_answers_requests() {
     for n in 0..4 {
         assert!(bench.host.neighbors.lookup(PORT, in_use(n)).is_some(), "still known");
     }
-    assert_eq!(bench.host.counters().value(CounterId::NeighborEvicted), 0);
+    assert_eq!(bench.count(CounterId::NeighborEvicted), 0);
     bench.finish();
 }
 
@@ -462,7 +439,7 @@ fn super_segment_datagrams_are_delivered_or_counted() {
             bench.host.handle_packets(bench.now, PORT, &mut vec![packet], &mut bench.pool);
             let sent = payload.len().div_ceil(usize::from(size)).max(1) as u64;
             let fate = [CounterId::UdpDelivered, CounterId::UdpQueueFull, CounterId::UdpNoMemory]
-                .map(|count| bench.host.counters().value(count));
+                .map(|count| bench.count(count));
             assert_eq!(fate.iter().sum::<u64>(), sent, "round {round}: {fate:?}");
             let mut arrived = 0;
             while let Some(datagram) = bench.host.udp_receive(id, &bench.pool) {

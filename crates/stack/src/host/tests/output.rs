@@ -11,23 +11,11 @@ use crate::routing::PathError;
 use crate::udp::PayloadSum;
 
 fn bench(capabilities: DeviceCapabilities) -> HostFixture {
-    let mut bench = HostFixture::new();
-    bench.host = IpHost::new(HostConfig::default(), Seed(1));
-    let mut interface = InterfaceConfig::ethernet(OUR_MAC, capabilities.mtu);
-    interface.capabilities = capabilities;
-    for family in Family::both() {
-        let len = if family.ours.is_ipv4() { 24 } else { 64 };
-        interface = interface.with_address(family.ours, len);
-    }
-    bench.host.add_interface(&interface).unwrap();
+    let mut bench = HostFixture::of(HostConfig::default(), capabilities);
     for family in Family::both() {
         bench.introduce(family.peer, PEER_MAC);
     }
     bench
-}
-
-fn plain() -> DeviceCapabilities {
-    DeviceCapabilities::plain(Medium::Ethernet, 1_500)
 }
 
 fn ends(family: Family) -> (SocketAddr, SocketAddr) {
@@ -39,6 +27,11 @@ fn payload(bench: &mut HostFixture, len: usize, ecn: Ecn) -> Packet {
     let mut packet = bench.pool.packet_of(&bytes).unwrap();
     packet.meta.ecn = ecn;
     packet
+}
+
+fn send(bench: &mut HostFixture, family: Family, packet: Packet) {
+    let packet = (packet, PayloadSum::Unknown);
+    bench.host.send_slow_path(ends(family), packet, &mut bench.pool).unwrap();
 }
 
 /// What the device is given: bytes, and the state of the checksum.
@@ -54,9 +47,9 @@ fn taken(bench: &mut HostFixture) -> Vec<(Vec<u8>, ChecksumState)> {
 #[test]
 fn fast_path_sends_the_bytes_of_the_slow_path() {
     for checksum_tx in [false, true] {
-        let mut bench = bench(DeviceCapabilities { checksum_tx, ..plain() });
+        let mut bench = bench(DeviceCapabilities { checksum_tx, ..ETHERNET });
         for family in Family::both() {
-            let (local, remote) = ends(family);
+            let ends = ends(family);
             for (len, ecn) in [
                 (0, Ecn::NotCapable),
                 (1, Ecn::Capable0),
@@ -64,22 +57,11 @@ fn fast_path_sends_the_bytes_of_the_slow_path() {
                 (1_400, Ecn::Congestion),
             ] {
                 for sum in [PayloadSum::Unknown, PayloadSum::Unwanted] {
-                    let now = bench.now;
-                    let packet = payload(&mut bench, len, ecn);
-                    let general = bench.host.send_slow_path(
-                        now,
-                        (local, remote),
-                        (packet, sum),
-                        &mut bench.pool,
-                    );
+                    let packet = (payload(&mut bench, len, ecn), sum);
+                    let general = bench.host.send_slow_path(ends, packet, &mut bench.pool);
                     assert_eq!(general, Ok(()));
-                    let packet = payload(&mut bench, len, ecn);
-                    let short = bench.host.send_fast_path(
-                        now,
-                        (local, remote),
-                        (packet, sum),
-                        &mut bench.pool,
-                    );
+                    let packet = (payload(&mut bench, len, ecn), sum);
+                    let short = bench.host.send_fast_path(ends, packet, &mut bench.pool);
                     assert!(short.is_ok(), "the path is known by now");
                     let [general, short] = taken(&mut bench).try_into().unwrap();
                     assert_eq!(general, short, "{family:?} {len} {sum:?} {checksum_tx}");
@@ -93,17 +75,11 @@ fn fast_path_sends_the_bytes_of_the_slow_path() {
 #[test]
 fn partial_checksum_only_for_devices_that_offload_it() {
     for family in Family::both() {
-        let (local, remote) = ends(family);
         let mut whole = Vec::new();
         for checksum_tx in [false, true] {
-            let mut bench = bench(DeviceCapabilities { checksum_tx, ..plain() });
-            let now = bench.now;
+            let mut bench = bench(DeviceCapabilities { checksum_tx, ..ETHERNET });
             let packet = payload(&mut bench, 33, Ecn::NotCapable);
-            let sum = PayloadSum::Unknown;
-            bench
-                .host
-                .send_slow_path(now, (local, remote), (packet, sum), &mut bench.pool)
-                .unwrap();
+            send(&mut bench, family, packet);
             let (mut bytes, state) = taken(&mut bench).remove(0);
             if let ChecksumState::Partial { start, offset } = state {
                 assert!(checksum_tx);
@@ -122,12 +98,10 @@ fn partial_checksum_only_for_devices_that_offload_it() {
 #[test]
 fn fragments_carry_complete_checksums_despite_offload() {
     for family in Family::both() {
-        let mut sender = bench(DeviceCapabilities { checksum_tx: true, ..plain() });
+        let mut sender = bench(DeviceCapabilities { checksum_tx: true, ..ETHERNET });
         let (local, remote) = ends(family);
-        let now = sender.now;
         let packet = payload(&mut sender, 4_000, Ecn::NotCapable);
-        let sum = PayloadSum::Unknown;
-        sender.host.send_slow_path(now, (local, remote), (packet, sum), &mut sender.pool).unwrap();
+        send(&mut sender, family, packet);
         let fragments = taken(&mut sender);
         assert_eq!(fragments.len(), 3);
         assert!(fragments.iter().all(|(_, state)| *state == ChecksumState::Plain));
@@ -152,19 +126,13 @@ fn fragments_carry_complete_checksums_despite_offload() {
 #[test]
 fn super_segment_is_segmented_unless_offloaded() {
     for family in Family::both() {
-        let (local, remote) = ends(family);
         let kind = if family.ours.is_ipv4() { SegmentKind::Udp4 } else { SegmentKind::Udp6 };
         for segments_udp in [true, false] {
             let mut bench =
-                bench(DeviceCapabilities { segments_udp, checksum_tx: segments_udp, ..plain() });
+                bench(DeviceCapabilities { segments_udp, checksum_tx: segments_udp, ..ETHERNET });
             let mut packet = payload(&mut bench, 5_000, Ecn::NotCapable);
             packet.meta.segments = Some(SegmentationInfo { kind, size: 1_200, header_len: 0 });
-            let now = bench.now;
-            let sum = PayloadSum::Unknown;
-            bench
-                .host
-                .send_slow_path(now, (local, remote), (packet, sum), &mut bench.pool)
-                .unwrap();
+            send(&mut bench, family, packet);
             let frames = taken(&mut bench);
             if segments_udp {
                 assert_eq!(frames.len(), 1);
@@ -185,13 +153,10 @@ fn super_segment_is_segmented_unless_offloaded() {
 fn only_fragments_have_identifications_and_clear_df() {
     let (mut bench, _) = HostFixture::acquainted();
     let [family, _] = Family::both();
-    let (local, remote) = ends(family);
-    let now = bench.now;
     let mut identifications = Vec::new();
     for len in [1_000, 2_000, 2_000] {
         let packet = payload(&mut bench, len, Ecn::NotCapable);
-        let sum = PayloadSum::Unknown;
-        bench.host.send_slow_path(now, (local, remote), (packet, sum), &mut bench.pool).unwrap();
+        send(&mut bench, family, packet);
         let frames = bench.take();
         for frame in &frames {
             let packet = ipv4::Ipv4Packet::parse(&frame[14..]).unwrap();
@@ -260,16 +225,11 @@ fn off_link_packets_go_to_the_router() {
 fn packet_without_headroom_is_moved() {
     let (mut bench, _) = HostFixture::acquainted();
     for family in Family::both() {
-        let (local, remote) = ends(family);
         for headroom in [0, 41, 61, 62, 69, 128] {
             let mut packet = payload(&mut bench, 10, Ecn::NotCapable);
             bench.pool.prepend(&mut packet, 128 - headroom).fill(7);
-            let (now, len) = (bench.now, packet.len());
-            let sum = PayloadSum::Unknown;
-            bench
-                .host
-                .send_slow_path(now, (local, remote), (packet, sum), &mut bench.pool)
-                .unwrap();
+            let len = packet.len();
+            send(&mut bench, family, packet);
             let [frame] = bench.take().try_into().unwrap();
             let headers = if family.ours.is_ipv4() { 42 } else { 62 };
             assert_eq!(frame.len(), headers + len);
