@@ -9,7 +9,7 @@ use anyhow::Context;
 
 const USAGE: &str = "usage: cargo xtask CHORE
 
-  tidy                 check what the compiler cannot: arrows, file shape, links, words
+  tidy                 check what the compiler cannot: dependencies, cycles, links, words
   stats [FOLDER] [--details]  lines, names, import cycles and long functions, per crate and in all
   race [OPTIONS]       plumb against sockperf, iperf3 and qperf on the same CPUs
   race-stack [OPTIONS] plumb's stack against Linux's and smoltcp's
@@ -56,23 +56,17 @@ fn run(arguments: &[String], out: &mut dyn Write) -> anyhow::Result<bool> {
             }
             Ok(true)
         }
-        Some(("race", rest)) => {
-            let options = xtask::peer_bench::BenchOptions::parse(rest, &root)?;
-            xtask::peer_bench::run(&options, out)
+        Some((chore, rest)) => {
+            let race = match chore {
+                "race" => xtask::peer_bench::run,
+                "race-stack" => xtask::peer_bench::stack::run,
+                "race-link" => xtask::peer_bench::link::run,
+                "race-net" => xtask::peer_bench::net::run,
+                _ => anyhow::bail!("no such chore\n\n{USAGE}"),
+            };
+            race(&xtask::peer_bench::BenchOptions::parse(rest, &root)?, out)
         }
-        Some(("race-stack", rest)) => {
-            let options = xtask::peer_bench::BenchOptions::parse(rest, &root)?;
-            xtask::peer_bench::stack::run(&options, out)
-        }
-        Some(("race-link", rest)) => {
-            let options = xtask::peer_bench::BenchOptions::parse(rest, &root)?;
-            xtask::peer_bench::link::run(&options, out)
-        }
-        Some(("race-net", rest)) => {
-            let options = xtask::peer_bench::BenchOptions::parse(rest, &root)?;
-            xtask::peer_bench::net::run(&options, out)
-        }
-        _ => anyhow::bail!("no such chore\n\n{USAGE}"),
+        None => anyhow::bail!("no such chore\n\n{USAGE}"),
     }
 }
 

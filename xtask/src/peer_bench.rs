@@ -15,7 +15,7 @@ mod peer_tool;
 mod score;
 pub mod stack;
 
-use score::ComparisonScore;
+use score::{BenchRow, BenchTable, RatioTarget};
 
 /// Fewest launches of which an interval can be made.
 const LAUNCHES_MIN: usize = 3;
@@ -95,26 +95,20 @@ pub fn run(options: &BenchOptions, out: &mut dyn Write) -> anyhow::Result<bool> 
         options.launches, cpus
     )?;
     write!(out, "{}", score::HEADING)?;
-    let mut scores = Vec::new();
+    let mut table = BenchTable::new(out);
     for contest in &chosen {
         let results = run_comparison(contest, &cpus, options)
             .with_context(|| format!("the contest {} failed", contest.name))?;
         for (racer, values) in contest.racers.iter().zip(&results.values).skip(1) {
-            let score = ComparisonScore::new(contest, *racer, &results.values[0], values)?;
-            writeln!(out, "{score}")?;
-            out.flush()?;
-            scores.push(score);
+            table.print([score::compare(contest, *racer, &results.values[0], values)?])?;
         }
         if results.repeated > 0 {
             let (name, repeated) = (&contest.name, results.repeated);
-            writeln!(
-                out,
-                "{name}: {repeated} launch(es) of a peer gave no figure and were repeated"
-            )?;
+            let text = "launch(es) of a peer gave no figure and were repeated";
+            table.print([BenchRow::new(&format!("{name}: {repeated} {text}"), None)])?;
         }
     }
-    let verdicts: Vec<_> = scores.iter().flat_map(ComparisonScore::verdicts).collect();
-    score::print_tally(out, &verdicts)
+    table.finish()
 }
 
 /// What a contest gave.
@@ -142,13 +136,7 @@ fn run_comparison(
             if round % 2 == 0 { forward.collect() } else { forward.rev().collect() };
         for index in order {
             let value = match contest.racers[index] {
-                BenchTool::Plumb => peer_tool::launch_plumb(
-                    &options.plumb,
-                    contest,
-                    cpus,
-                    options.seconds,
-                    congestion,
-                )?,
+                BenchTool::Plumb => peer_tool::launch_plumb(contest, cpus, options, congestion)?,
                 peer => {
                     let launch =
                         || peer_tool::launch(peer, contest, cpus, options.seconds, congestion);
@@ -162,11 +150,11 @@ fn run_comparison(
 }
 
 /// Tries a launch of a peer up to three times: on a busy machine sockperf sometimes ends without
-/// a valid observation. Each repetition is counted, and told to the reader.
-fn retry_peer(
-    launch: impl Fn() -> anyhow::Result<f64>,
+/// a valid observation, and iperf3's server of 3.12 refuses the first connection. Each repetition is counted.
+fn retry_peer<T>(
+    launch: impl Fn() -> anyhow::Result<T>,
     repeated: &mut usize,
-) -> anyhow::Result<f64> {
+) -> anyhow::Result<T> {
     for _ in 0..2 {
         if let Ok(value) = launch() {
             return Ok(value);
@@ -181,9 +169,12 @@ fn retry_peer(
 pub(super) struct PeerComparison {
     pub name: String,
     pub kind: BenchKind,
-    pub protocol: BenchProtocol,
-    pub placement: BenchPlacement,
-    pub wake: BenchWake,
+    /// `tcp` or `udp`.
+    pub protocol: &'static str,
+    /// `same-cpu` or `other-cpu`.
+    pub placement: &'static str,
+    /// `block` or `spin`.
+    pub wake: &'static str,
     pub size: u64,
     pub racers: Vec<BenchTool>,
 }
@@ -194,34 +185,6 @@ pub(super) enum BenchKind {
     PingPong,
     /// Bytes a second at the receiver.
     Bulk,
-}
-
-impl BenchKind {
-    /// plumb's name of what is compared.
-    pub const fn response(self) -> &'static str {
-        match self {
-            Self::PingPong => "latency",
-            Self::Bulk => "throughput",
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BenchProtocol {
-    Tcp,
-    Udp,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BenchPlacement {
-    SameCpu,
-    OtherCpu,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum BenchWake {
-    Block,
-    Spin,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -255,39 +218,34 @@ impl BenchTool {
 impl PeerComparison {
     /// Every contest that a machine with one or more CPUs can hold.
     pub fn all(several_cpus: bool) -> Vec<Self> {
-        let mut settings = vec![(BenchPlacement::SameCpu, BenchWake::Block)];
-        if several_cpus {
-            settings.extend([
-                (BenchPlacement::OtherCpu, BenchWake::Block),
-                (BenchPlacement::OtherCpu, BenchWake::Spin),
-            ]);
-        }
-        let mut contests = Vec::new();
-        for protocol in [BenchProtocol::Tcp, BenchProtocol::Udp] {
-            for &(placement, wake) in &settings {
-                contests.push(Self::ping_pong(protocol, placement, wake));
+        let settings = [("same-cpu", "block"), ("other-cpu", "block"), ("other-cpu", "spin")];
+        let settings = &settings[..if several_cpus { 3 } else { 1 }];
+        let ping_pong = |protocol, (placement, wake)| {
+            let peers = [BenchTool::Plumb, BenchTool::Sockperf, BenchTool::Qperf];
+            Self {
+                name: format!("{protocol} ping-pong {placement} {wake}"),
+                kind: BenchKind::PingPong,
+                protocol,
+                placement,
+                wake,
+                size: 64,
+                racers: peers[..if wake == "block" { 3 } else { 2 }].to_vec(),
             }
-        }
-        let bulk = if several_cpus { BenchPlacement::OtherCpu } else { BenchPlacement::SameCpu };
-        contests.push(Self {
-            name: format!("tcp bulk {}", bulk.name()),
+        };
+        let ping_pongs = ["tcp", "udp"]
+            .into_iter()
+            .flat_map(|protocol| settings.iter().map(move |setting| ping_pong(protocol, *setting)));
+        let placement = if several_cpus { "other-cpu" } else { "same-cpu" };
+        let bulk = Self {
+            name: format!("tcp bulk {placement}"),
             kind: BenchKind::Bulk,
-            protocol: BenchProtocol::Tcp,
-            placement: bulk,
-            wake: BenchWake::Block,
+            protocol: "tcp",
+            placement,
+            wake: "block",
             size: 128 * 1024,
             racers: vec![BenchTool::Plumb, BenchTool::Iperf3, BenchTool::Qperf],
-        });
-        contests
-    }
-
-    fn ping_pong(protocol: BenchProtocol, placement: BenchPlacement, wake: BenchWake) -> Self {
-        let racers = match wake {
-            BenchWake::Block => vec![BenchTool::Plumb, BenchTool::Sockperf, BenchTool::Qperf],
-            BenchWake::Spin => vec![BenchTool::Plumb, BenchTool::Sockperf],
         };
-        let name = format!("{} ping-pong {} {}", protocol.name(), placement.name(), wake.name());
-        Self { name, kind: BenchKind::PingPong, protocol, placement, wake, size: 64, racers }
+        ping_pongs.chain([bulk]).collect()
     }
 
     /// The congestion control of both sides: sockperf cannot choose, so ping-pongs use this host's
@@ -295,57 +253,22 @@ impl PeerComparison {
     pub fn congestion(&self) -> anyhow::Result<Option<String>> {
         const DEFAULT: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
         match (self.protocol, self.kind) {
-            (BenchProtocol::Udp, _) => Ok(None),
-            (BenchProtocol::Tcp, BenchKind::Bulk) => Ok(Some("cubic".to_owned())),
-            (BenchProtocol::Tcp, BenchKind::PingPong) => {
+            ("udp", _) => Ok(None),
+            (_, BenchKind::Bulk) => Ok(Some("cubic".to_owned())),
+            (_, BenchKind::PingPong) => {
                 let name = std::fs::read_to_string(DEFAULT).context(DEFAULT)?;
                 Ok(Some(name.trim().to_owned()))
             }
         }
     }
 
-    /// What plumb's value may be, as a multiple of this racer's; none where the two figures are
+    /// What plumb's value has to be, as a multiple of this racer's; none where the two figures are
     /// not the same quantity.
-    pub fn target(&self, racer: BenchTool) -> Option<f64> {
+    fn target(&self, racer: BenchTool) -> Option<RatioTarget> {
         match (self.kind, racer) {
-            (BenchKind::PingPong, BenchTool::Sockperf) => Some(1.02),
-            (BenchKind::Bulk, BenchTool::Iperf3) => Some(1.00),
+            (BenchKind::PingPong, BenchTool::Sockperf) => Some(RatioTarget::AtMost(1.02)),
+            (BenchKind::Bulk, BenchTool::Iperf3) => Some(RatioTarget::AtLeast(1.00)),
             _ => None,
-        }
-    }
-}
-
-impl BenchProtocol {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Tcp => "tcp",
-            Self::Udp => "udp",
-        }
-    }
-
-    /// plumb's name of the mechanism.
-    pub const fn mechanism(self) -> &'static str {
-        match self {
-            Self::Tcp => "tcp4",
-            Self::Udp => "udp4",
-        }
-    }
-}
-
-impl BenchPlacement {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::SameCpu => "same-cpu",
-            Self::OtherCpu => "other-cpu",
-        }
-    }
-}
-
-impl BenchWake {
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Block => "block",
-            Self::Spin => "spin",
         }
     }
 }
@@ -359,10 +282,10 @@ pub(super) struct BenchCpus {
 
 impl BenchCpus {
     /// CPU lists for `taskset -c`: client, server, and both.
-    pub fn lists(self, placement: BenchPlacement) -> [String; 3] {
+    pub fn lists(self, placement: &str) -> [String; 3] {
         let local = self.local.to_string();
         match (placement, self.peer) {
-            (BenchPlacement::OtherCpu, Some(peer)) => {
+            ("other-cpu", Some(peer)) => {
                 let both = format!("{local},{peer}");
                 [local, peer.to_string(), both]
             }
@@ -422,7 +345,7 @@ mod tests {
         };
         assert!(retry_peer(sometimes, &mut repeated).is_ok());
         assert_eq!(repeated, 2);
-        assert!(retry_peer(|| bail!("not installed"), &mut repeated).is_err());
+        assert!(retry_peer::<f64>(|| bail!("not installed"), &mut repeated).is_err());
     }
 
     #[test]
@@ -442,8 +365,8 @@ mod tests {
 
     #[test]
     fn one_cpu_holds_only_contests_on_one_cpu() {
-        assert!(PeerComparison::all(false).iter().all(|c| c.placement == BenchPlacement::SameCpu));
-        assert!(PeerComparison::all(true).iter().any(|c| c.wake == BenchWake::Spin));
+        assert!(PeerComparison::all(false).iter().all(|c| c.placement == "same-cpu"));
+        assert!(PeerComparison::all(true).iter().any(|c| c.wake == "spin"));
     }
 
     #[test]

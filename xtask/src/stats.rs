@@ -152,48 +152,54 @@ fn is_one_word(name: &str) -> bool {
     name.chars().filter(char::is_ascii_uppercase).count() == 1
 }
 
+/// What stands at the head of each column, and how wide it is.
+const COLUMNS: [(&str, usize); 11] = [
+    ("code", 7),
+    ("tests", 7),
+    ("comments", 8),
+    ("files", 6),
+    ("files/kloc", 10),
+    ("types", 6),
+    ("one word", 9),
+    ("shared", 8),
+    ("cycles", 7),
+    ("across folders", 14),
+    ("fns > 70", 11),
+];
+
 impl fmt::Display for WorkspaceStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(
-            f,
-            "{:22} {:>7} {:>7} {:>8} {:>6} {:>10} {:>6} {:>9} {:>8} {:>7} {:>14} {:>11}",
-            "crate",
-            "code",
-            "tests",
-            "comments",
-            "files",
-            "files/kloc",
-            "types",
-            "one word",
-            "shared",
-            "cycles",
-            "across folders",
-            "fns > 70",
-        )?;
+        write_line(f, "crate", COLUMNS.map(|(head, _)| head.to_owned()))?;
         for (name, row) in &self.crates {
-            write_row(f, name, row)?;
+            write_line(f, name, cells(row))?;
         }
-        write_row(f, "all", &self.total())
+        write_line(f, "all", cells(&self.total()))
     }
 }
 
-fn write_row(f: &mut fmt::Formatter<'_>, name: &str, row: &CodeStats) -> fmt::Result {
-    let percent = |part: usize, whole: usize| 100.0 * part as f64 / whole.max(1) as f64;
-    writeln!(
-        f,
-        "{name:22} {:7} {:7} {:8} {:6} {:10.1} {:6} {:7.0} % {:6.0} % {:7} {:14} {:11}",
-        row.code,
-        row.tests,
-        row.comments,
-        row.files,
-        row.files as f64 / row.code.max(1) as f64 * 1000.0,
-        row.types,
-        percent(row.types_one_word, row.types),
-        percent(row.types_shared, row.types),
-        row.cycles,
-        row.cycles_across_folders,
-        row.functions_long,
-    )
+fn write_line(f: &mut fmt::Formatter<'_>, name: &str, cells: [String; 11]) -> fmt::Result {
+    write!(f, "{name:22}")?;
+    for (cell, (_, width)) in cells.iter().zip(COLUMNS) {
+        write!(f, " {cell:>width$}")?;
+    }
+    writeln!(f)
+}
+
+fn cells(row: &CodeStats) -> [String; 11] {
+    let percent = |part: usize| format!("{:.0} %", 100.0 * part as f64 / row.types.max(1) as f64);
+    [
+        row.code.to_string(),
+        row.tests.to_string(),
+        row.comments.to_string(),
+        row.files.to_string(),
+        format!("{:.1}", row.files as f64 / row.code.max(1) as f64 * 1000.0),
+        row.types.to_string(),
+        percent(row.types_one_word),
+        percent(row.types_shared),
+        row.cycles.to_string(),
+        row.cycles_across_folders.to_string(),
+        row.functions_long.to_string(),
+    ]
 }
 
 /// Files of one crate, each of which imports the others, directly or through others of them.
@@ -269,57 +275,26 @@ fn target(
     None
 }
 
-/// Tarjan's strongly connected components, as paths in order.
+/// Groups of files each of which imports all others, directly or through others; as paths in order.
 fn components(files: &[&SourceFile], edges: &[Vec<usize>]) -> Vec<Vec<String>> {
-    let mut search =
-        ComponentSearch { edges, index: vec![None; edges.len()], ..ComponentSearch::default() };
-    search.low = vec![0; edges.len()];
-    for node in 0..edges.len() {
-        if search.index[node].is_none() {
-            search.visit(node);
-        }
-    }
-    let paths = |group: Vec<usize>| {
-        let mut paths: Vec<String> = group.iter().map(|node| files[*node].path.clone()).collect();
-        paths.sort();
-        paths
+    let imported: Vec<BTreeSet<usize>> = (0..edges.len()).map(|file| reach(edges, file)).collect();
+    let group = |file: usize| -> BTreeSet<&str> {
+        let is_mutual =
+            |other: &usize| imported[file].contains(other) && imported[*other].contains(&file);
+        let others = (0..edges.len()).filter(is_mutual).chain([file]);
+        others.map(|file| files[file].path.as_str()).collect()
     };
-    search.groups.into_iter().map(paths).collect()
+    let groups: BTreeSet<BTreeSet<&str>> = (0..edges.len()).map(group).collect();
+    groups.iter().map(|group| group.iter().map(|path| (*path).to_owned()).collect()).collect()
 }
 
-#[derive(Default)]
-struct ComponentSearch<'a> {
-    edges: &'a [Vec<usize>],
-    index: Vec<Option<usize>>,
-    low: Vec<usize>,
-    stack: Vec<usize>,
-    visited: usize,
-    groups: Vec<Vec<usize>>,
-}
-
-impl ComponentSearch<'_> {
-    fn visit(&mut self, node: usize) {
-        self.index[node] = Some(self.visited);
-        self.low[node] = self.visited;
-        self.visited += 1;
-        self.stack.push(node);
-        for &next in &self.edges[node] {
-            match self.index[next] {
-                None => {
-                    self.visit(next);
-                    self.low[node] = self.low[node].min(self.low[next]);
-                }
-                Some(index) if self.stack.contains(&next) => {
-                    self.low[node] = self.low[node].min(index);
-                }
-                Some(_) => {}
-            }
-        }
-        if self.index[node] == Some(self.low[node]) {
-            let at = self.stack.iter().rposition(|on| *on == node).unwrap_or(0);
-            self.groups.push(self.stack.split_off(at));
-        }
+/// What a file imports, directly or through others.
+fn reach(edges: &[Vec<usize>], file: usize) -> BTreeSet<usize> {
+    let (mut found, mut pending) = (BTreeSet::new(), vec![file]);
+    while let Some(file) = pending.pop() {
+        pending.extend(edges[file].iter().filter(|next| found.insert(**next)));
     }
+    found
 }
 
 #[cfg(test)]

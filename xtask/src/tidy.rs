@@ -1,4 +1,4 @@
-//! Tidy: the rules of the house that neither the compiler nor clippy can check.
+//! Tidy: banned words, import cycles, dependencies and pages, which neither the compiler nor clippy can check.
 //!
 //! Reads the tree and reports; it changes nothing.
 
@@ -10,7 +10,6 @@ use crate::{ProjectFile, project_files};
 
 mod dependencies;
 mod pages;
-mod source;
 mod words;
 
 /// One thing that is out of order, and where.
@@ -48,8 +47,6 @@ pub fn check(root: &Path) -> anyhow::Result<Vec<Finding>> {
     let files = project_files(root)?;
     let mut findings = dependencies::check(root, &files)?;
     findings.extend(dependencies::check_licenses(root, &files)?);
-    findings.extend(source::check(&files));
-    findings.extend(words::check_experiment_ids(&files));
     findings.extend(pages::check(root, &files));
     findings.extend(words::check(&files));
     findings.extend(cycles_across_folders(&WorkspaceStats::measure(root)?));

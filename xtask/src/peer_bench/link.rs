@@ -13,7 +13,7 @@ use plumb_base::stats::{bootstrap, quantile};
 use serde_json::Value;
 
 use super::BenchOptions;
-use super::score::{self, BenchRow, CONFIDENCE, RatioTarget, SEED};
+use super::score::{BenchRow, BenchTable, CONFIDENCE, RatioTarget, SEED};
 
 const RESAMPLES: usize = 2_000;
 
@@ -106,16 +106,6 @@ fn case(
     LinkBenchCase { name, wire, arguments, figure, target }
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "stands in a table beside targets that are absent")]
-const fn most(value: f64) -> Option<RatioTarget> {
-    Some(RatioTarget::AtMost(value))
-}
-
-#[expect(clippy::unnecessary_wraps, reason = "stands in a table beside targets that are absent")]
-const fn least(value: f64) -> Option<RatioTarget> {
-    Some(RatioTarget::AtLeast(value))
-}
-
 fn cases() -> Vec<LinkBenchCase> {
     let mut cases = Vec::new();
     add_delays_and_rates(&mut cases);
@@ -127,7 +117,13 @@ fn add_delays_and_rates(cases: &mut Vec<LinkBenchCase>) {
     let task = "delay --rate 1000000000 --delay 1000 --load 0.5";
     for wire in PLUMB_WIRES {
         let name = "delay error p99, 1 Gb/s, core given";
-        cases.push(case(name, wire, task, LinkMetric::GivenDelayErrorP99, most(50.0)));
+        cases.push(case(
+            name,
+            wire,
+            task,
+            LinkMetric::GivenDelayErrorP99,
+            Some(RatioTarget::AtMost(50.0)),
+        ));
     }
     // Whatever the machine takes from the driver counted, and beside it what nobody who spins on this
     // machine can go below.
@@ -158,10 +154,16 @@ fn add_delays_and_rates(cases: &mut Vec<LinkBenchCase>) {
     }
     for wire in ["tap-plain", "packet", "xdp"] {
         let name = "frames of 1514 bytes";
-        cases.push(case(name, wire, "datagrams", LinkMetric::Gigabits, least(2.0)));
+        cases.push(case(
+            name,
+            wire,
+            "datagrams",
+            LinkMetric::Gigabits,
+            Some(RatioTarget::AtLeast(2.0)),
+        ));
     }
     let name = "stream, offloaded";
-    cases.push(case(name, "tap", "stream", LinkMetric::Gigabits, least(5.0)));
+    cases.push(case(name, "tap", "stream", LinkMetric::Gigabits, Some(RatioTarget::AtLeast(5.0))));
 }
 
 fn add_streams(cases: &mut Vec<LinkBenchCase>) {
@@ -189,7 +191,13 @@ fn add_streams(cases: &mut Vec<LinkBenchCase>) {
             "stream --rate 100000000 --delay 10000 --limit {limit} --congestion reno --seconds 16"
         );
         let name = format!("reno, {limit}, over its sawtooth");
-        cases.push(case(name, "tap", &task, LinkMetric::Sawtooth { buffer }, least(0.95)));
+        cases.push(case(
+            name,
+            "tap",
+            &task,
+            LinkMetric::Sawtooth { buffer },
+            Some(RatioTarget::AtLeast(0.95)),
+        ));
     }
     // Where the window and not the rate is the limit.
     for (bits, milliseconds) in [(100_000_000_u64, 20_u64), (100_000_000, 100), (10_000_000, 100)] {
@@ -198,7 +206,13 @@ fn add_streams(cases: &mut Vec<LinkBenchCase>) {
             milliseconds * 500
         );
         let name = format!("64 KiB over W/RTT, {}, {milliseconds} ms", bits / 1_000_000);
-        cases.push(case(name, "tap", &task, LinkMetric::WindowShare, least(0.98)));
+        cases.push(case(
+            name,
+            "tap",
+            &task,
+            LinkMetric::WindowShare,
+            Some(RatioTarget::AtLeast(0.98)),
+        ));
     }
     // A delayed acknowledgement waits for a second segment, which takes 1.2 ms there: the same without.
     let task =
@@ -223,48 +237,31 @@ pub fn run(options: &BenchOptions, out: &mut dyn Write) -> anyhow::Result<bool> 
         options.launches
     )?;
     writeln!(out, "{:<34} {:<10} {:>10}  {:<22} target", "task", "wire", "median", "[95 %]")?;
-    let mut verdicts = Vec::new();
+    let mut table = BenchTable::new(out);
+    let absent = |name: &str, wire: &str, why: &str| {
+        BenchRow::new(&format!("{name:<34} {wire:<10} {why}"), None)
+    };
     for event in &events {
-        match measure(&example, event, options)? {
-            LinkBenchOutcome::Absent(why) => {
-                writeln!(out, "{:<34} {:<10} {why}", event.name, event.wire)?;
-            }
-            LinkBenchOutcome::Measured(values) => {
-                let row = row(event, &values)?;
-                writeln!(out, "{row}")?;
-                verdicts.extend(row.verdict());
-            }
-        }
-        out.flush()?;
+        table.print([match measure(&example, event, options)? {
+            Ok(values) => row(event, &values)?,
+            Err(why) => absent(&event.name, event.wire, &why),
+        }])?;
     }
-    writeln!(
-        out,
-        "{:<34} {:<10} not here: Debian has no package of it",
-        "any of these", "mahimahi"
-    )?;
-    score::print_tally(out, &verdicts)
+    table.print([absent("any of these", "mahimahi", "not here: Debian has no package of it")])?;
+    table.finish()
 }
 
-enum LinkBenchOutcome {
-    Measured(Vec<f64>),
-    /// Why not.
-    Absent(String),
-}
-
+/// The value of every launch, or why there is none.
 fn measure(
     example: &Path,
     event: &LinkBenchCase,
     options: &BenchOptions,
-) -> anyhow::Result<LinkBenchOutcome> {
+) -> anyhow::Result<Result<Vec<f64>, String>> {
+    if event.wire == "mininet" {
+        return (0..options.launches).map(|_| mininet(event, options.seconds)).collect();
+    }
     let mut values = Vec::with_capacity(options.launches);
     for _ in 0..options.launches {
-        if event.wire == "mininet" {
-            match mininet(event, options.seconds)? {
-                Ok(value) => values.push(value),
-                Err(why) => return Ok(LinkBenchOutcome::Absent(why)),
-            }
-            continue;
-        }
         let mut command = Command::new(example);
         let mut words = event.arguments.split(' ');
         command.args(words.next()).args(["--wire", event.wire]);
@@ -279,7 +276,7 @@ fn measure(
         let answer = serde_json::from_str(first).context("the example's answer is no JSON")?;
         values.push(event.figure.of(&answer)?);
     }
-    Ok(LinkBenchOutcome::Measured(values))
+    Ok(Ok(values))
 }
 
 /// Two hosts of mininet and its own link between them, which it makes of Linux's queueing disciplines,
@@ -328,7 +325,7 @@ fn row(event: &LinkBenchCase, values: &[f64]) -> anyhow::Result<BenchRow> {
     let shown = format!("[{:.4}, {:.4}] {}", interval.lo, interval.hi, figure.unit());
     let columns = format!("{name:<34} {wire:<10} {median:>10.4}  {shown:<22}");
     let target = event.target.map(|target| (target, target.judge(median, interval)));
-    Ok(BenchRow { columns, target })
+    Ok(BenchRow::new(&columns, target))
 }
 
 #[cfg(test)]
@@ -356,7 +353,7 @@ mod tests {
     #[test]
     fn a_target_in_a_row_is_judged_by_the_median_of_its_launches() {
         let event = cases().into_iter().find(|event| event.name.starts_with("delay")).unwrap();
-        let row = |values: &[f64]| row(&event, values).unwrap().to_string();
+        let row = |values: &[f64]| row(&event, values).unwrap().line;
         assert!(row(&[20.0, 21.0, 400.0]).ends_with("<=50.00 PASS"));
         assert!(row(&[200.0, 210.0, 400.0]).ends_with("MISS"));
     }

@@ -9,8 +9,8 @@ use std::io::Write;
 use anyhow::Context;
 use rand::RngExt as _;
 
-use super::score::{self, BenchRow, RatioTarget, SEED, TargetVerdict, format_ratio};
-use super::{BenchCpus, BenchOptions, cpus};
+use super::score::{self, BenchRow, BenchTable, RatioTarget, SEED, TargetVerdict, format_ratio};
+use super::{BenchCpus, BenchOptions, cpus, retry_peer};
 
 mod launch;
 
@@ -130,17 +130,13 @@ pub fn run(options: &BenchOptions, out: &mut dyn Write) -> anyhow::Result<bool> 
         "{:<28} {:<12} {:>9} {:>9}  {:<22} target",
         "task", "figure", "plumb", "peer", "ratio [95 %]"
     )?;
-    let mut verdicts = Vec::new();
+    let mut table = BenchTable::new(out);
     for task in &tasks {
         let outcomes = run_case(task, &bed, &cpus, options)
             .with_context(|| format!("the race of `{}` failed", task.name))?;
-        for row in rows(task, &outcomes)? {
-            writeln!(out, "{row}")?;
-            out.flush()?;
-            verdicts.extend(row.verdict());
-        }
+        table.print(rows(task, &outcomes)?)?;
     }
-    score::print_tally(out, &verdicts)
+    table.finish()
 }
 
 /// Every launch of a task. Which program is first is drawn each time: this machine has periods of its own, and turns
@@ -159,33 +155,15 @@ fn run_case(
             order.reverse();
         }
         for program in order {
-            let outcome = attempt(program, task, bed, cpus, options)?;
+            let launch = || launch(program, task, bed, cpus, options);
+            let outcome = match program {
+                NetBenchProgram::Plumb => launch()?,
+                NetBenchProgram::Peer => retry_peer(launch, &mut 0)?,
+            };
             outcomes[usize::from(program == NetBenchProgram::Peer)].push(outcome);
         }
     }
     Ok(outcomes)
-}
-
-/// How often a peer's launch is tried: iperf3's server of 3.12 now and then refuses the first connection.
-const PEER_TRIES: usize = 3;
-
-/// A launch; the peer's again where it failed, as that is no figure of plumb's.
-fn attempt(
-    program: NetBenchProgram,
-    task: &NetBenchCase,
-    bed: &BenchNetwork,
-    cpus: &BenchCpus,
-    options: &BenchOptions,
-) -> anyhow::Result<LaunchFigures> {
-    let tries = if program == NetBenchProgram::Peer { PEER_TRIES } else { 1 };
-    let mut outcome = launch(program, task, bed, cpus, options);
-    for _ in 1..tries {
-        if outcome.is_ok() {
-            break;
-        }
-        outcome = launch(program, task, bed, cpus, options);
-    }
-    outcome
 }
 
 fn rows(task: &NetBenchCase, outcomes: &[Vec<LaunchFigures>; 2]) -> anyhow::Result<Vec<BenchRow>> {
@@ -217,7 +195,7 @@ fn row(
     };
     let (name, [ours, theirs]) = (&task.name, shown);
     let columns = format!("{name:<28} {figure:<12} {ours:>9.3} {theirs:>9.3}  {ratio:<22}");
-    Ok(BenchRow { columns, target })
+    Ok(BenchRow::new(&columns, target))
 }
 
 #[cfg(test)]
@@ -237,7 +215,8 @@ mod tests {
     #[test]
     fn a_slower_program_misses_and_a_lost_datagram_does_too() {
         let verdicts = |kind, outcomes: &[Vec<LaunchFigures>; 2]| -> Vec<Option<TargetVerdict>> {
-            rows(&task(kind), outcomes).unwrap().iter().map(BenchRow::verdict).collect()
+            let rows = rows(&task(kind), outcomes).unwrap();
+            rows.iter().map(|row| row.verdicts.first().copied()).collect()
         };
         let slower = [vec![[9.0, 1.0], [9.1, 1.0], [9.2, 1.0]], vec![[10.0, 1.0]; 3]];
         assert_eq!(

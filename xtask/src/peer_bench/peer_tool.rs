@@ -3,14 +3,13 @@
 //! Each is run as its own documentation says for the question at hand, and placed by taskset(1).
 
 use std::net::{TcpListener, UdpSocket};
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use serde_json::Value;
 
-use super::{BenchCpus, BenchKind, BenchProtocol, BenchTool, BenchWake, PeerComparison};
+use super::{BenchCpus, BenchKind, BenchOptions, BenchTool, PeerComparison};
 
 const HOST: &str = "127.0.0.1";
 
@@ -24,12 +23,14 @@ pub(super) fn launch(
 ) -> anyhow::Result<f64> {
     let port = free_port()?;
     let [local, remote, _] = cpus.lists(contest.placement);
-    let (server, client) = command_lines(peer, contest, port, seconds, congestion);
-    let protocol = if peer == BenchTool::Sockperf { contest.protocol } else { BenchProtocol::Tcp };
-    let _server = PeerServer::start(&remote, &server, protocol, port)?;
+    let [server, client] = command_lines(peer, contest, port, seconds, congestion);
+    let protocol = if peer == BenchTool::Sockperf { contest.protocol } else { "tcp" };
+    let server = [words(&format!("taskset -c {remote}")), server].concat();
+    let tables = ["", "6"].map(|six| format!("/proc/net/{protocol}{six}"));
+    let _server = PeerServer::start(&server, &tables, port)?;
     let text = run_client(&local, &client, seconds + 20)?;
     let value = match peer {
-        BenchTool::Sockperf => sockperf_median_ns(&text),
+        BenchTool::Sockperf => percentile_us(&text, "50.000").map(|us| us * 1e3),
         BenchTool::Iperf3 => iperf3_bytes_s(&text),
         BenchTool::Qperf => qperf_figure(&text),
         BenchTool::Plumb => bail!("plumb is not its own peer"),
@@ -44,39 +45,38 @@ fn command_lines(
     port: u16,
     seconds: u32,
     congestion: Option<&str>,
-) -> (Vec<String>, Vec<String>) {
-    let (port, seconds, size) = (port.to_string(), seconds.to_string(), contest.size.to_string());
-    let mut server: Vec<&str> = Vec::new();
-    let mut client: Vec<&str> = Vec::new();
-    match peer {
-        BenchTool::Plumb => {}
+) -> [Vec<String>; 2] {
+    let PeerComparison { kind, protocol, wake, size, .. } = contest;
+    let lines = match peer {
+        BenchTool::Plumb => [String::new(), String::new()],
         BenchTool::Sockperf => {
-            server.extend(["sockperf", "server", "-i", HOST, "-p", &port]);
-            client.extend(["sockperf", "ping-pong", "-i", HOST, "-p", &port]);
-            client.extend(["-m", &size, "-t", &seconds]);
-            for side in [&mut server, &mut client] {
-                side.extend((contest.protocol == BenchProtocol::Tcp).then_some("--tcp"));
-                side.extend((contest.wake == BenchWake::Spin).then_some("--nonblocked"));
-            }
+            let tcp = if *protocol == "tcp" { "--tcp" } else { "" };
+            let spin = if *wake == "spin" { "--nonblocked" } else { "" };
+            let both = format!("-i {HOST} -p {port} {tcp} {spin}");
+            [
+                format!("sockperf server {both}"),
+                format!("sockperf ping-pong {both} -m {size} -t {seconds}"),
+            ]
         }
         BenchTool::Iperf3 => {
-            server.extend(["iperf3", "-s", "-1", "-p", &port]);
-            client.extend(["iperf3", "-c", HOST, "-p", &port, "-l", &size, "-t", &seconds, "-J"]);
-            client.extend(congestion.iter().flat_map(|name| ["-C", name]));
+            let congestion = congestion.map_or_else(String::new, |name| format!("-C {name}"));
+            [
+                format!("iperf3 -s -1 -p {port}"),
+                format!("iperf3 -c {HOST} -p {port} -l {size} -t {seconds} -J {congestion}"),
+            ]
         }
         BenchTool::Qperf => {
-            let test = match (contest.kind, contest.protocol) {
-                (BenchKind::PingPong, BenchProtocol::Tcp) => "tcp_lat",
-                (BenchKind::PingPong, BenchProtocol::Udp) => "udp_lat",
-                (BenchKind::Bulk, _) => "tcp_bw",
-            };
-            server.extend(["qperf", "--listen_port", &port]);
-            client.extend(["qperf", "--listen_port", &port, "-t", &seconds, "-m", &size]);
-            client.extend(["--unify_units", "--precision", "6", HOST, test]);
+            let test = if *kind == BenchKind::Bulk { "bw" } else { "lat" };
+            let both = format!("qperf --listen_port {port}");
+            let how = format!("-t {seconds} -m {size} --unify_units --precision 6");
+            [both.clone(), format!("{both} {how} {HOST} {protocol}_{test}")]
         }
-    }
-    let owned = |list: Vec<&str>| list.into_iter().map(str::to_owned).collect();
-    (owned(server), owned(client))
+    };
+    lines.map(|line| words(&line))
+}
+
+pub(super) fn words(line: &str) -> Vec<String> {
+    line.split_whitespace().map(str::to_owned).collect()
 }
 
 /// A server that is ended when this is dropped.
@@ -84,20 +84,8 @@ fn command_lines(
 pub(super) struct PeerServer(Child);
 
 impl PeerServer {
-    fn start(
-        cpus: &str,
-        line: &[String],
-        protocol: BenchProtocol,
-        port: u16,
-    ) -> anyhow::Result<Self> {
-        let mut words = vec!["taskset".to_owned(), "-c".to_owned(), cpus.to_owned()];
-        words.extend_from_slice(line);
-        let tables = ["", "6"].map(|six| format!("/proc/net/{}{six}", protocol.name()));
-        Self::start_in(&words, &tables, port)
-    }
-
     /// Starts it and returns once the port is in one of these tables of the kernel's.
-    pub fn start_in(line: &[String], tables: &[String], port: u16) -> anyhow::Result<Self> {
+    pub fn start(line: &[String], tables: &[String], port: u16) -> anyhow::Result<Self> {
         let (program, words) = line.split_first().context("an empty command line")?;
         let child = Command::new(program)
             .args(words)
@@ -114,7 +102,8 @@ impl PeerServer {
     /// Returns once the port is bound: the servers do not announce it where it could be read.
     fn await_port(&mut self, tables: &[String], port: u16) -> anyhow::Result<()> {
         for _ in 0..500 {
-            if is_bound(tables, port) {
+            let read = |table: &String| std::fs::read_to_string(table).unwrap_or_default();
+            if tables.iter().any(|table| is_listening(&read(table), port)) {
                 return Ok(());
             }
             if let Some(status) = self.0.try_wait().context("the server is lost")? {
@@ -136,12 +125,6 @@ impl Drop for PeerServer {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-fn is_bound(tables: &[String], port: u16) -> bool {
-    tables
-        .iter()
-        .any(|table| is_listening(&std::fs::read_to_string(table).unwrap_or_default(), port))
 }
 
 /// Whether a socket of the kernel's table awaits connections or datagrams there: what is left of the
@@ -184,12 +167,7 @@ pub(super) fn run_client(cpus: &str, line: &[String], limit: u32) -> anyhow::Res
     Ok(text)
 }
 
-/// `sockperf: ---> percentile 50.000 =    5.868`: microseconds of half a round trip.
-fn sockperf_median_ns(text: &str) -> Option<f64> {
-    percentile_us(text, "50.000").map(|us| us * 1e3)
-}
-
-/// One of the percentiles that sockperf prints, as it prints them.
+/// One of the percentiles that sockperf prints of half a round trip: `sockperf: ---> percentile 50.000 =    5.868`.
 pub(super) fn percentile_us(text: &str, percent: &str) -> Option<f64> {
     let wanted = format!("percentile {percent}");
     let line = text.lines().find(|line| line.contains(&wanted))?;
@@ -212,18 +190,18 @@ fn qperf_figure(text: &str) -> Option<f64> {
 
 /// One launch: nanoseconds of half a round trip, or bytes a second.
 pub(super) fn launch_plumb(
-    plumb: &Path,
     contest: &PeerComparison,
     cpus: &BenchCpus,
-    seconds: u32,
+    options: &BenchOptions,
     congestion: Option<&str>,
 ) -> anyhow::Result<f64> {
+    let seconds = options.seconds;
     let folder = tempfile::tempdir().context("no temporary folder for plan and store")?;
     let file = folder.path().join("race.toml");
     std::fs::write(&file, plan(contest, seconds, congestion)).context("the plan")?;
     let [_, _, both] = cpus.lists(contest.placement);
     let mut command = Command::new("timeout");
-    command.args([&(seconds + 60).to_string(), "taskset", "-c", &both]).arg(plumb);
+    command.args([&(seconds + 60).to_string(), "taskset", "-c", &both]).arg(&options.plumb);
     command.arg("run").arg(&file).args(["--json", "--no-progress", "--store"]);
     command.arg(folder.path().join("race.plumb"));
     let output = command.output().context("timeout(1) or taskset(1) cannot be run")?;
@@ -243,8 +221,7 @@ fn plan(contest: &PeerComparison, seconds: u32, congestion: Option<&str>) -> Str
         BenchKind::PingPong => ("latency.local", seconds * 1000 - 450),
         BenchKind::Bulk => ("throughput.local", seconds * 1000),
     };
-    let (mechanism, size) = (contest.protocol.mechanism(), contest.size);
-    let (placement, wake) = (contest.placement.name(), contest.wake.name());
+    let PeerComparison { protocol, size, placement, wake, .. } = contest;
     let mut plan = format!(
         "title = \"race\"\n\
          [limits]\n\
@@ -253,7 +230,7 @@ fn plan(contest: &PeerComparison, seconds: u32, congestion: Option<&str>) -> Str
          [[experiment]]\n\
          id = \"{experiment}\"\n\
          [experiment.factors]\n\
-         mechanism = [\"{mechanism}\"]\nsize = [{size}]\n\
+         mechanism = [\"{protocol}4\"]\nsize = [{size}]\n\
          placement = [\"{placement}\"]\nwake = [\"{wake}\"]\n"
     );
     let congestion = congestion.map(|name| format!("congestion = [\"{name}\"]\n"));
@@ -264,22 +241,20 @@ fn plan(contest: &PeerComparison, seconds: u32, congestion: Option<&str>) -> Str
 /// The launch's median latency; or the bytes of its transfers over the wall time of all of them,
 /// as iperf3 counts.
 fn parse(document: &Value, contest: &PeerComparison) -> anyhow::Result<f64> {
+    let response = match contest.kind {
+        BenchKind::PingPong => "latency",
+        BenchKind::Bulk => "throughput",
+    };
     let results = document["results"].as_array().map_or(&[] as &[Value], Vec::as_slice);
-    let result = results.iter().find(|result| result["response"] == contest.kind.response());
+    let result = results.iter().find(|result| result["response"] == response);
     let value = result.and_then(|result| match contest.kind {
         BenchKind::PingPong => result["summary"]["launch_medians"][0].as_f64(),
-        BenchKind::Bulk => {
-            result["cpu"]["wall"].as_f64().map(|ns| contest.size as f64 / (ns * 1e-9))
-        }
+        BenchKind::Bulk => Some(contest.size as f64 / (result["cpu"]["wall"].as_f64()? * 1e-9)),
     });
-    let Some(value) = value.filter(|value| value.is_finite() && *value > 0.0) else {
-        bail!(
-            "the run document has no {}; unavailable: {}",
-            contest.kind.response(),
-            document["unavailable"]
-        );
-    };
-    Ok(value)
+    let value = value.filter(|value| value.is_finite() && *value > 0.0);
+    value.with_context(|| {
+        format!("the run document has no {response}; unavailable: {}", document["unavailable"])
+    })
 }
 
 #[cfg(test)]
@@ -307,7 +282,7 @@ mod tests {
         let sockperf = "sockperf: ---> percentile 75.000 =    6.013\n\
                         sockperf: ---> percentile 50.000 =    5.868\n";
         let close = |found: Option<f64>, wanted: f64| (found.unwrap() - wanted).abs() < 1e-6;
-        assert!(close(sockperf_median_ns(sockperf), 5868.0));
+        assert!(close(percentile_us(sockperf, "50.000"), 5.868));
         let iperf3 = r#"{"end": {"sum_received": {"bits_per_second": 8e9}}}"#;
         assert!(close(iperf3_bytes_s(iperf3), 1e9));
         assert!(close(qperf_figure("tcp_lat:\n    latency  =  27089.3 ns\n"), 27089.3));
@@ -316,7 +291,7 @@ mod tests {
 
     #[test]
     fn other_words_are_not_taken_for_a_figure() {
-        assert_eq!(sockperf_median_ns("sockperf: No messages were received"), None);
+        assert_eq!(percentile_us("sockperf: No messages were received", "50.000"), None);
         assert_eq!(iperf3_bytes_s(r#"{"error": "unable to connect"}"#), None);
         assert_eq!(qperf_figure("    latency  =  27.1 us\n"), None);
     }
@@ -324,10 +299,10 @@ mod tests {
     #[test]
     fn both_sides_of_sockperf_wait_in_the_way_of_the_contest() {
         for contest in PeerComparison::all(true).iter().filter(|c| c.kind == BenchKind::PingPong) {
-            let (server, client) = command_lines(BenchTool::Sockperf, contest, 1, 1, None);
+            let [server, client] = command_lines(BenchTool::Sockperf, contest, 1, 1, None);
             for side in [server, client] {
                 let spins = side.iter().any(|word| word == "--nonblocked");
-                assert_eq!(spins, contest.wake == BenchWake::Spin, "{}", contest.name);
+                assert_eq!(spins, contest.wake == "spin", "{}", contest.name);
             }
         }
     }

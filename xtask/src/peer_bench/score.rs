@@ -15,20 +15,6 @@ pub(super) const CONFIDENCE: f64 = 0.95;
 const RESAMPLES: usize = 4_000;
 pub(super) const SEED: Seed = Seed(1);
 
-/// How plumb stands against one peer in one contest.
-#[derive(Clone, Debug)]
-pub(super) struct ComparisonScore {
-    name: String,
-    racer: BenchTool,
-    unit: Unit,
-    medians: [f64; 2],
-    ratio: MedianRatio,
-    target: Option<(RatioTarget, TargetVerdict)>,
-    spreads: [f64; 2],
-    spread_ratio: ConfidenceInterval,
-    spread_verdict: Option<TargetVerdict>,
-}
-
 /// What the ratio of plumb to the peer has to be.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum RatioTarget {
@@ -49,39 +35,62 @@ pub(super) enum TargetVerdict {
     Miss,
 }
 
-impl ComparisonScore {
-    /// Scores the launches of plumb against those of a peer, round by round.
-    pub fn new(
-        contest: &PeerComparison,
-        racer: BenchTool,
-        plumb: &[f64],
-        peer: &[f64],
-    ) -> anyhow::Result<Self> {
-        let [ours, theirs] = [plumb, peer].map(|values| launches(values.iter().copied()));
-        let ratio = paired_ratio(&ours, &theirs)?;
-        let (unit, target) = match (contest.kind, contest.target(racer)) {
-            (BenchKind::PingPong, target) => (Unit::Nanoseconds, target.map(RatioTarget::AtMost)),
-            (BenchKind::Bulk, target) => (Unit::BytesPerSecond, target.map(RatioTarget::AtLeast)),
-        };
-        let spreads = [spread(plumb), spread(peer)];
-        let spread_ratio = spread_ratio(plumb, peer).context("too few launches for a spread")?;
-        Ok(Self {
-            name: contest.name.clone(),
-            racer,
-            unit,
-            medians: [ours.quantile(0.5), theirs.quantile(0.5)],
-            target: target.map(|target| target.of_ratio(&ratio)),
-            ratio,
-            spreads,
-            spread_ratio,
-            spread_verdict: (racer == BenchTool::Sockperf)
-                .then(|| RatioTarget::AtMost(1.0).judge(spreads[0] / spreads[1], spread_ratio)),
-        })
-    }
+/// A line of a table, and whether the targets in it were met.
+#[derive(Debug)]
+pub(super) struct BenchRow {
+    pub(super) line: String,
+    pub(super) verdicts: Vec<TargetVerdict>,
+}
 
-    pub fn verdicts(&self) -> impl Iterator<Item = TargetVerdict> + use<> {
-        self.target.map(|(_, verdict)| verdict).into_iter().chain(self.spread_verdict)
+/// The heading of the rows of comparisons.
+pub(super) const HEADING: &str = "\
+contest                        against       plumb       peer  ratio [95 % interval]    target          \
+spread plumb, peer, ratio
+";
+
+/// How plumb's launches stand against those of a peer, round by round.
+pub(super) fn compare(
+    contest: &PeerComparison,
+    racer: BenchTool,
+    plumb: &[f64],
+    peer: &[f64],
+) -> anyhow::Result<BenchRow> {
+    let [ours, theirs] = [plumb, peer].map(|values| launches(values.iter().copied()));
+    let ratio = paired_ratio(&ours, &theirs)?;
+    let unit = match contest.kind {
+        BenchKind::PingPong => Unit::Nanoseconds,
+        BenchKind::Bulk => Unit::BytesPerSecond,
+    };
+    let [our_median, their_median] =
+        [ours, theirs].map(|side| unit.format(side.quantile(0.5), 3).to_string());
+    let mut line = format!(
+        "{:<30} {:<8} {our_median:>10} {their_median:>10}  {}  ",
+        contest.name,
+        racer.name(),
+        format_ratio(&ratio)
+    );
+    let mut verdicts = Vec::new();
+    match contest.target(racer) {
+        Some(target) => {
+            let verdict = target.judge(ratio.estimate, ratio.interval);
+            line += &format!("{target} {verdict:<9}");
+            verdicts.push(verdict);
+        }
+        None => line += &format!("{:<16}", racer.statistic()),
     }
+    let spreads = [spread(plumb), spread(peer)];
+    let [our_spread, their_spread] =
+        spreads.map(|spread| Unit::Share.format(spread, 2).to_string());
+    line += &format!("{our_spread:>6} {their_spread:>6}");
+    if racer == BenchTool::Sockperf {
+        let interval = spread_ratio(plumb, peer).context("too few launches for a spread")?;
+        let target = RatioTarget::AtMost(1.0);
+        let verdict = target.judge(spreads[0] / spreads[1], interval);
+        let ConfidenceInterval { lo, hi, .. } = interval;
+        line += &format!("  [{lo:.2}, {hi:.2}] {target} {verdict}");
+        verdicts.push(verdict);
+    }
+    Ok(BenchRow { line, verdicts })
 }
 
 /// Launches as the estimators take them: one sample each.
@@ -98,25 +107,14 @@ pub(super) fn paired_ratio(
         .context("too few launches for an interval")
 }
 
-/// One line of a table: its columns, then its target and whether that was met.
-#[derive(Debug)]
-pub(super) struct BenchRow {
-    pub(super) columns: String,
-    pub(super) target: Option<(RatioTarget, TargetVerdict)>,
-}
-
 impl BenchRow {
-    pub fn verdict(&self) -> Option<TargetVerdict> {
-        self.target.map(|(_, verdict)| verdict)
-    }
-}
-
-impl fmt::Display for BenchRow {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.columns)?;
-        match self.target {
-            Some((target, verdict)) => write!(f, " {target} {verdict}"),
-            None => Ok(()),
+    /// Columns, then the target and whether it was met.
+    pub fn new(columns: &str, target: Option<(RatioTarget, TargetVerdict)>) -> Self {
+        match target {
+            Some((target, verdict)) => {
+                Self { line: format!("{columns} {target} {verdict}"), verdicts: vec![verdict] }
+            }
+            None => Self { line: columns.to_owned(), verdicts: Vec::new() },
         }
     }
 }
@@ -127,16 +125,37 @@ pub(super) fn format_ratio(ratio: &MedianRatio) -> String {
     format!("{:.3} [{lo:.3}, {hi:.3}]", ratio.estimate)
 }
 
-/// Prints how many targets were met; whether none was missed.
-pub(super) fn print_tally(out: &mut dyn Write, verdicts: &[TargetVerdict]) -> anyhow::Result<bool> {
-    let count = |wanted| verdicts.iter().filter(|verdict| **verdict == wanted).count();
-    let (passed, missed) = (count(TargetVerdict::Pass), count(TargetVerdict::Miss));
-    let undecided = count(TargetVerdict::Undecided);
-    writeln!(
-        out,
-        "\n{passed} PASS, {undecided} UNDECIDED (more launches would tell), {missed} MISS"
-    )?;
-    Ok(missed == 0)
+/// Prints rows as they come, and in the end how many targets were met.
+pub(super) struct BenchTable<'a> {
+    out: &'a mut dyn Write,
+    verdicts: Vec<TargetVerdict>,
+}
+
+impl<'a> BenchTable<'a> {
+    pub fn new(out: &'a mut dyn Write) -> Self {
+        Self { out, verdicts: Vec::new() }
+    }
+
+    pub fn print(&mut self, rows: impl IntoIterator<Item = BenchRow>) -> anyhow::Result<()> {
+        for row in rows {
+            writeln!(self.out, "{}", row.line)?;
+            self.out.flush()?;
+            self.verdicts.extend(row.verdicts);
+        }
+        Ok(())
+    }
+
+    /// Whether no target was missed.
+    pub fn finish(self) -> anyhow::Result<bool> {
+        let count = |wanted| self.verdicts.iter().filter(|verdict| **verdict == wanted).count();
+        let (passed, missed) = (count(TargetVerdict::Pass), count(TargetVerdict::Miss));
+        let undecided = count(TargetVerdict::Undecided);
+        writeln!(
+            self.out,
+            "\n{passed} PASS, {undecided} UNDECIDED (more launches would tell), {missed} MISS"
+        )?;
+        Ok(missed == 0)
+    }
 }
 
 /// Standard deviation of the launches, as a share of their mean.
@@ -211,43 +230,17 @@ impl fmt::Display for TargetVerdict {
     }
 }
 
-/// The heading of the rows that scores print as.
-pub(super) const HEADING: &str = "\
-contest                        against       plumb       peer  ratio [95 % interval]    target          \
-spread plumb, peer, ratio
-";
-
-impl fmt::Display for ComparisonScore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let [ours, theirs] = self.medians.map(|value| self.unit.format(value, 3).to_string());
-        write!(f, "{:<30} {:<8} {ours:>10} ", self.name, self.racer.name())?;
-        write!(f, "{theirs:>10}  {}  ", format_ratio(&self.ratio))?;
-        match self.target {
-            Some((target, verdict)) => write!(f, "{target} {verdict:<9}")?,
-            None => write!(f, "{:<16}", self.racer.statistic())?,
-        }
-        let [ours, theirs] = self.spreads.map(|spread| Unit::Share.format(spread, 2).to_string());
-        write!(f, "{ours:>6} {theirs:>6}")?;
-        if let Some(verdict) = self.spread_verdict {
-            let ConfidenceInterval { lo, hi, .. } = self.spread_ratio;
-            write!(f, "  [{lo:.2}, {hi:.2}] {} {verdict}", RatioTarget::AtMost(1.0))?;
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::{BenchPlacement, BenchProtocol, BenchWake};
     use super::*;
 
     fn contest() -> PeerComparison {
         PeerComparison {
             name: "tcp ping-pong".to_owned(),
             kind: BenchKind::PingPong,
-            protocol: BenchProtocol::Tcp,
-            placement: BenchPlacement::SameCpu,
-            wake: BenchWake::Block,
+            protocol: "tcp",
+            placement: "same-cpu",
+            wake: "block",
             size: 64,
             racers: vec![BenchTool::Plumb, BenchTool::Sockperf],
         }
@@ -256,8 +249,7 @@ mod tests {
     fn verdicts(factor: f64) -> Vec<TargetVerdict> {
         let peer: Vec<f64> = (0..10).map(|round| 5000.0 + f64::from(round * 7 % 10)).collect();
         let plumb: Vec<f64> = peer.iter().rev().map(|value| value * factor).collect();
-        let score = ComparisonScore::new(&contest(), BenchTool::Sockperf, &plumb, &peer).unwrap();
-        score.verdicts().collect()
+        compare(&contest(), BenchTool::Sockperf, &plumb, &peer).unwrap().verdicts
     }
 
     #[test]
@@ -278,7 +270,7 @@ mod tests {
     fn a_spread_five_times_the_peers_misses() {
         let peer: Vec<f64> = (0..10).map(|round| 5000.0 + f64::from(round)).collect();
         let plumb: Vec<f64> = (0..10).map(|round| 5000.0 + 5.0 * f64::from(round)).collect();
-        let score = ComparisonScore::new(&contest(), BenchTool::Sockperf, &plumb, &peer).unwrap();
-        assert_eq!(score.spread_verdict, Some(TargetVerdict::Miss));
+        let row = compare(&contest(), BenchTool::Sockperf, &plumb, &peer).unwrap();
+        assert_eq!(row.verdicts[1], TargetVerdict::Miss);
     }
 }

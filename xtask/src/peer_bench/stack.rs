@@ -13,7 +13,7 @@ use plumb_base::units::Unit;
 use serde_json::Value;
 
 use super::BenchOptions;
-use super::score::{self, BenchRow, RatioTarget, format_ratio};
+use super::score::{self, BenchRow, BenchTable, RatioTarget, format_ratio};
 
 /// What is raced in one run of plumb.
 struct StackBenchRun {
@@ -33,8 +33,8 @@ struct StackComparison {
     theirs: &'static str,
     /// Levels of both.
     both: &'static str,
-    /// The ratio of plumb's time to the other.
-    target: Option<RatioTarget>,
+    /// What the ratio of plumb's time to the other may be at most.
+    target: Option<f64>,
 }
 
 const fn contest(
@@ -42,27 +42,27 @@ const fn contest(
     ours: &'static str,
     theirs: &'static str,
     both: &'static str,
-    target: Option<RatioTarget>,
+    target: Option<f64>,
 ) -> StackComparison {
     StackComparison { name, ours, theirs, both, target }
 }
 
-#[expect(clippy::unnecessary_wraps, reason = "stands in a table beside targets that are absent")]
-const fn most(ratio: f64) -> Option<RatioTarget> {
-    Some(RatioTarget::AtMost(ratio))
-}
-
 /// Levels that pick one side.
 const TAP: &str = "stack=plumb device=tap checksum=computed";
-const TAP_OFFLOADED: &str = "stack=plumb device=tap checksum=offloaded";
+const TAP_OFFLOAD: &str = "stack=plumb device=tap checksum=offloaded";
 const PACKET: &str = "stack=plumb device=packet checksum=computed";
 const XDP: &str = "stack=plumb device=xdp checksum=computed";
 const SUMMED: &str = "stack=plumb device=tap checksum=on";
 const UNSUMMED: &str = "stack=plumb device=tap checksum=off";
 const TURN: &str = "stack=plumb turn=udp cache=warm";
 const TURN_COLD: &str = "stack=plumb turn=udp cache=cold";
+const UNSUMMED_TURN: &str = "stack=plumb turn=udp-unsummed cache=warm";
+const UNSUMMED_TURN_COLD: &str = "stack=plumb turn=udp-unsummed cache=cold";
 const LINUX: &str = "stack=linux checksum=computed";
-const LINUX_OFFLOADED: &str = "stack=linux checksum=offloaded";
+const LINUX_OFFLOAD: &str = "stack=linux checksum=offloaded";
+const LINUX_SUMMED: &str = "stack=linux checksum=on";
+const LINUX_UNSUMMED: &str = "stack=linux checksum=off";
+const SMOLTCP_SUMMED: &str = "stack=smoltcp checksum=on";
 const SMOLTCP: &str = "stack=smoltcp";
 const FUSED: &str = "operation=fused kernel=best";
 const BARE: &str = "operation=bare kernel=best";
@@ -79,26 +79,20 @@ const BENCH_RUNS: &[StackBenchRun] = &[
         response: "rtt",
         factors: &["frame=60,1514", "family=ipv4"],
         contests: &[
-            contest("block, one CPU", TAP, LINUX, ONE_CPU, most(0.85)),
-            contest(
-                "block, one CPU, offloaded",
-                TAP_OFFLOADED,
-                LINUX_OFFLOADED,
-                ONE_CPU,
-                most(0.85),
-            ),
-            contest("block, one CPU, smoltcp", TAP, SMOLTCP, ONE_CPU, most(1.0)),
-            contest("block, two CPUs", TAP, LINUX, TWO_CPUS, most(1.0)),
-            contest("block, two CPUs, smoltcp", TAP, SMOLTCP, TWO_CPUS, most(1.0)),
-            contest("spin, two CPUs", TAP, LINUX, TWO_CPUS_SPIN, most(0.7)),
+            contest("block, one CPU", TAP, LINUX, ONE_CPU, Some(0.85)),
+            contest("block, one CPU, offloaded", TAP_OFFLOAD, LINUX_OFFLOAD, ONE_CPU, Some(0.85)),
+            contest("block, one CPU, smoltcp", TAP, SMOLTCP, ONE_CPU, Some(1.0)),
+            contest("block, two CPUs", TAP, LINUX, TWO_CPUS, Some(1.0)),
+            contest("block, two CPUs, smoltcp", TAP, SMOLTCP, TWO_CPUS, Some(1.0)),
+            contest("spin, two CPUs", TAP, LINUX, TWO_CPUS_SPIN, Some(0.7)),
             contest(
                 "spin, two CPUs, offloaded",
-                TAP_OFFLOADED,
-                LINUX_OFFLOADED,
+                TAP_OFFLOAD,
+                LINUX_OFFLOAD,
                 TWO_CPUS_SPIN,
-                most(0.7),
+                Some(0.7),
             ),
-            contest("spin, two CPUs, smoltcp", TAP, SMOLTCP, TWO_CPUS_SPIN, most(1.0)),
+            contest("spin, two CPUs, smoltcp", TAP, SMOLTCP, TWO_CPUS_SPIN, Some(1.0)),
             contest("packet socket, block, one CPU", PACKET, LINUX, ONE_CPU, None),
             contest("packet socket, spin, two CPUs", PACKET, LINUX, TWO_CPUS_SPIN, None),
             contest("AF_XDP, block, one CPU", XDP, LINUX, ONE_CPU, None),
@@ -110,21 +104,9 @@ const BENCH_RUNS: &[StackBenchRun] = &[
         response: "stack",
         factors: &["frame=60,1514", "placement=same-cpu", "wake=block"],
         contests: &[
-            contest("time in the stack", SUMMED, "stack=linux checksum=on", "", most(0.5)),
-            contest(
-                "time in the stack, unsummed",
-                UNSUMMED,
-                "stack=linux checksum=off",
-                "",
-                most(0.5),
-            ),
-            contest(
-                "time in the stack, smoltcp",
-                SUMMED,
-                "stack=smoltcp checksum=on",
-                "",
-                most(1.0),
-            ),
+            contest("time in the stack", SUMMED, LINUX_SUMMED, "", Some(0.5)),
+            contest("time in the stack, unsummed", UNSUMMED, LINUX_UNSUMMED, "", Some(0.5)),
+            contest("time in the stack, smoltcp", SUMMED, SMOLTCP_SUMMED, "", Some(1.0)),
         ],
     },
     StackBenchRun {
@@ -132,21 +114,9 @@ const BENCH_RUNS: &[StackBenchRun] = &[
         response: "packet",
         factors: &["frame=60,1514"],
         contests: &[
-            contest("replay from memory, smoltcp", TURN, SMOLTCP, "", most(0.5)),
-            contest(
-                "checksum's share, warm",
-                TURN,
-                "stack=plumb turn=udp-unsummed cache=warm",
-                "",
-                None,
-            ),
-            contest(
-                "checksum's share, cold",
-                TURN_COLD,
-                "stack=plumb turn=udp-unsummed cache=cold",
-                "",
-                None,
-            ),
+            contest("replay from memory, smoltcp", TURN, SMOLTCP, "", Some(0.5)),
+            contest("checksum's share, warm", TURN, UNSUMMED_TURN, "", None),
+            contest("checksum's share, cold", TURN_COLD, UNSUMMED_TURN_COLD, "", None),
         ],
     },
     StackBenchRun {
@@ -155,7 +125,7 @@ const BENCH_RUNS: &[StackBenchRun] = &[
         factors: &["size=1514,4Ki,16Ki,32Ki,256Ki", "cache=warm"],
         contests: &[
             // At least 0.95 of memcpy's rate is at most 1/0.95 of its time.
-            contest("fused, in cache, copy", FUSED, COPY, "", most(1.0 / 0.95)),
+            contest("fused, in cache, copy", FUSED, COPY, "", Some(1.0 / 0.95)),
             // What of that is the sum's: the same loads and stores without it.
             contest("vector copy without sum, copy", BARE, COPY, "", None),
             contest("fused, vector copy without sum", FUSED, BARE, "", None),
@@ -168,7 +138,7 @@ const BENCH_RUNS: &[StackBenchRun] = &[
         factors: &["size=1514,64Ki,1Mi,32Mi", "cache=cold"],
         contests: &[
             // At least 1.6 times the rate.
-            contest("fused, cold, two passes", FUSED, SEPARATE, "", most(1.0 / 1.6)),
+            contest("fused, cold, two passes", FUSED, SEPARATE, "", Some(1.0 / 1.6)),
             // What of that is the copy's: as long as a buffer fits a cache, the second pass finds there what
             // the first has brought, and one pass saves no more than is left of these.
             contest("bare copy, cold, two passes", BARE, SEPARATE, "", None),
@@ -199,7 +169,7 @@ pub fn run(options: &BenchOptions, out: &mut dyn Write) -> anyhow::Result<bool> 
         "{:<34} {:>8} {:>10} {:>10}  {:<24} target",
         "contest", "at", "plumb", "peer", "ratio [95 % interval]"
     )?;
-    let mut verdicts = Vec::new();
+    let mut table = BenchTable::new(out);
     for heat in BENCH_RUNS {
         let chosen: Vec<&StackComparison> =
             heat.contests.iter().filter(|c| c.name.contains(&options.only)).collect();
@@ -209,14 +179,10 @@ pub fn run(options: &BenchOptions, out: &mut dyn Write) -> anyhow::Result<bool> 
         let document = measure(options, heat, &chosen)
             .with_context(|| format!("the heat of {} failed", heat.experiment))?;
         for contest in chosen {
-            for row in rows(heat, contest, &document)? {
-                writeln!(out, "{row}")?;
-                out.flush()?;
-                verdicts.extend(row.verdict());
-            }
+            table.print(rows(heat, contest, &document)?)?;
         }
     }
-    score::print_tally(out, &verdicts)
+    table.finish()
 }
 
 /// Runs a heat as far as these contests need it; plumb's run document.
@@ -290,8 +256,8 @@ fn rows(
             [ours, peer].map(|side| Unit::Nanoseconds.format(side.quantile(0.5), 3).to_string());
         let (name, shown) = (contest.name, format_ratio(&ratio));
         let columns = format!("{name:<34} {at:>8} {ours:>10} {peer:>10}  {shown:<24}");
-        let target = contest.target.map(|target| target.of_ratio(&ratio));
-        rows.push((at, BenchRow { columns, target }));
+        let target = contest.target.map(|most| RatioTarget::AtMost(most).of_ratio(&ratio));
+        rows.push((at, BenchRow::new(&columns, target)));
     }
     if rows.is_empty() {
         bail!("nothing of {} was measured; unavailable: {}", contest.name, document["unavailable"]);
@@ -356,7 +322,7 @@ mod tests {
     fn raced(target: f64) -> Vec<BenchRow> {
         let heat = heat();
         let both = "placement=other";
-        let contest = contest("spin", "stack=plumb", "stack=linux", both, most(target));
+        let contest = contest("spin", "stack=plumb", "stack=linux", both, Some(target));
         let document = json!({"results": [
             result("plumb", "same-cpu", 60, [1.0, 1.0, 1.0]),
             result("plumb", "same-cache", 60, [50.0, 51.0, 52.0]),
@@ -370,15 +336,15 @@ mod tests {
     fn results_meet_where_all_but_their_sides_are_equal() {
         let rows = raced(0.7);
         assert_eq!(rows.len(), 1);
-        assert_eq!(rows[0].verdict(), Some(TargetVerdict::Pass));
+        assert_eq!(rows[0].verdicts, [TargetVerdict::Pass]);
         // The geometric mean of 50/100, 51/101 and 52/104.
-        let columns = &rows[0].columns;
+        let columns = &rows[0].line;
         assert!(columns.contains("60 B") && columns.contains("0.502"), "{columns}");
     }
 
     #[test]
     fn a_ratio_beyond_its_target_misses() {
-        assert_eq!(raced(0.4)[0].verdict(), Some(TargetVerdict::Miss));
+        assert_eq!(raced(0.4)[0].verdicts, [TargetVerdict::Miss]);
     }
 
     #[test]

@@ -172,43 +172,16 @@ fn licences(root: &Path) -> anyhow::Result<BTreeSet<(String, String)>> {
     Ok(outside.map(|package| (text(&package["name"]), text(&package["license"]))).collect())
 }
 
-/// Whether an SPDX expression can be met from the list: `OR` (or the old `/`) binds less than
-/// `AND`, and parentheses bind most. An exception (`WITH …`) only adds rights, so it is dropped.
+/// Whether each part of an SPDX expression that `AND` joins names a licence of the list among those that `OR` (or the
+/// old `/`) joins: never laxer than the expression, whatever its parentheses. An exception (`WITH …`) only adds rights.
 fn satisfies(expression: &str, allowed: &BTreeSet<String>) -> bool {
-    let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
-    let mut tokens = spaced.split_whitespace().peekable();
-    let met = either(&mut tokens, allowed);
-    met && tokens.next().is_none()
-}
-
-type LicenseTokens<'a> = std::iter::Peekable<std::str::SplitWhitespace<'a>>;
-
-fn either(tokens: &mut LicenseTokens<'_>, allowed: &BTreeSet<String>) -> bool {
-    let mut met = both(tokens, allowed);
-    while tokens.next_if_eq(&"OR").is_some() {
-        met |= both(tokens, allowed);
-    }
-    met
-}
-
-fn both(tokens: &mut LicenseTokens<'_>, allowed: &BTreeSet<String>) -> bool {
-    let mut met = one(tokens, allowed);
-    while tokens.next_if_eq(&"AND").is_some() {
-        met &= one(tokens, allowed);
-    }
-    met
-}
-
-fn one(tokens: &mut LicenseTokens<'_>, allowed: &BTreeSet<String>) -> bool {
-    let Some(token) = tokens.next() else { return false };
-    if token == "(" {
-        let met = either(tokens, allowed);
-        return tokens.next() == Some(")") && met;
-    }
-    if tokens.next_if_eq(&"WITH").is_some() {
-        tokens.next();
-    }
-    allowed.contains(token)
+    let is_balanced = expression.matches('(').count() == expression.matches(')').count();
+    let plain = expression.replace(['(', ')'], "").replace('/', " OR ");
+    let is_allowed = |licence: &str| {
+        let (name, _) = licence.split_once(" WITH ").unwrap_or((licence, ""));
+        allowed.contains(name.trim())
+    };
+    is_balanced && plain.split(" AND ").all(|part| part.split(" OR ").any(is_allowed))
 }
 
 #[cfg(test)]

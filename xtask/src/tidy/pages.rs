@@ -1,4 +1,4 @@
-//! Pages: links that resolve, paths that exist, decision records in form, schemas in place.
+//! Pages: links that resolve and paths that exist.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -8,22 +8,13 @@ use crate::ProjectFile;
 /// What a page calls a path of this repository, when it stands in backquotes.
 const FOLDERS: &[&str] = &["crates/", "docs/", "tools/", "xtask/", ".ci/"];
 
-const ADR_HEADINGS: &[&str] = &["## Context", "## Decision", "## Consequences"];
-
-/// Schemas that must be published: what `--json` prints.
-const SCHEMAS: &str = "docs/schema/";
-
 pub(super) fn check(root: &Path, files: &[ProjectFile]) -> Vec<Finding> {
     let exists = |path: &Path| root.join(path).exists();
     let mut findings = Vec::new();
     for page in files.iter().filter(|file| file.has_extension("md")) {
         links(page, &exists, &mut findings);
         paths(page, &exists, &mut findings);
-        if page.path.starts_with("docs/adr/") {
-            decision_record(page, &mut findings);
-        }
     }
-    schemas(files, &mut findings);
     findings
 }
 
@@ -61,28 +52,6 @@ fn paths(page: &ProjectFile, exists: &dyn Fn(&Path) -> bool, findings: &mut Vec<
             if !exists(Path::new(known)) {
                 findings.push(Finding::new(page, number, format!("`{quoted}`: no such path")));
             }
-        }
-    }
-}
-
-fn decision_record(page: &ProjectFile, findings: &mut Vec<Finding>) {
-    for heading in ADR_HEADINGS {
-        if !page.lines().any(|(_, line)| line.trim_end() == *heading) {
-            findings.push(Finding::new(page, 0, format!("a decision record has `{heading}`")));
-        }
-    }
-}
-
-fn schemas(files: &[ProjectFile], findings: &mut Vec<Finding>) {
-    let here = |file: &&ProjectFile| file.path.starts_with(SCHEMAS) && file.has_extension("json");
-    if files.iter().filter(here).count() == 0 {
-        let message = "no schema is published: what --json prints needs one";
-        findings.push(Finding { path: SCHEMAS.to_owned(), line: 0, message: message.to_owned() });
-    }
-    for file in files.iter().filter(here) {
-        let schema = serde_json::from_str::<serde_json::Value>(&file.text);
-        if !schema.is_ok_and(|schema| schema.get("$schema").is_some()) {
-            findings.push(Finding::new(file, 0, "not a JSON Schema: no `$schema`"));
         }
     }
 }
@@ -140,21 +109,5 @@ mod tests {
     #[test]
     fn fenced_code_is_not_read() {
         assert_eq!(found(&file("A.md", "```\n[a](gone.md)\n```\n"), &[]), 0);
-    }
-
-    #[test]
-    fn a_decision_record_without_consequences_is_found() {
-        let mut findings = Vec::new();
-        let text = "# 1\n\n## Context\n\n## Decision\n";
-        decision_record(&file("docs/adr/0001-x.md", text), &mut findings);
-        assert_eq!(findings.len(), 1);
-    }
-
-    #[test]
-    fn a_tree_without_schemas_is_found() {
-        let mut findings = Vec::new();
-        schemas(&[], &mut findings);
-        schemas(&[file("docs/schema/run.json", "{\"$schema\": \"x\"}")], &mut findings);
-        assert_eq!(findings.len(), 1);
     }
 }

@@ -7,8 +7,8 @@ use anyhow::{Context, bail};
 use serde_json::Value;
 
 use super::{EXCHANGE_PORT, NetBenchCase, NetBenchKind, NetBenchProgram, PORT};
-use crate::peer_bench::peer_tool::{PeerServer, percentile_us, run_client};
-use crate::peer_bench::{BenchCpus, BenchOptions, BenchPlacement};
+use crate::peer_bench::peer_tool::{PeerServer, percentile_us, run_client, words};
+use crate::peer_bench::{BenchCpus, BenchOptions};
 
 /// What one launch gave: for each kind of task two figures, see [`NetBenchKind::figures`].
 pub(super) type LaunchFigures = [f64; 2];
@@ -29,14 +29,13 @@ pub(super) fn launch(
     cpus: &BenchCpus,
     options: &BenchOptions,
 ) -> anyhow::Result<LaunchFigures> {
-    let [near, far, _] = cpus.lists(BenchPlacement::OtherCpu);
+    let [near, far, _] = cpus.lists("other-cpu");
     let agent = bed.far.words(&far, Vec::new()).join(" ");
     let CommandLines { server, client } =
         lines(program, task, &options.plumb, &agent, options.seconds);
-    let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
     let _server = server
         .map(|line| {
-            PeerServer::start_in(&bed.far.words(&far, words(&line)), &bed.far.tables(), port(task))
+            PeerServer::start(&bed.far.words(&far, words(&line)), &bed.far.tables(), port(task))
         })
         .transpose()?;
     // What follows a bar is one word of the client's: the command that starts the other side.
