@@ -20,39 +20,9 @@ use crate::record::{BlockUsage, Cell, Factors, LaunchRecord, RunData, SampleBloc
 /// Why a run was not exported.
 #[derive(Debug, thiserror::Error)]
 pub enum ExportError {
-    /// There is no block to export.
-    #[error(
-        "run {run} has no blocks to export: {}; summaries are exported as json, csv or markdown",
-        if *imported { "it was imported from a tool that prints only summaries" }
-        else { "nothing was measured before it ended" }
-    )]
-    NoBlocks {
-        /// The run.
-        run: String,
-        /// Whether it came from another tool.
-        imported: bool,
-    },
-    /// A block's histogram cannot be read.
-    #[error("the histogram of cell {cell} in launch {launch} cannot be read: {source}")]
-    Histogram {
-        /// The cell.
-        cell: i64,
-        /// The launch.
-        launch: i64,
-        /// What is wrong with it.
-        source: HistogramDecodeError,
-    },
-    /// A block belongs to nothing.
-    #[error(
-        "a block names cell {cell} and launch {launch}, which are not both in the run; the store \
-         is damaged: copy the file away and measure into a new one with --store"
-    )]
-    DanglingBlock {
-        /// The cell.
-        cell: i64,
-        /// The launch.
-        launch: i64,
-    },
+    /// There is no block to export, or one that cannot be.
+    #[error("{0}")]
+    Blocks(String),
     /// The output cannot be written.
     #[error("cannot write the export: {0}")]
     Io(#[from] io::Error),
@@ -68,8 +38,15 @@ struct ExportedBlock<'a> {
 /// The blocks of a run in the order they were measured.
 fn exported_blocks(data: &RunData) -> Result<Vec<ExportedBlock<'_>>, ExportError> {
     if data.blocks.is_empty() {
-        let imported = data.cells.iter().any(|cell| cell.imported.is_some());
-        return Err(ExportError::NoBlocks { run: data.run.id.clone(), imported });
+        let why = if data.cells.iter().any(|cell| cell.imported.is_some()) {
+            "it was imported from a tool that prints only summaries"
+        } else {
+            "nothing was measured before it ended"
+        };
+        return Err(ExportError::Blocks(format!(
+            "run {} has no blocks to export: {why}; summaries are exported as json, csv or markdown",
+            data.run.id
+        )));
     }
     let cells: BTreeMap<i64, &Cell> = data.cells.iter().map(|cell| (cell.id, cell)).collect();
     let launches: BTreeMap<i64, &LaunchRecord> =
@@ -77,18 +54,24 @@ fn exported_blocks(data: &RunData) -> Result<Vec<ExportedBlock<'_>>, ExportError
     data.blocks
         .iter()
         .map(|block| {
-            let stray = ExportError::DanglingBlock { cell: block.cell, launch: block.launch };
             match (cells.get(&block.cell), launches.get(&block.launch)) {
                 (Some(cell), Some(launch)) => Ok(ExportedBlock { block, cell, launch }),
-                _ => Err(stray),
+                _ => Err(ExportError::Blocks(format!(
+                    "a block names cell {} and launch {}, which are not both in the run; the store is damaged: \
+                     copy the file away and measure into a new one with --store",
+                    block.cell, block.launch
+                ))),
             }
         })
         .collect()
 }
 
 impl ExportedBlock<'_> {
-    fn unreadable(&self, source: HistogramDecodeError) -> ExportError {
-        ExportError::Histogram { cell: self.block.cell, launch: self.block.launch, source }
+    fn unreadable(&self, source: &HistogramDecodeError) -> ExportError {
+        let SampleBlock { cell, launch, .. } = self.block;
+        let text =
+            format!("the histogram of cell {cell} in launch {launch} cannot be read: {source}");
+        ExportError::Blocks(text)
     }
 }
 
@@ -157,7 +140,7 @@ fn counts(entry: &ExportedBlock<'_>) -> Result<Option<Vec<(f64, u64)>>, ExportEr
         return Ok(None);
     }
     let histogram = StoredHistogram::decode(&entry.block.histogram)
-        .map_err(|source| entry.unreadable(source))?;
+        .map_err(|source| entry.unreadable(&source))?;
     let scale = entry.block.histogram_scale;
     let counts = histogram.iter_recorded().map(|(value, count)| (value as f64 * scale, count));
     Ok(Some(counts.collect()))
@@ -239,10 +222,10 @@ fn histogram(entry: &ExportedBlock<'_>, scale: f64) -> Result<Histogram<u64>, Ex
     if !entry.block.histogram.is_empty() {
         // The stored form is checked first, as the deserialiser trusts sizes that it is told.
         StoredHistogram::decode(&entry.block.histogram)
-            .map_err(|source| entry.unreadable(source))?;
-        return Deserializer::new()
-            .deserialize(&mut entry.block.histogram.as_slice())
-            .map_err(|error| entry.unreadable(HistogramDecodeError::Malformed(error.to_string())));
+            .map_err(|source| entry.unreadable(&source))?;
+        return Deserializer::new().deserialize(&mut entry.block.histogram.as_slice()).map_err(
+            |error| entry.unreadable(&HistogramDecodeError::Malformed(error.to_string())),
+        );
     }
     let mut histogram = Histogram::new(3).expect("three digits are allowed");
     for sample in &entry.block.samples {

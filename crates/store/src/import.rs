@@ -16,7 +16,7 @@ pub mod sockperf;
 
 use std::fmt;
 
-use crate::record::RunData;
+use crate::record::{Factors, RunData};
 
 /// A tool whose results can be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,6 +65,16 @@ impl ImportFormat {
     ) -> ImportError {
         let (expected, found) = (expected.into(), found.into());
         ImportError::Unexpected { format: self, line, expected, found }
+    }
+
+    fn failed(self, reason: impl Into<String>) -> ImportError {
+        ImportError::Failed { format: self, reason: reason.into() }
+    }
+
+    /// A figure that is there: a number, finite and not below zero.
+    fn number(self, line: usize, text: &str, expected: &str) -> Result<f64, ImportError> {
+        let value = text.trim().parse().ok().filter(|value| (0.0..1e18).contains(value));
+        value.ok_or_else(|| self.unexpected(line, expected, excerpt(text)))
     }
 
     /// Refuses a text whose last line has no end: its last figure may have lost digits.
@@ -164,13 +174,36 @@ pub fn detect(bytes: &[u8]) -> Option<ImportFormat> {
 /// # Errors
 /// [`ImportError`], with the line and what was expected there.
 pub fn parse(format: ImportFormat, bytes: &[u8]) -> Result<Vec<RunData>, ImportError> {
-    match format {
-        ImportFormat::Lmbench => lmbench::parse(bytes),
-        ImportFormat::Sockperf => sockperf::parse(bytes).map(|run| vec![run]),
-        ImportFormat::Iperf3 => iperf3::parse(bytes).map(|run| vec![run]),
-        ImportFormat::Netperf => netperf::parse(bytes).map(|run| vec![run]),
-        ImportFormat::Qperf => qperf::parse(bytes).map(|run| vec![run]),
-        ImportFormat::Flent => flent::parse(bytes).map(|run| vec![run]),
+    let run = match format {
+        ImportFormat::Lmbench => return lmbench::parse(bytes),
+        ImportFormat::Sockperf => sockperf::parse(bytes),
+        ImportFormat::Iperf3 => iperf3::parse(bytes),
+        ImportFormat::Netperf => netperf::parse(bytes),
+        ImportFormat::Qperf => qperf::parse(bytes),
+        ImportFormat::Flent => flent::parse(bytes),
+    };
+    Ok(vec![run?])
+}
+
+/// The nearest whole number of something that cannot be negative; none where doubles are not exact.
+fn whole_number(value: f64) -> Option<u64> {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 2^53")]
+    (0.0..9e15).contains(&value.round()).then_some(value.round() as u64)
+}
+
+/// The median of ascending values; none where there is none.
+fn median(sorted: &[f64]) -> Option<f64> {
+    let middle = sorted.len() / 2;
+    let upper = *sorted.get(middle)?;
+    if sorted.len() % 2 == 1 { Some(upper) } else { Some(f64::midpoint(sorted[middle - 1], upper)) }
+}
+
+/// What is known of a channel's setting: the mechanism and, where it was told, the size of messages.
+fn channel_factors(mechanism: &str, size: Option<u64>) -> Factors {
+    let factors = Factors::default().with("mechanism", mechanism).with("placement", "unknown");
+    match size {
+        Some(size) => factors.with("size", size),
+        None => factors,
     }
 }
 

@@ -13,18 +13,24 @@ const SLUG_MAX: usize = 24;
 ///
 /// The date is UTC. `random` supplies the digits and, where one is taken, those that follow it;
 /// `taken` says whether an id is in use. All 65,536 taken on one day: six digits are used.
-pub fn new(
+///
+/// # Errors
+/// Those of `taken`.
+pub fn new<E>(
     title: &str,
     now_unix_ms: i64,
     random: u64,
-    mut taken: impl FnMut(&str) -> bool,
-) -> String {
+    taken: impl Fn(&str) -> Result<bool, E>,
+) -> Result<String, E> {
     let stem = format!("{}-{}", slug(title), day(now_unix_ms));
     let (bits, wide) = (random & 0xffff, (random >> 16) & 0xff);
-    (0..=0xffff_u64)
-        .map(|step| format!("{stem}-{:04x}", (bits + step) & 0xffff))
-        .find(|id| !taken(id))
-        .unwrap_or_else(|| format!("{stem}-{wide:02x}{bits:04x}"))
+    for step in 0..=0xffff_u64 {
+        let id = format!("{stem}-{:04x}", (bits + step) & 0xffff);
+        if !taken(&id)? {
+            return Ok(id);
+        }
+    }
+    Ok(format!("{stem}-{wide:02x}{bits:04x}"))
 }
 
 /// Lower-case letters and digits of a title, everything else as single dashes.
@@ -60,18 +66,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_id_is_title_day_and_digits() {
-        assert_eq!(new("ladder", 1_795_230_985_000, 0x7f3a, |_| false), "ladder-20261121-7f3a");
-        assert_eq!(
-            new("Latency.local  (quick)", 0, 1, |_| false),
-            "latency-local-quick-19700101-0001"
-        );
-        assert_eq!(new("…", i64::MAX, 0, |_| false), "run-00000000-0000");
-    }
-
-    #[test]
-    fn a_taken_id_is_passed_over_even_past_the_last_digit() {
+    fn an_id_is_title_day_and_digits_that_are_free() {
+        let id = |title, now_unix_ms, random, taken: &[&str]| {
+            new(title, now_unix_ms, random, |id| Ok::<_, ()>(taken.contains(&id))).unwrap()
+        };
+        assert_eq!(id("ladder", 1_795_230_985_000, 0x7f3a, &[]), "ladder-20261121-7f3a");
+        assert_eq!(id("Latency.local  (quick)", 0, 1, &[]), "latency-local-quick-19700101-0001");
+        assert_eq!(id("…", i64::MAX, 0, &[]), "run-00000000-0000");
         let taken = ["a-19700101-ffff", "a-19700101-0000"];
-        assert_eq!(new("a", 0, 0xffff, |id| taken.contains(&id)), "a-19700101-0001");
+        assert_eq!(id("a", 0, 0xffff, &taken), "a-19700101-0001");
     }
 }

@@ -156,7 +156,7 @@ fn a_kill_at_any_moment_loses_at_most_the_block_in_flight() {
             Err(StoreError::Missing { .. } | StoreError::Empty { .. }) => continue,
             Err(error) => panic!("after kill {kill}: {error}"),
         };
-        assert_eq!(store.integrity().unwrap(), Vec::<String>::new(), "after kill {kill}");
+        assert_eq!(store.check(|_| Vec::new()).unwrap(), Vec::<String>::new(), "after kill {kill}");
         let Ok(data) = store.load(RUN) else {
             assert!(acknowledged.is_empty(), "the run is gone");
             continue;

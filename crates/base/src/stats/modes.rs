@@ -213,25 +213,11 @@ fn minorant_links(x: &[f64]) -> Vec<usize> {
     links
 }
 
-/// For each point, the one after it on the least concave majorant that begins there.
+/// For each point, the one after it on the least concave majorant that begins there: the minorant of the points
+/// turned around.
 fn majorant_links(x: &[f64]) -> Vec<usize> {
-    let last = x.len() - 1;
-    let mut links = vec![last; x.len()];
-    for k in (0..last).rev() {
-        links[k] = k + 1;
-        loop {
-            let near = links[k];
-            let far = links[near];
-            if near == last
-                || (x[near] - x[k]) * ((far - near) as f64)
-                    < (x[far] - x[near]) * ((near - k) as f64)
-            {
-                break;
-            }
-            links[k] = far;
-        }
-    }
-    links
+    let turned: Vec<f64> = x.iter().rev().map(|value| -value).collect();
+    minorant_links(&turned).into_iter().rev().map(|link| x.len() - 1 - link).collect()
 }
 
 /// `start` and what follows it link by link.

@@ -72,7 +72,7 @@ fn load(store: &Path) -> Option<RunData> {
         Err(plumb_store::sqlite::StoreError::Empty { .. }) => return None,
         Err(error) => panic!("{error}"),
     };
-    assert_eq!(store.integrity().unwrap(), Vec::<String>::new());
+    assert_eq!(store.check(|_| Vec::new()).unwrap(), Vec::<String>::new());
     let id = store.runs().unwrap().first().map(|listing| listing.run.id.clone())?;
     Some(store.load(&id).unwrap())
 }

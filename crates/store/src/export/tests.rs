@@ -134,5 +134,5 @@ fn damaged_runs_are_refused_with_the_block_that_is_damaged() {
     }
     data.blocks[0].cell = 99;
     let error = jsonl(&data, &mut Vec::new()).unwrap_err();
-    assert!(matches!(error, ExportError::DanglingBlock { cell: 99, .. }), "{error}");
+    assert!(error.to_string().starts_with("a block names cell 99"), "{error}");
 }

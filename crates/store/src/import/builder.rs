@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use plumb_base::units::Unit;
 
-use super::{ImportFormat, excerpt};
+use super::{ImportError, ImportFormat, excerpt, median};
 use crate::record::{
     Better, Cell, CellStatus, Factors, ImportedSummary, LaunchRecord, RunData, RunRecord,
     RunStatus, SampleBlock,
@@ -18,27 +18,31 @@ pub(super) struct ImportedMetric {
     experiment: String,
     factors: Factors,
     response: &'static str,
-    unit: Unit,
 }
 
 impl ImportedMetric {
+    /// Throughputs and bandwidths are in bytes a second, shares delivered are shares, all else is in nanoseconds.
     pub(super) fn new(
         experiment: impl Into<String>,
         response: &'static str,
-        unit: Unit,
         factors: Factors,
     ) -> Self {
-        Self { experiment: experiment.into(), factors, response, unit }
+        Self { experiment: experiment.into(), factors, response }
     }
 
     fn cell(self, id: i64, imported: Option<ImportedSummary>) -> Cell {
-        let lower = self.unit == Unit::Nanoseconds;
+        let unit = match self.response {
+            "throughput" | "bandwidth" => Unit::BytesPerSecond,
+            "delivered" => Unit::Share,
+            _ => Unit::Nanoseconds,
+        };
+        let lower = unit == Unit::Nanoseconds;
         Cell {
             id,
             experiment: self.experiment,
             factors: self.factors,
             response: self.response.to_owned(),
-            unit: self.unit.name().to_owned(),
+            unit: unit.name().to_owned(),
             better: if lower { Better::Lower } else { Better::Higher },
             status: CellStatus::Done("imported".to_owned()),
             imported,
@@ -145,6 +149,13 @@ impl ImportBuilder {
         }
     }
 
+    /// A fact about the machine, where the file has it.
+    pub(super) fn add_provenance(&mut self, name: &str, fact: Option<&str>) {
+        if let Some(fact) = fact {
+            self.provenance.insert(name.to_owned(), fact.to_owned());
+        }
+    }
+
     /// Notes a fact; the same fact of another result in the file is put behind it.
     pub(super) fn add_note(&mut self, name: &str, fact: &str) {
         match self.notes.get_mut(name) {
@@ -157,6 +168,22 @@ impl ImportBuilder {
                 self.notes.insert(name.to_owned(), fact.to_owned());
             }
         }
+    }
+
+    /// The run of a text; without a result, what the tool complained of, or what would have been a result.
+    pub(super) fn finish_text(
+        self,
+        text: &str,
+        complaint: Option<String>,
+        expected: &'static str,
+    ) -> Result<RunData, ImportError> {
+        let format = self.format;
+        if self.is_empty() {
+            let none = ImportError::NoResults { format, expected };
+            return Err(complaint.map_or(none, |reason| format.failed(reason)));
+        }
+        format.require_final_newline(text)?;
+        Ok(self.finish())
     }
 
     /// The run; its id is empty.
@@ -217,17 +244,12 @@ fn round_to_printed(value: f64) -> f64 {
 /// The summary of a figure, or of the same figure from several runs of the tool: their median.
 fn summarize_repeats(tool: &str, mut values: Vec<f64>, statistic: &str) -> ImportedSummary {
     values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
     let summary = ImportedSummary { tool: tool.to_owned(), ..ImportedSummary::default() };
     match values.as_slice() {
         [] => summary,
         [only] => ImportedSummary { value: *only, statistic: statistic.to_owned(), ..summary },
         [min, .., max] => ImportedSummary {
-            value: if values.len() % 2 == 1 {
-                values[middle]
-            } else {
-                f64::midpoint(values[middle - 1], values[middle])
-            },
+            value: median(&values).unwrap_or_default(),
             statistic: "median of repeated runs".to_owned(),
             n: Some(values.len() as u64),
             min: Some(*min),

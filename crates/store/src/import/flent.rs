@@ -5,16 +5,14 @@
 //! taken from its raw values. Left out: series that are neither times nor rates, and the points
 //! that flent interpolated to draw.
 
-use std::collections::BTreeMap;
 use std::io::Read;
 
 use flate2::read::MultiGzDecoder;
 use jiff::Timestamp;
-use plumb_base::units::Unit;
 use serde_json::Value;
 
 use super::builder::{ImportBuilder, ImportedMetric};
-use super::{ImportError, ImportFormat, excerpt};
+use super::{ImportError, ImportFormat, excerpt, median, whole_number};
 use crate::record::{Factors, ImportedSummary, RunData};
 
 const FORMAT: ImportFormat = ImportFormat::Flent;
@@ -104,9 +102,7 @@ fn describe(draft: &mut ImportBuilder, metadata: &Value) {
         ("tcp.congestion", &metadata["SYSCTLS"]["net.ipv4.tcp_congestion_control"]),
     ];
     for (name, fact) in machine {
-        if let Some(fact) = fact.as_str() {
-            draft.provenance.insert(name.to_owned(), fact.to_owned());
-        }
+        draft.add_provenance(name, fact.as_str());
     }
     let facts = [
         ("flent.host", "HOST"),
@@ -124,15 +120,15 @@ fn describe(draft: &mut ImportBuilder, metadata: &Value) {
     }
 }
 
-/// What a unit of flent's stands for: ours, the factor to it, and what is measured in it.
-fn unit_and_response(unit: &str, name: &str) -> Option<(Unit, f64, &'static str)> {
+/// What is measured in a unit of flent's, and the factor to ours.
+fn response_and_scale(unit: &str, name: &str) -> Option<(&'static str, f64)> {
     let time = if name.starts_with("Ping") { "round-trip" } else { "time" };
     Some(match unit {
-        "ms" => (Unit::Nanoseconds, 1e6, time),
-        "us" => (Unit::Nanoseconds, 1e3, time),
-        "s" => (Unit::Nanoseconds, 1e9, time),
-        "Mbits/s" => (Unit::BytesPerSecond, 125_000.0, "throughput"),
-        "bits/s" => (Unit::BytesPerSecond, 0.125, "throughput"),
+        "ms" => (time, 1e6),
+        "us" => (time, 1e3),
+        "s" => (time, 1e9),
+        "Mbits/s" => ("throughput", 125_000.0),
+        "bits/s" => ("throughput", 0.125),
         _ => return None,
     })
 }
@@ -144,8 +140,8 @@ fn add(
     name: &str,
     meta: &Value,
 ) -> Result<(), ImportError> {
-    let meant = meta["UNITS"].as_str().and_then(|unit| unit_and_response(unit, name));
-    let Some((unit, scale, response)) = meant else {
+    let meant = meta["UNITS"].as_str().and_then(|unit| response_and_scale(unit, name));
+    let Some((response, scale)) = meant else {
         draft.add_unmeasured(name);
         return Ok(());
     };
@@ -173,7 +169,7 @@ fn add(
         factors = factors.with("interval_ms", step);
     }
     values.sort_by(f64::total_cmp);
-    let target = ImportedMetric::new(format!("flent.{test}"), response, unit, factors);
+    let target = ImportedMetric::new(format!("flent.{test}"), response, factors);
     let summary = ImportedSummary {
         tool: draft.tool.clone(),
         value: mean,
@@ -181,10 +177,7 @@ fn add(
         n: (!values.is_empty()).then_some(values.len() as u64),
         min: values.first().copied(),
         max: values.last().copied(),
-        percentiles: median(&values)
-            .map(|p50| ("p50".to_owned(), p50))
-            .into_iter()
-            .collect::<BTreeMap<_, _>>(),
+        percentiles: median(&values).map(|p50| ("p50".to_owned(), p50)).into_iter().collect(),
     };
     draft.add_summary(target, summary);
     Ok(())
@@ -192,9 +185,7 @@ fn add(
 
 /// The length of the intervals in milliseconds.
 fn interval_ms(document: &Value) -> Option<u64> {
-    let ms = (document["metadata"]["STEP_SIZE"].as_f64()? * 1e3).round();
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 2^53")]
-    (1.0..9e15).contains(&ms).then_some(ms as u64)
+    whole_number(document["metadata"]["STEP_SIZE"].as_f64()? * 1e3).filter(|ms| *ms > 0)
 }
 
 /// A number of a series in our unit.
@@ -212,15 +203,4 @@ fn number(series: &str, value: &Value, scale: f64) -> Result<f64, ImportError> {
 #[expect(clippy::cast_precision_loss, reason = "a count of points")]
 fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
-}
-
-/// The median of sorted values.
-fn median(sorted: &[f64]) -> Option<f64> {
-    let middle = sorted.len() / 2;
-    let upper = *sorted.get(middle)?;
-    if sorted.len() % 2 == 1 {
-        Some(upper)
-    } else {
-        Some(f64::midpoint(*sorted.get(middle.checked_sub(1)?)?, upper))
-    }
 }

@@ -3,12 +3,11 @@
 //! The figure taken is what the receiver got, as the sender's includes what never left its
 //! buffers. Left out: the intervals, which are counted at one end only.
 
-use plumb_base::units::Unit;
 use plumb_base::units::rate::Rate;
 use serde_json::Value;
 
 use super::builder::{ImportBuilder, ImportedMetric};
-use super::{ImportError, ImportFormat, mechanism};
+use super::{ImportError, ImportFormat, channel_factors, mechanism};
 use crate::record::{Factors, RunData};
 
 const FORMAT: ImportFormat = ImportFormat::Iperf3;
@@ -23,8 +22,7 @@ const EXPECTED: &str = "'end.sum_received' or 'end.sum' with 'bits_per_second'";
 pub fn parse(bytes: &[u8]) -> Result<RunData, ImportError> {
     let document = document(bytes)?;
     if let Some(reason) = document.get("error").and_then(Value::as_str) {
-        let reason = reason.to_owned();
-        return Err(ImportError::Failed { format: FORMAT, reason });
+        return Err(FORMAT.failed(reason));
     }
     let (start, end) = (&document["start"], &document["end"]);
     let mut draft = ImportBuilder::new(FORMAT);
@@ -36,14 +34,14 @@ pub fn parse(bytes: &[u8]) -> Result<RunData, ImportError> {
     for (suffix, direction) in [("", alone), ("_bidir_reverse", "reverse")] {
         let factors = factors(start).with("direction", direction);
         let place = if is_local(start) { "local" } else { "remote" };
-        let target = |response, unit| {
-            ImportedMetric::new(format!("throughput.{place}"), response, unit, factors.clone())
+        let target = |response| {
+            ImportedMetric::new(format!("throughput.{place}"), response, factors.clone())
         };
         if let Some(rate) = received(end, suffix) {
-            draft.add_number(target("throughput", Unit::BytesPerSecond), rate / 8.0, "mean");
+            draft.add_number(target("throughput"), rate / 8.0, "mean");
         }
         if is_udp && let Some(share) = delivered(end, suffix) {
-            draft.add_number(target("delivered", Unit::Share), share, "total");
+            draft.add_number(target("delivered"), share, "total");
         }
     }
     if draft.is_empty() {
@@ -88,15 +86,8 @@ fn describe(draft: &mut ImportBuilder, start: &Value, end: &Value) {
     let seconds = start["timestamp"]["timesecs"].as_i64().unwrap_or(0);
     let ms = start["timestamp"]["timemillisecs"].as_i64();
     draft.created_unix_ms = ms.unwrap_or_else(|| seconds.saturating_mul(1000));
-    let texts = [
-        ("iperf3.system", start["system_info"].as_str()),
-        ("tcp.congestion", end["sender_tcp_congestion"].as_str()),
-    ];
-    for (name, text) in texts {
-        if let Some(text) = text {
-            draft.provenance.insert(name.to_owned(), text.to_owned());
-        }
-    }
+    draft.add_provenance("iperf3.system", start["system_info"].as_str());
+    draft.add_provenance("tcp.congestion", end["sender_tcp_congestion"].as_str());
     let cpu = &end["cpu_utilization_percent"];
     let numbers = [
         ("iperf3.duration_s", &start["test_start"]["duration"]),
@@ -117,12 +108,8 @@ fn describe(draft: &mut ImportBuilder, start: &Value, end: &Value) {
 
 fn factors(start: &Value) -> Factors {
     let test = &start["test_start"];
-    let mut factors = Factors::default()
-        .with("mechanism", mechanism_of(start).as_str())
-        .with("placement", "unknown");
-    if let Some(size) = test["blksize"].as_u64().filter(|size| *size > 0) {
-        factors = factors.with("size", size);
-    }
+    let size = test["blksize"].as_u64().filter(|size| *size > 0);
+    let mut factors = channel_factors(&mechanism_of(start), size);
     // Of each stream; 0 is no limit, and another question than any rate.
     if let Some(rate) = test["target_bitrate"].as_u64().and_then(Rate::from_bits_per_second) {
         factors = factors.with("rate", rate.to_string().as_str());

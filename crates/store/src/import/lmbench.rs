@@ -8,10 +8,8 @@
 mod raw;
 mod summary;
 
-use plumb_base::units::Unit;
-
-use super::builder::ImportedMetric;
-use super::{ImportError, ImportFormat};
+use super::builder::{ImportBuilder, ImportedMetric};
+use super::{ImportError, ImportFormat, channel_factors};
 use crate::record::{Factors, RunData};
 
 const FORMAT: ImportFormat = ImportFormat::Lmbench;
@@ -25,15 +23,15 @@ const EXPECTED: &str =
 /// [`ImportError`] when a result is not a number, or when there is none.
 pub fn parse(bytes: &[u8]) -> Result<Vec<RunData>, ImportError> {
     let text = String::from_utf8_lossy(bytes);
-    let drafts =
-        if text.contains("L M B E N C H") { summary::parse(&text)? } else { raw::parse(&text)? };
+    let is_summary = text.contains("L M B E N C H");
+    let drafts = if is_summary { summary::parse(&text)? } else { raw::parse(&text)? };
     if drafts.is_empty() {
         return Err(ImportError::NoResults { format: FORMAT, expected: EXPECTED });
     }
-    if text.contains("L M B E N C H") {
+    if is_summary {
         FORMAT.require_final_newline(&text)?;
     }
-    Ok(drafts.into_iter().map(super::builder::ImportBuilder::finish).collect())
+    Ok(drafts.into_iter().map(ImportBuilder::finish).collect())
 }
 
 /// Which figure a version of lmbench prints.
@@ -45,66 +43,41 @@ fn statistic(version: &str) -> &'static str {
 /// A call into the kernel.
 fn call(name: &str) -> ImportedMetric {
     let factors = Factors::default().with("call", name).with("via", "libc");
-    ImportedMetric::new("call.kernel", "call", Unit::Nanoseconds, factors)
+    ImportedMetric::new("call.kernel", "call", factors)
 }
 
-/// Half the round trip through a mechanism on one machine.
-fn latency_local(mechanism: &str) -> ImportedMetric {
-    latency("latency.local", mechanism)
-}
-
-/// Half the round trip through a mechanism between two machines.
-fn latency_remote(mechanism: &str) -> ImportedMetric {
-    latency("latency.remote", mechanism)
-}
-
-fn latency(experiment: &str, mechanism: &str) -> ImportedMetric {
+/// Half the round trip through a mechanism on one machine, or between two.
+fn latency(is_local: bool, mechanism: &str) -> ImportedMetric {
     // What lat_pipe, lat_unix and lat_tcp send is one byte, lat_udp a four-byte sequence number.
-    let size: u64 = if mechanism == "udp4" { 4 } else { 1 };
-    let factors = blocking_factors(mechanism).with("size", size);
-    ImportedMetric::new(experiment, "latency", Unit::Nanoseconds, factors)
+    let size = if mechanism == "udp4" { 4 } else { 1 };
+    let factors = channel_factors(mechanism, Some(size)).with("wake", "block");
+    let experiment = if is_local { "latency.local" } else { "latency.remote" };
+    ImportedMetric::new(experiment, "latency", factors)
 }
 
 /// A long transfer, timed by its receiver.
 fn throughput_local(mechanism: &str, size: Option<u64>) -> ImportedMetric {
-    let factors = blocking_factors(mechanism);
-    let factors = match size {
-        Some(size) => factors.with("size", size),
-        None => factors,
-    };
-    ImportedMetric::new("throughput.local", "throughput", Unit::BytesPerSecond, factors)
-}
-
-/// The factors of a mechanism whose processes block, wherever the scheduler put them.
-fn blocking_factors(mechanism: &str) -> Factors {
-    Factors::default()
-        .with("mechanism", mechanism)
-        .with("placement", "unknown")
-        .with("wake", "block")
+    let factors = channel_factors(mechanism, size).with("wake", "block");
+    ImportedMetric::new("throughput.local", "throughput", factors)
 }
 
 /// A context switch among a ring of processes that each touch some bytes.
 fn context_switch(processes: u64, bytes: u64) -> ImportedMetric {
     let factors = Factors::default().with("processes", processes).with("size", bytes);
-    ImportedMetric::new("lmbench.context-switch", "time", Unit::Nanoseconds, factors)
+    ImportedMetric::new("lmbench.context-switch", "time", factors)
 }
 
 /// A test that plumb does not have, timed.
 fn time(group: &str, operation: &str) -> ImportedMetric {
-    lmbench_metric(group, "time", Unit::Nanoseconds, operation)
+    lmbench_metric(group, "time", operation)
 }
 
 /// A test that plumb does not have, as bytes a second.
 fn bandwidth(group: &str, operation: &str) -> ImportedMetric {
-    lmbench_metric(group, "bandwidth", Unit::BytesPerSecond, operation)
+    lmbench_metric(group, "bandwidth", operation)
 }
 
-fn lmbench_metric(
-    group: &str,
-    response: &'static str,
-    unit: Unit,
-    operation: &str,
-) -> ImportedMetric {
+fn lmbench_metric(group: &str, response: &'static str, operation: &str) -> ImportedMetric {
     let operation: String = operation
         .to_ascii_lowercase()
         .split(|c: char| !c.is_ascii_alphanumeric())
@@ -118,5 +91,5 @@ fn lmbench_metric(
         .collect::<Vec<_>>()
         .join("-");
     let factors = Factors::default().with("operation", operation.as_str());
-    ImportedMetric::new(format!("lmbench.{group}"), response, unit, factors)
+    ImportedMetric::new(format!("lmbench.{group}"), response, factors)
 }

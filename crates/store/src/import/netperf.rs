@@ -8,10 +8,8 @@
 mod classic;
 mod omni;
 
-use plumb_base::units::Unit;
-
 use super::builder::{ImportBuilder, ImportedMetric};
-use super::{ImportError, ImportFormat, excerpt, is_local, mechanism};
+use super::{ImportError, ImportFormat, channel_factors, is_local, mechanism};
 use crate::record::{Factors, RunData};
 
 const FORMAT: ImportFormat = ImportFormat::Netperf;
@@ -30,14 +28,7 @@ pub fn parse(bytes: &[u8]) -> Result<RunData, ImportError> {
     while let Some((number, line)) = reader.next() {
         reader.line(number, line)?;
     }
-    if !reader.draft.is_empty() {
-        FORMAT.require_final_newline(&text)?;
-        return Ok(reader.draft.finish());
-    }
-    Err(match reader.failure {
-        Some(reason) => ImportError::Failed { format: FORMAT, reason },
-        None => ImportError::NoResults { format: FORMAT, expected: EXPECTED },
-    })
+    reader.draft.finish_text(&text, reader.failure, EXPECTED)
 }
 
 /// What a test does, as far as its figures mean different things.
@@ -54,7 +45,7 @@ enum NetperfTestKind {
 }
 
 /// What the banner says about the results below it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct NetperfTest {
     kind: Option<NetperfTestKind>,
     protocol: Option<&'static str>,
@@ -67,16 +58,6 @@ struct NetperfTest {
 }
 
 impl NetperfTest {
-    const UNKNOWN: Self = Self {
-        kind: None,
-        protocol: None,
-        host: None,
-        is_ipv6: false,
-        sendfile: false,
-        nodelay: false,
-        burst: None,
-    };
-
     /// `MIGRATED TCP STREAM TEST from 0.0.0.0 () port 0 AF_INET to host () port 0 AF_INET : demo`.
     fn from_banner(line: &str) -> Option<Self> {
         let (title, rest) = line.split_once(" TEST from ")?;
@@ -92,7 +73,7 @@ impl NetperfTest {
             is_ipv6: address.trim_end().ends_with("AF_INET6"),
             sendfile: title.contains("SENDFILE"),
             kind: kind_of_title(title),
-            ..Self::UNKNOWN
+            ..Self::default()
         };
         for option in options {
             if let Some(burst) = option.trim().strip_prefix("first burst ") {
@@ -103,11 +84,10 @@ impl NetperfTest {
         Some(test)
     }
 
-    /// How the two programs are joined.
-    fn factors(&self) -> Factors {
+    /// How the two programs are joined, and the size of what they send.
+    fn factors(&self, size: Option<u64>) -> Factors {
         let mechanism = mechanism(self.protocol.unwrap_or_default(), self.is_ipv6);
-        let mut factors =
-            Factors::default().with("mechanism", mechanism.as_str()).with("placement", "unknown");
+        let mut factors = channel_factors(&mechanism, size);
         if self.nodelay {
             factors = factors.with("nodelay", "on");
         }
@@ -131,25 +111,19 @@ impl NetperfTest {
     }
 
     /// A stream of messages of some size.
-    fn throughput(&self, response: &'static str, unit: Unit, size: Option<u64>) -> ImportedMetric {
-        let mut factors = self.factors();
+    fn throughput(&self, response: &'static str, size: Option<u64>) -> ImportedMetric {
+        let mut factors = self.factors(size);
         if self.kind == Some(NetperfTestKind::Stream { reverse: true }) {
             factors = factors.with("direction", "reverse");
         }
-        if let Some(size) = size {
-            factors = factors.with("size", size);
-        }
-        ImportedMetric::new(format!("throughput.{}", self.locality()), response, unit, factors)
+        ImportedMetric::new(format!("throughput.{}", self.locality()), response, factors)
     }
 
     /// Requests of one size and responses of another, and what one of them in nanoseconds is worth.
     fn transactions(&self, sizes: Option<(u64, u64)>) -> (ImportedMetric, f64) {
-        let mut factors = self.factors();
-        if let Some((request, response)) = sizes {
-            factors = factors.with("size", request);
-            if response != request {
-                factors = factors.with("response_size", response);
-            }
+        let mut factors = self.factors(sizes.map(|(request, _)| request));
+        if let Some((_, response)) = sizes.filter(|(request, response)| response != request) {
+            factors = factors.with("response_size", response);
         }
         if let Some(burst) =
             self.burst.filter(|burst| *burst > 0 && self.kind == Some(NetperfTestKind::RoundTrip))
@@ -163,27 +137,24 @@ impl NetperfTest {
             Some(NetperfTestKind::Connection) => ("netperf.connect".to_owned(), "time", 1.0),
             _ => (format!("latency.{}", self.locality()), "latency", 0.5),
         };
-        (ImportedMetric::new(experiment, response, Unit::Nanoseconds, factors), scale)
+        (ImportedMetric::new(experiment, response, factors), scale)
     }
 }
 
 fn kind_of_title(title: &str) -> Option<NetperfTestKind> {
     if let Some(direction) = title.strip_prefix("OMNI ") {
-        omni::kind_of_direction(direction)
-    } else if title.contains("Connect/Request/Response") {
-        Some(NetperfTestKind::Transaction)
-    } else if title.contains("REQUEST/RESPONSE") {
-        Some(NetperfTestKind::RoundTrip)
-    } else if title.contains("Connect/Close") {
-        Some(NetperfTestKind::Connection)
-    } else if title.contains("MAERTS") {
-        Some(NetperfTestKind::Stream { reverse: true })
-    } else if ["STREAM", "SENDFILE", "UNIDIRECTIONAL SEND"].iter().any(|name| title.contains(name))
-    {
-        Some(NetperfTestKind::Stream { reverse: false })
-    } else {
-        None
+        return omni::kind_of_direction(direction);
     }
+    let kinds = [
+        ("Connect/Request/Response", NetperfTestKind::Transaction),
+        ("REQUEST/RESPONSE", NetperfTestKind::RoundTrip),
+        ("Connect/Close", NetperfTestKind::Connection),
+        ("MAERTS", NetperfTestKind::Stream { reverse: true }),
+        ("STREAM", NetperfTestKind::Stream { reverse: false }),
+        ("SENDFILE", NetperfTestKind::Stream { reverse: false }),
+        ("UNIDIRECTIONAL SEND", NetperfTestKind::Stream { reverse: false }),
+    ];
+    kinds.into_iter().find(|(words, _)| title.contains(words)).map(|(_, kind)| kind)
 }
 
 struct NetperfParser<'a> {
@@ -372,12 +343,4 @@ fn bytes_per_second(unit: &str) -> Option<f64> {
         "10^9bits" => 125_000_000.0,
         _ => return None,
     })
-}
-
-/// A figure that is there: finite and not below zero.
-fn number_in(line: usize, text: &str, expected: &str) -> Result<f64, ImportError> {
-    match text.trim().parse::<f64>() {
-        Ok(value) if (0.0..1e18).contains(&value) => Ok(value),
-        _ => Err(FORMAT.unexpected(line, expected, excerpt(text))),
-    }
 }

@@ -6,10 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use plumb_base::units::Unit;
-
 use super::builder::{ImportBuilder, ImportedMetric};
-use super::{ImportError, ImportFormat, excerpt};
+use super::{ImportError, ImportFormat, channel_factors, excerpt, whole_number};
 use crate::record::{Factors, RunData};
 
 const FORMAT: ImportFormat = ImportFormat::Qperf;
@@ -32,14 +30,7 @@ pub fn parse(bytes: &[u8]) -> Result<RunData, ImportError> {
         let nth = seen.entry(key).and_modify(|nth| *nth += 1).or_insert(1);
         block.add(&mut draft, place, *nth, complaint.as_deref())?;
     }
-    if !draft.is_empty() {
-        FORMAT.require_final_newline(&text)?;
-        return Ok(draft.finish());
-    }
-    Err(match complaint {
-        Some(reason) => ImportError::Failed { format: FORMAT, reason },
-        None => ImportError::NoResults { format: FORMAT, expected: EXPECTED },
-    })
+    draft.finish_text(&text, complaint, EXPECTED)
 }
 
 /// One test and the lines below it.
@@ -85,19 +76,17 @@ fn is_name(text: &str) -> bool {
 /// Whether both ends were one host, and which: known only from the `conf` test.
 fn locality(blocks: &[QperfTest], draft: &mut ImportBuilder) -> Option<&'static str> {
     let conf = blocks.iter().find(|block| block.name == "conf")?;
-    let fact = |key: &str| conf.values.get(key).map(|(_, value)| value.clone());
+    let fact = |key: &str| conf.values.get(key).map(|(_, value)| value.as_str());
     for (key, name) in
         [("loc_node", "host.name"), ("loc_cpu", "cpu.model"), ("loc_os", "kernel.release")]
     {
-        if let Some(value) = fact(key) {
-            draft.provenance.insert(name.to_owned(), value);
-        }
+        draft.add_provenance(name, fact(key));
     }
     if let Some(version) = fact("loc_qperf") {
         draft.tool = format!("qperf {version}");
     }
     let (local, remote) = (fact("loc_node")?, fact("rem_node")?);
-    draft.notes.insert("qperf.remote".to_owned(), remote.clone());
+    draft.notes.insert("qperf.remote".to_owned(), remote.to_owned());
     Some(if local == remote { "local" } else { "remote" })
 }
 
@@ -132,21 +121,14 @@ impl QperfTest {
         complaint: Option<&str>,
     ) -> Result<(), ImportError> {
         let Some((protocol, what)) = self.name.rsplit_once('_') else { return Ok(()) };
-        let mut factors =
-            Factors::default().with("mechanism", protocol).with("placement", "unknown");
-        if let Some(size) = self.size()? {
-            factors = factors.with("size", size);
-        }
+        let mut factors = channel_factors(protocol, self.size()?);
         if nth > 1 {
             // What a loop (-oo) changed is not printed: two results need not be repetitions.
             factors = factors.with("nth", nth);
         }
-        let (response, unit, value) = match what {
-            "bw" => {
-                let received = self.number("recv_bw", BANDS)?.or(self.number("bw", BANDS)?);
-                ("throughput", Unit::BytesPerSecond, received)
-            }
-            "lat" => ("latency", Unit::Nanoseconds, self.number("latency", TIMES)?),
+        let (response, value) = match what {
+            "bw" => ("throughput", self.number("recv_bw", BANDS)?.or(self.number("bw", BANDS)?)),
+            "lat" => ("latency", self.number("latency", TIMES)?),
             _ => {
                 draft.add_unmeasured(&self.name);
                 return Ok(());
@@ -155,22 +137,16 @@ impl QperfTest {
         let Some(value) = value else {
             let expected = format!("the {response} of {}", self.name);
             let missing = FORMAT.unexpected(self.line, expected, "none below it");
-            return Err(complaint.map_or(missing, |reason| ImportError::Failed {
-                format: FORMAT,
-                reason: reason.to_owned(),
-            }));
+            return Err(complaint.map_or(missing, |reason| FORMAT.failed(reason)));
         };
         // Reads and atomics of remote memory are timed whole, and by one side.
         let is_whole = what == "lat" && !has_round_trip(protocol);
-        let target = match place {
-            _ if is_whole => ImportedMetric::new("qperf.operation", "time", unit, factors.clone()),
-            Some(place) => {
-                ImportedMetric::new(format!("{response}.{place}"), response, unit, factors.clone())
-            }
-            None => {
-                ImportedMetric::new(format!("qperf.{response}"), response, unit, factors.clone())
-            }
+        let (experiment, response) = match place {
+            _ if is_whole => ("qperf.operation".to_owned(), "time"),
+            Some(place) => (format!("{response}.{place}"), response),
+            None => (format!("qperf.{response}"), response),
         };
+        let target = ImportedMetric::new(experiment, response, factors.clone());
         draft.add_number(target, value, "mean");
         self.delivered(draft, place, factors)?;
         self.describe(draft);
@@ -193,7 +169,7 @@ impl QperfTest {
             && received <= sent
         {
             let group = place.map_or("qperf.throughput".to_owned(), |p| format!("throughput.{p}"));
-            let target = ImportedMetric::new(group, "delivered", Unit::Share, factors);
+            let target = ImportedMetric::new(group, "delivered", factors);
             draft.add_number(target, received / sent, "total");
         }
         Ok(())
@@ -251,7 +227,5 @@ fn bytes(text: &str) -> Option<u64> {
         "GB" => 1e9,
         _ => return None,
     };
-    let size = (value * worth).round();
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 2^53")]
-    (size < 9e15).then_some(size as u64)
+    whole_number(value * worth)
 }

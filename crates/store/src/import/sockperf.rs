@@ -4,11 +4,9 @@
 //! trip here. Its throughput is what the sender handed to the kernel, in units of 2^20 bytes. Left
 //! out: feeds with several servers, whose percentiles are not told apart here.
 
-use plumb_base::units::Unit;
-
 use super::builder::{ImportBuilder, ImportedMetric};
-use super::{ImportError, ImportFormat, excerpt, is_local, mechanism};
-use crate::record::{BlockUsage, Factors, ImportedSummary, RunData, SampleBlock};
+use super::{ImportError, ImportFormat, channel_factors, excerpt, is_local, mechanism};
+use crate::record::{BlockUsage, ImportedSummary, RunData, SampleBlock};
 use std::collections::BTreeMap;
 
 const FORMAT: ImportFormat = ImportFormat::Sockperf;
@@ -48,12 +46,6 @@ fn strip_colors(line: &str) -> String {
     plain
 }
 
-/// One row of a full log.
-struct SockperfLogRow {
-    sent_s: f64,
-    received_s: f64,
-}
-
 #[derive(Default)]
 struct SockperfParser {
     version: Option<String>,
@@ -71,7 +63,8 @@ struct SockperfParser {
     counters: BTreeMap<String, u64>,
     in_log: bool,
     last_line: usize,
-    rows: Vec<SockperfLogRow>,
+    /// Rows of a full log: when a message was sent and when its answer came, in seconds.
+    rows: Vec<(f64, f64)>,
     unread: Vec<(usize, String)>,
 }
 
@@ -89,8 +82,7 @@ impl SockperfParser {
         } else if let Some(rest) = line.strip_prefix("Summary:") {
             self.summary(number, rest.trim())?;
         } else if line.starts_with("No messages were received") || line.starts_with("ERROR:") {
-            let reason = line.trim_end_matches('.').to_owned();
-            return Err(ImportError::Failed { format: FORMAT, reason });
+            return Err(FORMAT.failed(line.trim_end_matches('.')));
         } else {
             self.header_line(number, line)?;
         }
@@ -109,7 +101,7 @@ impl SockperfParser {
             let figure =
                 between(line, "=", " (std-dev").and_then(|rest| rest.split('=').next_back());
             self.whole_round_trip = line.contains("avg-rtt");
-            self.mean_us = Some(number_in(number, figure.unwrap_or(line), "the average")?);
+            self.mean_us = Some(FORMAT.number(number, figure.unwrap_or(line), "the average")?);
         } else if line.starts_with("# dropped messages") {
             self.count(number, line)?;
         } else if let Some(count) = between(line, "Total ", " observations") {
@@ -153,13 +145,10 @@ impl SockperfParser {
     /// `<MAX> observation =  459.867` or `percentile 99.900 =  240.482`.
     fn percentile(&mut self, number: usize, text: &str) -> Result<(), ImportError> {
         let Some((name, figure)) = text.split_once('=') else {
-            return Err(FORMAT.unexpected(
-                number,
-                "an observation or percentile with its value",
-                excerpt(text),
-            ));
+            let expected = "an observation or percentile with its value";
+            return Err(FORMAT.unexpected(number, expected, excerpt(text)));
         };
-        let value = number_in(number, figure, "a time in microseconds")?;
+        let value = FORMAT.number(number, figure, "a time in microseconds")?;
         match name.trim() {
             "<MAX> observation" => self.max_us = Some(value),
             "<MIN> observation" => self.min_us = Some(value),
@@ -167,7 +156,7 @@ impl SockperfParser {
                 let Some(percent) = name.strip_prefix("percentile ") else {
                     return Err(FORMAT.unexpected(number, "a percentile", excerpt(name)));
                 };
-                number_in(number, percent, "a percentage")?;
+                FORMAT.number(number, percent, "a percentage")?;
                 let percent = percent.trim();
                 let percent = if percent.contains('.') {
                     percent.trim_end_matches('0').trim_end_matches('.')
@@ -188,15 +177,15 @@ impl SockperfParser {
             let &[mebibytes, "MBps", mebibits, "Mbps)"] = words.as_slice() else {
                 return Err(FORMAT.unexpected(number, expected, excerpt(rest)));
             };
-            let mebibytes = number_in(number, mebibytes, expected)?;
-            let mebibits = number_in(number, mebibits.trim_start_matches('('), expected)?;
+            let mebibytes = FORMAT.number(number, mebibytes, expected)?;
+            let mebibits = FORMAT.number(number, mebibits.trim_start_matches('('), expected)?;
             if (mebibytes * 8.0 - mebibits).abs() > 0.01 + mebibits * 1e-4 {
                 return Err(FORMAT.unexpected(number, "two bandwidths that agree", excerpt(rest)));
             }
             self.bandwidth_mib = Some(mebibytes);
         } else if let Some(figure) = between(text, " is ", " usec") {
             self.whole_round_trip = text.starts_with("Round trip");
-            self.mean_us = Some(number_in(number, figure, "a time in microseconds")?);
+            self.mean_us = Some(FORMAT.number(number, figure, "a time in microseconds")?);
         }
         Ok(())
     }
@@ -219,19 +208,18 @@ impl SockperfParser {
         self.check_complete()?;
         if !self.rows.is_empty() {
             let block = self.block();
-            draft.add_samples(self.metric("latency", Unit::Nanoseconds), block);
+            draft.add_samples(self.metric("latency"), block);
         } else if let Some(mean) = self.mean_us {
             for (counter, count) in &self.counters {
                 draft.notes.insert(format!("sockperf.{counter}"), count.to_string());
             }
             let summary = self.latency(mean, draft.tool.clone());
-            draft.add_summary(self.metric("latency", Unit::Nanoseconds), summary);
+            draft.add_summary(self.metric("latency"), summary);
         }
         if let Some(mebibytes) = self.bandwidth_mib {
             let counted = "by the sender, when it handed them to the kernel";
             draft.notes.insert("sockperf.bytes-counted".to_owned(), counted.to_owned());
-            let target = self.metric("throughput", Unit::BytesPerSecond);
-            draft.add_number(target, mebibytes * 1_048_576.0, "mean");
+            draft.add_number(self.metric("throughput"), mebibytes * 1_048_576.0, "mean");
         }
         if draft.is_empty() {
             return Err(ImportError::NoResults { format: FORMAT, expected: EXPECTED });
@@ -243,24 +231,21 @@ impl SockperfParser {
     fn check_complete(&self) -> Result<(), ImportError> {
         let rows = self.rows.len() as u64;
         let cut =
-            |expected: String, found: &str| Err(FORMAT.unexpected(self.last_line, expected, found));
+            |expected: &str, found: &str| Err(FORMAT.unexpected(self.last_line, expected, found));
+        let end = "the end of the file";
         match self.observations {
-            _ if self.in_log => {
-                let expected = "the line of dashes that ends the log".to_owned();
-                cut(expected, "the end of the file")
-            }
+            _ if self.in_log => cut("the line of dashes that ends the log", end),
             Some(total) if rows > 0 && total != rows => {
-                cut(format!("a log of {total} rows"), &rows.to_string())
+                cut(&format!("a log of {total} rows"), &rows.to_string())
             }
             _ if rows == 0 && self.mean_us.is_some() && self.min_us.is_none() => {
-                let expected = "percentiles down to the '<MIN> observation'".to_owned();
-                cut(expected, "the end of the file")
+                cut("percentiles down to the '<MIN> observation'", end)
             }
             _ => Ok(()),
         }
     }
 
-    fn metric(&self, response: &'static str, unit: Unit) -> ImportedMetric {
+    fn metric(&self, response: &'static str) -> ImportedMetric {
         let (local, mechanism) = match &self.address {
             Some((host, protocol)) => {
                 let protocol = protocol.split_whitespace().next().unwrap_or_default();
@@ -269,17 +254,13 @@ impl SockperfParser {
             None => (true, "unknown".to_owned()),
         };
         let place = if local { "local" } else { "remote" };
-        let mut factors =
-            Factors::default().with("mechanism", mechanism.as_str()).with("placement", "unknown");
-        if let Some(size) = self.size {
-            factors = factors.with("size", size);
-        }
+        let mut factors = channel_factors(&mechanism, self.size);
         match self.handler.as_deref() {
             Some("recvfrom" | "recvfromvma") => factors = factors.with("wake", "block"),
             Some(_) => factors = factors.with("wake", "poll"),
             None => {}
         }
-        ImportedMetric::new(format!("{response}.{place}"), response, unit, factors)
+        ImportedMetric::new(format!("{response}.{place}"), response, factors)
     }
 
     /// The printed statistics as half round trips in nanoseconds.
@@ -305,13 +286,11 @@ impl SockperfParser {
     /// The rows of a full log as one block; half round trips, in nanoseconds.
     fn block(&self) -> SampleBlock {
         // Times are printed to the nanosecond, so half of them is exact in tenths of one.
-        let samples: Vec<f64> = self
-            .rows
-            .iter()
-            .map(|row| ((row.received_s - row.sent_s) * 1e9).round() / 2.0)
-            .collect();
+        let rows = self.rows.iter();
+        let samples: Vec<f64> =
+            rows.map(|(sent_s, received_s)| ((received_s - sent_s) * 1e9).round() / 2.0).collect();
         let wall_s = match (self.rows.first(), self.rows.last()) {
-            (Some(first), Some(last)) => (last.received_s - first.sent_s).max(0.0),
+            (Some((sent_s, _)), Some((_, received_s))) => (received_s - sent_s).max(0.0),
             _ => 0.0,
         };
         let n = samples.len() as u64;
@@ -337,7 +316,7 @@ impl SockperfParser {
 }
 
 /// `0, 2.407268161, 2.407339016, 35.427`.
-fn row(number: usize, line: &str) -> Result<SockperfLogRow, ImportError> {
+fn row(number: usize, line: &str) -> Result<(f64, f64), ImportError> {
     let expected = "packet, txTime, rxTime and latency, four numbers";
     let fields: Vec<f64> = line.split(',').map_while(|field| field.trim().parse().ok()).collect();
     match fields.as_slice() {
@@ -345,7 +324,7 @@ fn row(number: usize, line: &str) -> Result<SockperfLogRow, ImportError> {
             if (0.0..=SECONDS_MAX).contains(&sent_s)
                 && (sent_s..=SECONDS_MAX).contains(&received_s) =>
         {
-            Ok(SockperfLogRow { sent_s, received_s })
+            Ok((sent_s, received_s))
         }
         _ => Err(FORMAT.unexpected(number, expected, excerpt(line))),
     }
@@ -379,13 +358,6 @@ fn is_ignored_line(line: &str) -> bool {
 /// What stands between two marks.
 fn between<'a>(line: &'a str, before: &str, after: &str) -> Option<&'a str> {
     line.split_once(before)?.1.split_once(after).map(|(middle, _)| middle)
-}
-
-fn number_in(line: usize, text: &str, expected: &str) -> Result<f64, ImportError> {
-    match text.trim().parse::<f64>() {
-        Ok(value) if (0.0..=SECONDS_MAX * 1e6).contains(&value) => Ok(value),
-        _ => Err(FORMAT.unexpected(line, expected, excerpt(text))),
-    }
 }
 
 fn integer_in(line: usize, text: &str, expected: &str) -> Result<u64, ImportError> {

@@ -96,16 +96,6 @@ impl Store {
             .map_err(|source| self.error(source))
     }
 
-    /// Everything wrong with the store, in words; nothing when it is sound.
-    ///
-    /// As [`Store::check`], which hears nothing of the runs.
-    ///
-    /// # Errors
-    /// The store's own troubles; damage that lets the check go on is listed instead.
-    pub fn integrity(&self) -> Result<Vec<String>, StoreError> {
-        self.check(|_| Vec::new())
-    }
-
     /// Everything wrong with the store, in words, and what `examine` finds wrong with each run that
     /// can be read.
     ///

@@ -28,23 +28,8 @@ pub(super) const BLOCK: &str = "cell, launch, pass, batch, n, warmup, samples, h
                                 histogram_scale, effort, counters, flags";
 
 /// A value that a row holds and a record cannot.
-#[derive(Debug)]
-struct InvalidColumnValue(String);
-
-impl fmt::Display for InvalidColumnValue {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl std::error::Error for InvalidColumnValue {}
-
 fn invalid_column(column: usize, reason: impl fmt::Display) -> rusqlite::Error {
-    rusqlite::Error::FromSqlConversionFailure(
-        column,
-        Type::Text,
-        Box::new(InvalidColumnValue(reason.to_string())),
-    )
+    rusqlite::Error::FromSqlConversionFailure(column, Type::Text, reason.to_string().into())
 }
 
 /// JSON in a column.

@@ -122,7 +122,7 @@ mod tests {
             let expected: RunData = serde_json::from_slice(&json).unwrap();
             let store = Store::open(&path, StoreMode::Read).unwrap();
             assert_eq!(store.load(&expected.run.id).unwrap(), expected);
-            assert_eq!(store.integrity().unwrap(), Vec::<String>::new());
+            assert_eq!(store.check(|_| Vec::new()).unwrap(), Vec::<String>::new());
         }
     }
 

@@ -25,7 +25,7 @@ fn a_run_written_piece_by_piece_is_the_same_as_one_written_whole() {
     data.launches.iter().for_each(|launch| store.add_launch("a", launch).unwrap());
     data.blocks.iter().for_each(|block| store.add_block("a", block).unwrap());
     assert_eq!(store.load("a").unwrap(), data);
-    assert_eq!(store.integrity().unwrap(), Vec::<String>::new());
+    assert_eq!(store.check(|_| Vec::new()).unwrap(), Vec::<String>::new());
 }
 
 #[test]
@@ -61,7 +61,7 @@ fn a_deleted_run_takes_its_rows_with_it_and_leaves_the_others() {
     store.delete_run("a").unwrap();
     assert!(matches!(store.load("a"), Err(StoreError::NoRun { .. })));
     assert_eq!(store.load("b").unwrap(), fixture::run_data("b"));
-    assert_eq!(store.integrity().unwrap(), Vec::<String>::new());
+    assert_eq!(store.check(|_| Vec::new()).unwrap(), Vec::<String>::new());
     let blocks = "SELECT count(*) FROM block";
     assert_eq!(store.connection.query_row(blocks, [], |row| row.get::<_, i64>(0)), Ok(5));
 }
@@ -156,79 +156,54 @@ fn a_writer_that_never_lets_go_is_reported_as_busy() {
     assert!(matches!(error, StoreError::Busy { .. }), "{error}");
 }
 
-#[test]
-fn missing_directories_are_made_for_writing_and_not_for_reading() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("a/b/plumb.db");
-    let error = Store::open(&path, StoreMode::Read).unwrap_err();
-    assert!(matches!(error, StoreError::Missing { .. }), "{error}");
-    assert!(!directory.path().join("a").exists());
-    Store::open(&path, StoreMode::Write).unwrap();
-    assert_eq!(Store::open(&path, StoreMode::Read).unwrap().runs().unwrap(), []);
-}
+/// What opening a place for reading and for writing says; nothing where it becomes a store.
+type RefusedPlace = (&'static str, fn(&Path), [&'static str; 2]);
+
+const REFUSED_PLACES: [RefusedPlace; 8] = [
+    ("missing/plumb.db", |_| {}, ["Missing", ""]),
+    ("empty", |path| std::fs::write(path, "").unwrap(), ["Empty", ""]),
+    ("short", |path| std::fs::write(path, "{}").unwrap(), ["NotSqlite"; 2]),
+    ("text", |path| std::fs::write(path, "SQLite format 3, not\n").unwrap(), ["NotSqlite"; 2]),
+    (
+        "songs",
+        |path| Connection::open(path).unwrap().execute_batch("CREATE TABLE song (name)").unwrap(),
+        ["Foreign"; 2],
+    ),
+    (
+        "newer",
+        |path| {
+            let store = Store::open(path, StoreMode::Write).unwrap();
+            store.connection.pragma_update(None, "user_version", VERSION + 2).unwrap();
+        },
+        ["Newer"; 2],
+    ),
+    ("directory", |path| std::fs::create_dir(path).unwrap(), ["Unreadable"; 2]),
+    (
+        "file/below",
+        |path| std::fs::write(path.parent().unwrap(), "").unwrap(),
+        ["Unreadable", "Unwritable"],
+    ),
+];
 
 #[test]
-fn an_empty_file_is_a_new_store_for_writing_and_an_empty_one_for_reading() {
-    let directory = tempfile::tempdir().unwrap();
-    std::fs::write(path_in(&directory), "").unwrap();
-    let error = Store::open(&path_in(&directory), StoreMode::Read).unwrap_err();
-    assert!(matches!(error, StoreError::Empty { .. }), "{error}");
-    Store::open(&path_in(&directory), StoreMode::Write).unwrap();
-}
-
-#[test]
-fn a_file_that_is_not_sqlite_is_refused_and_left_alone() {
-    let directory = tempfile::tempdir().unwrap();
-    for content in ["{}", "SQLite format 3, not", "a longer text, of which nothing may change\n"] {
-        std::fs::write(path_in(&directory), content).unwrap();
-        for mode in [StoreMode::Read, StoreMode::Write] {
-            let error = Store::open(&path_in(&directory), mode).unwrap_err();
-            assert!(matches!(error, StoreError::NotSqlite { .. }), "{error}");
+fn a_place_that_holds_no_store_is_refused_by_its_kind_and_left_alone() {
+    for (name, make, expected) in REFUSED_PLACES {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(name);
+        make(&path);
+        let state = || (std::fs::read(&path).ok(), path.parent().unwrap().exists());
+        let before = state();
+        for (mode, expected) in [StoreMode::Read, StoreMode::Write].into_iter().zip(expected) {
+            match Store::open(&path, mode) {
+                Ok(store) => assert_eq!((expected, store.runs().unwrap()), ("", vec![]), "{name}"),
+                Err(error) => {
+                    let kind = format!("{error:?}");
+                    let kind = kind.split(' ').next().unwrap();
+                    assert_eq!((kind, state()), (expected, before.clone()), "{name}: {error}");
+                }
+            }
         }
-        assert_eq!(std::fs::read_to_string(path_in(&directory)).unwrap(), content);
     }
-}
-
-#[test]
-fn another_programs_database_is_refused_and_left_alone() {
-    let directory = tempfile::tempdir().unwrap();
-    let theirs = Connection::open(path_in(&directory)).unwrap();
-    theirs.execute_batch("CREATE TABLE song (name)").unwrap();
-    drop(theirs);
-    let before = std::fs::read(path_in(&directory)).unwrap();
-    for mode in [StoreMode::Read, StoreMode::Write] {
-        let error = Store::open(&path_in(&directory), mode).unwrap_err();
-        assert!(matches!(error, StoreError::Foreign { .. }), "{error}");
-    }
-    assert_eq!(std::fs::read(path_in(&directory)).unwrap(), before);
-}
-
-#[test]
-fn a_newer_schema_is_refused_with_both_versions() {
-    let (directory, store) = fixture::store();
-    store.connection.pragma_update(None, "user_version", VERSION + 2).unwrap();
-    drop(store);
-    for mode in [StoreMode::Read, StoreMode::Write] {
-        let message = Store::open(&path_in(&directory), mode).unwrap_err().to_string();
-        let versions =
-            format!("version {}, and this plumb knows versions up to {VERSION}", VERSION + 2);
-        assert!(message.contains(&versions) && message.contains("upgrade plumb"), "{message}");
-    }
-}
-
-#[test]
-fn a_directory_and_a_path_below_a_file_are_refused() {
-    let directory = tempfile::tempdir().unwrap();
-    for mode in [StoreMode::Read, StoreMode::Write] {
-        let error = Store::open(directory.path(), mode).unwrap_err();
-        assert!(matches!(error, StoreError::Unreadable { .. }), "{error}");
-    }
-    std::fs::write(path_in(&directory), "").unwrap();
-    let below = path_in(&directory).join("plumb.db");
-    let error = Store::open(&below, StoreMode::Write).unwrap_err();
-    assert!(matches!(error, StoreError::Unwritable { .. }), "{error}");
-    let error = Store::open(&below, StoreMode::Read).unwrap_err();
-    assert!(matches!(error, StoreError::Unreadable { .. }), "{error}");
 }
 
 #[test]
@@ -282,7 +257,7 @@ fn a_full_disk_is_reported_and_what_was_stored_stays() {
     };
     assert!(matches!(error, StoreError::Full { .. }), "{error}");
     assert_eq!(store.load("a").unwrap().blocks.len(), 5 + stored as usize);
-    assert_eq!(store.integrity().unwrap(), Vec::<String>::new());
+    assert_eq!(store.check(|_| Vec::new()).unwrap(), Vec::<String>::new());
 }
 
 #[test]
@@ -300,7 +275,7 @@ fn damage_is_found_and_never_read_as_numbers() {
     assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");
 
     std::fs::write(&path, &bytes[..whole / 2]).unwrap();
-    let sound = Store::open(&path, StoreMode::Read).and_then(|store| store.integrity());
+    let sound = Store::open(&path, StoreMode::Read).and_then(|store| store.check(|_| Vec::new()));
     assert!(!matches!(&sound, Ok(problems) if problems.is_empty()), "{sound:?}");
 }
 
@@ -317,7 +292,7 @@ fn rows_that_make_no_sense_are_damage() {
         let (_directory, mut store) = fixture::store();
         store.insert(&fixture::run_data("a")).unwrap();
         store.connection.execute_batch(break_it).unwrap();
-        let problems = store.integrity().unwrap();
+        let problems = store.check(|_| Vec::new()).unwrap();
         assert!(problems.iter().any(|problem| problem.contains(told)), "{told}: {problems:?}");
     }
 }

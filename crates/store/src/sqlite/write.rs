@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use rusqlite::{Connection, ErrorCode, TransactionBehavior, named_params};
+use rusqlite::{Connection, ErrorCode, ToSql, TransactionBehavior, named_params};
 
 use super::rows::{state_and_reason, to_enum_name, to_json, to_signed};
-use super::{Store, StoreError, sample_codec};
+use super::{Store, StoreError, rows, sample_codec};
 use crate::record::{
     Cell, CellStatus, ImportedSummary, LaunchRecord, RunData, RunRecord, RunStatus, SampleBlock,
 };
@@ -45,16 +45,8 @@ impl Store {
         now_unix_ms: i64,
         random: u64,
     ) -> Result<String, StoreError> {
-        let mut error = None;
-        let id = run_id::new(title, now_unix_ms, random, |id| {
-            self.run_key(id)
-                .unwrap_or_else(|source| {
-                    error = Some(source);
-                    None
-                })
-                .is_some()
-        });
-        error.map_or(Ok(id), |source| Err(self.error(source)))
+        let taken = |id: &str| Ok(self.run_key(id)?.is_some());
+        run_id::new(title, now_unix_ms, random, taken).map_err(|source| self.error(source))
     }
 
     /// Sets the status of a run and adds to its notes; a note of the same name is replaced.
@@ -234,22 +226,32 @@ fn find_run_key(connection: &Connection, run: &str) -> rusqlite::Result<Option<i
         .optional()
 }
 
+/// Adds a row of these columns.
+fn insert_row(
+    connection: &Connection,
+    table: &str,
+    columns: &str,
+    values: &[&dyn ToSql],
+) -> Result<(), StoreWriteError> {
+    let marks: Vec<&str> = values.iter().map(|_| "?").collect();
+    let sql = format!("INSERT INTO {table} ({columns}) VALUES ({})", marks.join(", "));
+    connection.prepare_cached(&sql)?.execute(values)?;
+    Ok(())
+}
+
 fn insert_run(connection: &Connection, run: &RunRecord) -> Result<i64, StoreWriteError> {
-    let sql = "INSERT INTO run (id, title, created_unix_ms, status, plan_toml, seed, code_version,
-                                provenance, notes)
-               VALUES (:id, :title, :created_unix_ms, :status, :plan_toml, :seed, :code_version,
-                       :provenance, :notes)";
-    connection.prepare_cached(sql)?.execute(named_params! {
-        ":id": run.id,
-        ":title": run.title,
-        ":created_unix_ms": run.created_unix_ms,
-        ":status": to_enum_name(&run.status)?,
-        ":plan_toml": run.plan_toml,
-        ":seed": run.seed.cast_signed(),
-        ":code_version": run.code_version,
-        ":provenance": to_json(&run.provenance)?,
-        ":notes": to_json(&run.notes)?,
-    })?;
+    let values: &[&dyn ToSql] = &[
+        &run.id,
+        &run.title,
+        &run.created_unix_ms,
+        &to_enum_name(&run.status)?,
+        &run.plan_toml,
+        &run.seed.cast_signed(),
+        &run.code_version,
+        &to_json(&run.provenance)?,
+        &to_json(&run.notes)?,
+    ];
+    insert_row(connection, "run", rows::RUN, values)?;
     Ok(connection.last_insert_rowid())
 }
 
@@ -262,23 +264,19 @@ fn insert_cell(connection: &Connection, run: i64, cell: &Cell) -> Result<(), Sto
         None => None,
     };
     let (state, reason) = state_and_reason(&cell.status);
-    let sql = "INSERT INTO cell (run, id, experiment, factors, response, unit, better, state,
-                                 reason, imported)
-               VALUES (:run, :id, :experiment, :factors, :response, :unit, :better, :state,
-                       :reason, :imported)";
-    connection.prepare_cached(sql)?.execute(named_params! {
-        ":run": run,
-        ":id": cell.id,
-        ":experiment": cell.experiment,
-        ":factors": to_json(&cell.factors)?,
-        ":response": cell.response,
-        ":unit": cell.unit,
-        ":better": to_enum_name(&cell.better)?,
-        ":state": state,
-        ":reason": reason,
-        ":imported": imported,
-    })?;
-    Ok(())
+    let values: &[&dyn ToSql] = &[
+        &cell.id,
+        &cell.experiment,
+        &to_json(&cell.factors)?,
+        &cell.response,
+        &cell.unit,
+        &to_enum_name(&cell.better)?,
+        &state,
+        &reason,
+        &imported,
+        &run,
+    ];
+    insert_row(connection, "cell", &format!("{}, run", rows::CELL), values)
 }
 
 /// Whether every number of a summary is one that JSON can hold.
@@ -295,16 +293,9 @@ fn insert_launch(
     run: i64,
     launch: &LaunchRecord,
 ) -> Result<(), StoreWriteError> {
-    let sql = "INSERT INTO launch (run, id, round, launch_group, started_ns)
-               VALUES (:run, :id, :round, :launch_group, :started_ns)";
-    connection.prepare_cached(sql)?.execute(named_params! {
-        ":run": run,
-        ":id": launch.id,
-        ":round": launch.round,
-        ":launch_group": launch.group,
-        ":started_ns": launch.started_ns,
-    })?;
-    Ok(())
+    let LaunchRecord { id, round, group, started_ns } = launch;
+    let columns = format!("{}, run", rows::LAUNCH);
+    insert_row(connection, "launch", &columns, &[id, round, group, started_ns, &run])
 }
 
 fn insert_block(
@@ -316,24 +307,20 @@ fn insert_block(
     if !block.effort.canary_ns.is_finite() || !block.histogram_scale.is_finite() {
         return Err("its canary or its histogram scale is not a finite number".to_owned().into());
     }
-    let sql = "INSERT INTO block (run, cell, launch, pass, batch, n, warmup, samples, histogram,
-                                  histogram_scale, effort, counters, flags)
-               VALUES (:run, :cell, :launch, :pass, :batch, :n, :warmup, :samples, :histogram,
-                       :histogram_scale, :effort, :counters, :flags)";
-    connection.prepare_cached(sql)?.execute(named_params! {
-        ":run": run,
-        ":cell": block.cell,
-        ":launch": block.launch,
-        ":pass": block.pass,
-        ":batch": block.batch,
-        ":n": to_signed(block.n, "the number of samples")?,
-        ":warmup": to_signed(block.warmup, "the length of the warm-up")?,
-        ":samples": sample_codec::encode(&block.samples),
-        ":histogram": block.histogram,
-        ":histogram_scale": block.histogram_scale,
-        ":effort": to_json(&block.effort)?,
-        ":counters": to_json(&block.counters)?,
-        ":flags": to_json(&block.flags)?,
-    })?;
-    Ok(())
+    let values: &[&dyn ToSql] = &[
+        &block.cell,
+        &block.launch,
+        &block.pass,
+        &block.batch,
+        &to_signed(block.n, "the number of samples")?,
+        &to_signed(block.warmup, "the length of the warm-up")?,
+        &sample_codec::encode(&block.samples),
+        &block.histogram,
+        &block.histogram_scale,
+        &to_json(&block.effort)?,
+        &to_json(&block.counters)?,
+        &to_json(&block.flags)?,
+        &run,
+    ];
+    insert_row(connection, "block", &format!("{}, run", rows::BLOCK), values)
 }

@@ -5,11 +5,8 @@
 use plumb_base::units::parse_bytes;
 
 use super::super::builder::{ImportBuilder, ImportedMetric};
-use super::super::{ImportError, excerpt, is_local};
-use super::{
-    FORMAT, bandwidth, call, context_switch, latency_local, latency_remote, statistic,
-    throughput_local, time,
-};
+use super::super::{ImportError, excerpt, is_local, whole_number};
+use super::{FORMAT, bandwidth, call, context_switch, latency, statistic, throughput_local, time};
 
 /// Header keys worth keeping, and the names of what they say.
 const HEADER: &[(&str, &str)] = &[
@@ -89,14 +86,13 @@ impl LmbenchRawParser {
 
     fn header(&mut self, text: &str) {
         let Some((key, value)) = text.split_once(':') else { return };
-        for (known, name) in HEADER {
-            // `1500 MHz, 0.6667 nanosec clock`
-            let value = if *known == "MHZ" { value.trim().split(' ').next() } else { Some(value) };
-            let value = value.unwrap_or_default().trim();
-            if *known == key.trim() && !value.is_empty() {
-                self.draft.provenance.insert((*name).to_owned(), value.to_owned());
-            }
-        }
+        let Some((key, name)) = HEADER.iter().find(|(known, _)| *known == key.trim()) else {
+            return;
+        };
+        // `1500 MHz, 0.6667 nanosec clock`
+        let value = if *key == "MHZ" { value.trim().split(' ').next() } else { Some(value) };
+        let value = value.map(str::trim).filter(|value| !value.is_empty());
+        self.draft.add_provenance(name, value);
     }
 
     fn result(&mut self, number: usize, line: &str) -> Result<(), ImportError> {
@@ -131,11 +127,12 @@ impl LmbenchRawParser {
         }
         match self.section {
             LmbenchSection::Socket { local: true } => {
-                let target = throughput_local("tcp4", rounded_count(first * 1e6));
+                let size = whole_number(first * 1e6).filter(|size| *size > 0);
+                let target = throughput_local("tcp4", size);
                 self.draft.add_number(target, second * 1e6, self.statistic);
             }
             LmbenchSection::Switch { bytes } => {
-                if let Some(processes) = rounded_count(first) {
+                if let Some(processes) = whole_number(first).filter(|count| *count > 0) {
                     let target = context_switch(processes, bytes);
                     self.draft.add_number(target, second * 1e3, self.statistic);
                 }
@@ -143,16 +140,6 @@ impl LmbenchRawParser {
             LmbenchSection::Socket { local: false } | LmbenchSection::None => {}
         }
     }
-}
-
-/// The nearest whole number of something there is at least one of.
-fn rounded_count(value: f64) -> Option<u64> {
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "between 1 and 2^53"
-    )]
-    (1.0..9e15).contains(&value.round()).then_some(value.round() as u64)
 }
 
 /// The list that a line opens, if it opens one.
@@ -208,9 +195,9 @@ fn metric(label: &str, figure: &str) -> Option<(ImportedMetric, f64)> {
 /// The latencies that are whole round trips.
 fn round_trip_metric(label: &str) -> Option<ImportedMetric> {
     match label {
-        "Pipe latency" => return Some(latency_local("pipe")),
-        "Fifo latency" => return Some(latency_local("fifo")),
-        "AF_UNIX sock stream latency" => return Some(latency_local("socketpair-stream")),
+        "Pipe latency" => return Some(latency(true, "pipe")),
+        "Fifo latency" => return Some(latency(true, "fifo")),
+        "AF_UNIX sock stream latency" => return Some(latency(true, "socketpair-stream")),
         _ => {}
     }
     let (test, host) = label.split_once(" latency using ")?;
@@ -219,7 +206,7 @@ fn round_trip_metric(label: &str) -> Option<ImportedMetric> {
         "TCP" => "tcp4",
         _ => return None,
     };
-    Some(if is_local(host) { latency_local(mechanism) } else { latency_remote(mechanism) })
+    Some(latency(is_local(host), mechanism))
 }
 
 fn timed_metric(label: &str) -> Option<ImportedMetric> {

@@ -5,10 +5,7 @@
 
 use super::super::builder::{ImportBuilder, ImportedMetric};
 use super::super::{ImportError, excerpt};
-use super::{
-    FORMAT, bandwidth, call, context_switch, latency_local, latency_remote, statistic,
-    throughput_local, time,
-};
+use super::{FORMAT, bandwidth, call, context_switch, latency, statistic, throughput_local, time};
 
 /// One table: its title in lower case, and its columns.
 struct LmbenchTable {
@@ -79,8 +76,8 @@ impl LmbenchSummaryParser {
         let index = found.unwrap_or_else(|| {
             let mut draft = ImportBuilder::new(FORMAT);
             draft.tool = format!("lmbench {}", self.version);
-            draft.provenance.insert("host.name".to_owned(), host.to_owned());
-            draft.provenance.insert("kernel.release".to_owned(), os.to_owned());
+            draft.add_provenance("host.name", Some(host));
+            draft.add_provenance("kernel.release", Some(os));
             self.drafts.push((key, draft));
             self.drafts.len() - 1
         });
@@ -140,7 +137,10 @@ impl LmbenchTable {
             })
             .collect();
         for (start, word) in headings.iter().flat_map(|line| words(line)) {
-            if let Some(column) = nearest(&mut columns, start, word.len()) {
+            let end = start + word.len();
+            // The column that the word stands over.
+            if let Some(column) = columns.iter_mut().max_by_key(|column| column.overlap(start, end))
+            {
                 if !column.heading.is_empty() {
                     column.heading.push(' ');
                 }
@@ -218,15 +218,17 @@ impl LmbenchTable {
     }
 
     fn latency_metric(&self, heading: &str) -> Option<(ImportedMetric, f64)> {
-        let half = if self.title.contains("remote") { latency_remote } else { latency_local };
-        match heading {
-            "pipe" => Some((half("pipe"), 500.0)),
-            "af unix" => Some((half("socketpair-stream"), 500.0)),
-            "udp" => Some((half("udp4"), 500.0)),
-            "tcp" => Some((half("tcp4"), 500.0)),
-            "tcp conn" if self.title.contains("local") => Some((time("connect", "tcp4"), 1e3)),
-            _ => None,
-        }
+        let mechanism = match heading {
+            "pipe" => "pipe",
+            "af unix" => "socketpair-stream",
+            "udp" => "udp4",
+            "tcp" => "tcp4",
+            "tcp conn" if self.title.contains("local") => {
+                return Some((time("connect", "tcp4"), 1e3));
+            }
+            _ => return None,
+        };
+        Some((latency(!self.title.contains("remote"), mechanism), 500.0))
     }
 
     fn process_metric(&self, heading: &str) -> Option<ImportedMetric> {
@@ -254,15 +256,6 @@ impl LmbenchColumn {
         let signed = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
         signed(self.end.min(end)) - signed(self.start.max(start))
     }
-}
-
-/// The column that a heading's word stands over.
-fn nearest(
-    columns: &mut [LmbenchColumn],
-    start: usize,
-    length: usize,
-) -> Option<&mut LmbenchColumn> {
-    columns.iter_mut().max_by_key(|column| column.overlap(start, start + length))
 }
 
 /// `2p/16k ctxsw` as two processes that touch 16 KiB.

@@ -3,11 +3,9 @@
 //! Units are read from the last line of the headings, the test from the banner. Left out: socket
 //! buffer sizes, which are those asked for and not those in use.
 
-use plumb_base::units::Unit;
-
 use super::super::builder::ImportBuilder;
-use super::super::{ImportError, excerpt};
-use super::{FORMAT, NetperfTest, NetperfTestKind, bytes_per_second, number_in};
+use super::super::{ImportError, excerpt, whole_number};
+use super::{FORMAT, NetperfTest, NetperfTestKind, bytes_per_second};
 
 /// Whether a line is the first of a table's headings.
 pub(super) fn is_heading(words: &[&str]) -> bool {
@@ -64,7 +62,7 @@ impl<'a> NetperfTable<'a> {
         }
         let row = words
             .iter()
-            .map(|word| number_in(number, word, "a number of the table"))
+            .map(|word| FORMAT.number(number, word, "a number of the table"))
             .collect::<Result<Vec<f64>, _>>()?;
         self.rows.push((number, row));
         Ok(self.layout == NetperfTableKind::Stream || self.rows.len() == 2)
@@ -91,8 +89,7 @@ impl<'a> NetperfTable<'a> {
         match (self.layout, self.test.kind) {
             (NetperfTableKind::Stream, Some(NetperfTestKind::Stream { .. })) => {
                 let scale = self.scale(&["bytes", "bytes", "bytes", "secs."])?;
-                let target =
-                    self.test.throughput("throughput", Unit::BytesPerSecond, whole(row[2]));
+                let target = self.test.throughput("throughput", size(row[2]));
                 draft.add_number(target, row[4] * scale, "mean");
                 self.cpu(draft, &row[5..]);
             }
@@ -101,17 +98,14 @@ impl<'a> NetperfTable<'a> {
                 let (received_number, received) = &self.rows[1];
                 if received[2] > row[3] {
                     let expected = "at most as many messages as were sent";
-                    return Err(FORMAT.unexpected(
-                        *received_number,
-                        expected,
-                        received[2].to_string(),
-                    ));
+                    let found = received[2].to_string();
+                    return Err(FORMAT.unexpected(*received_number, expected, found));
                 }
-                let size = whole(row[1]);
-                let target = self.test.throughput("throughput", Unit::BytesPerSecond, size);
+                let size = size(row[1]);
+                let target = self.test.throughput("throughput", size);
                 draft.add_number(target, received[3] * scale, "mean");
                 if row[3] > 0.0 {
-                    let target = self.test.throughput("delivered", Unit::Share, size);
+                    let target = self.test.throughput("delivered", size);
                     draft.add_number(target, received[2] / row[3], "total");
                 }
                 draft.add_note("netperf.messages.sent", &row[3].to_string());
@@ -126,12 +120,9 @@ impl<'a> NetperfTable<'a> {
                 self.check(&["bytes", "Bytes", "bytes", "bytes", "secs.", "per", "sec"])?;
                 let rate = row[5];
                 if rate <= 0.0 {
-                    return Err(ImportError::Failed {
-                        format: FORMAT,
-                        reason: format!("line {number} counts no transaction"),
-                    });
+                    return Err(FORMAT.failed(format!("line {number} counts no transaction")));
                 }
-                let sizes = whole(row[2]).zip(whole(row[3]));
+                let sizes = size(row[2]).zip(size(row[3]));
                 let (target, scale) = self.test.transactions(sizes);
                 draft.add_number(target, 1e9 * self.test.in_flight() / rate * scale, "mean");
                 draft.add_note("netperf.transactions_per_s", &rate.to_string());
@@ -180,7 +171,6 @@ impl<'a> NetperfTable<'a> {
 }
 
 /// A size that is there.
-fn whole(value: f64) -> Option<u64> {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "1 to 2^53")]
-    (1.0..9e15).contains(&value).then_some(value as u64)
+fn size(value: f64) -> Option<u64> {
+    whole_number(value).filter(|size| *size > 0)
 }

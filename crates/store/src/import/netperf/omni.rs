@@ -5,8 +5,6 @@
 
 use std::collections::BTreeMap;
 
-use plumb_base::units::Unit;
-
 use super::super::builder::ImportBuilder;
 use super::super::{ImportError, excerpt};
 use super::{FORMAT, NetperfTest, NetperfTestKind, bytes_per_second};
@@ -180,7 +178,7 @@ impl OmniResult<'_> {
 
     /// The banner's test with what the fields say better.
     fn test(&self, banner: Option<&NetperfTest>) -> Result<NetperfTest, ImportError> {
-        let mut test = banner.cloned().unwrap_or(NetperfTest::UNKNOWN);
+        let mut test = banner.cloned().unwrap_or_default();
         if let Some(direction) = self.text("DIRECTION") {
             test.kind = Some(kind_of_direction(direction).ok_or_else(|| {
                 FORMAT.unexpected(self.line, "a DIRECTION that netperf has", excerpt(direction))
@@ -215,7 +213,7 @@ impl OmniResult<'_> {
                 let expected = "THROUGHPUT_UNITS in bytes or bits beside THROUGHPUT";
                 return Err(FORMAT.unexpected(self.line, expected, excerpt(units)));
             };
-            let target = test.throughput("throughput", Unit::BytesPerSecond, size);
+            let target = test.throughput("throughput", size);
             draft.add_number(target, rate * scale, "mean");
         }
         let counted = (self.number("LOCAL_BYTES_SENT")?, self.number("REMOTE_BYTES_RECVD")?);
@@ -224,7 +222,7 @@ impl OmniResult<'_> {
             && sent > 0.0
             && received <= sent
         {
-            let target = test.throughput("delivered", Unit::Share, size);
+            let target = test.throughput("delivered", size);
             draft.add_number(target, received / sent, "total");
         }
         Ok(())
@@ -279,18 +277,14 @@ impl OmniResult<'_> {
                 return Ok(Some((us, statistic)));
             }
         }
+        let counted = self.number("TRANSACTION_RATE")?;
         let rate = match self.text("THROUGHPUT_UNITS") {
-            Some("Trans/s") => self.number("THROUGHPUT")?,
-            _ => None,
-        };
-        let rate = match rate {
-            Some(rate) => Some(rate),
-            None => self.number("TRANSACTION_RATE")?,
+            Some("Trans/s") => self.number("THROUGHPUT")?.or(counted),
+            _ => counted,
         };
         let Some(rate) = rate else { return Ok(None) };
         if rate <= 0.0 {
-            let reason = format!("line {} counts no transaction", self.line);
-            return Err(ImportError::Failed { format: FORMAT, reason });
+            return Err(FORMAT.failed(format!("line {} counts no transaction", self.line)));
         }
         Ok(Some((1e6 * test.in_flight() / rate, "mean")))
     }
@@ -321,8 +315,6 @@ impl OmniResult<'_> {
         if let Some(command) = self.text("COMMAND_LINE") {
             draft.add_note("netperf.command", command.trim_matches('"'));
         }
-        if let Some(congestion) = self.text("LOCAL_CONG_CONTROL") {
-            draft.provenance.insert("tcp.congestion".to_owned(), congestion.to_owned());
-        }
+        draft.add_provenance("tcp.congestion", self.text("LOCAL_CONG_CONTROL"));
     }
 }

@@ -138,10 +138,10 @@ fn netperf_outputs_that_name_no_units_are_refused() {
 
 #[test]
 fn a_netperf_file_that_was_cut_gives_no_figure_that_the_whole_does_not_give() {
-    for (name, _) in FIXTURES.iter().filter(|(_, format)| *format == ImportFormat::Netperf) {
+    for (name, _) in fixtures().iter().filter(|(_, format)| *format == ImportFormat::Netperf) {
         assert_parts_agree(name, ImportFormat::Netperf, |part| {
             // A list of keywords that was cut may lack percentiles; what it has is right.
-            let right: &[f64] = match *name {
+            let right: &[f64] = match name.as_str() {
                 "netperf-omni-keywords.txt" => &[8_000.0, 42_534.0],
                 "netperf-rr-selected.txt" => &[8_000.0, 18_476.0, 18_380.0],
                 _ => &[],

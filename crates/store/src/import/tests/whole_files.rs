@@ -4,9 +4,9 @@ use super::*;
 
 #[test]
 fn a_sockperf_or_lmbench_file_that_was_cut_gives_no_figure_that_the_whole_does_not_give() {
-    for (name, format) in FIXTURES {
+    for (name, format) in &fixtures() {
         match format {
-            ImportFormat::Sockperf if *name != "sockperf-fulllog.csv" => {
+            ImportFormat::Sockperf if name != "sockperf-fulllog.csv" => {
                 assert_parts_agree(name, *format, |_| false);
             }
             // A suite is refused unless it is whole.
@@ -38,10 +38,10 @@ fn lines_that_are_not_understood_are_reported() {
     let run = &parse(ImportFormat::Sockperf, odd.as_bytes()).unwrap()[0];
     let unread = &run.run.notes["import.unread"];
     assert!(unread.contains("line 8: \"The moon is full\""), "{unread}");
-    for (name, format) in FIXTURES.iter().filter(|(name, _)| !name.starts_with("lmbench")) {
+    for (name, format) in fixtures().iter().filter(|(name, _)| !name.starts_with("lmbench")) {
         for run in parse(*format, &fixture(name)).unwrap() {
             let unread = run.run.notes.get("import.unread");
-            assert!(unread.is_none() || *name == "qperf-uu.txt", "{name}: {unread:?}");
+            assert!(unread.is_none() || name == "qperf-uu.txt", "{name}: {unread:?}");
         }
     }
 }
