@@ -4,19 +4,20 @@
 
 use std::collections::BTreeSet;
 
-use plumb_analysis::document::RunDocument;
+use plumb_analysis::document::{CellResult, RunDocument};
 use serde_json::Value;
 
 /// The results of a run; the first line names the columns.
 pub fn results(document: &RunDocument) -> String {
     let factors: BTreeSet<&String> =
         document.results.iter().flat_map(|result| result.factors.keys()).collect();
-    let mut heads = vec!["run".to_owned(), "experiment".to_owned(), "response".to_owned()];
+    let mut heads = ["run", "experiment", "response"].map(str::to_owned).to_vec();
     heads.extend(factors.iter().map(|factor| (*factor).clone()));
-    heads.extend(NUMBERS.map(str::to_owned));
+    heads.extend(["unit", "launches", "n"].map(str::to_owned));
+    heads.extend(NUMBERS.map(|(head, _)| head.to_owned()));
+    heads.push("flags".to_owned());
     let mut text = line(&heads);
     for result in &document.results {
-        let (summary, cpu) = (&result.summary, &result.cpu);
         let mut row =
             vec![document.run.id.clone(), result.experiment.clone(), result.response.clone()];
         row.extend(factors.iter().map(|factor| match result.factors.get(*factor) {
@@ -25,25 +26,8 @@ pub fn results(document: &RunDocument) -> String {
             None => String::new(),
         }));
         row.push(result.unit.clone());
-        row.extend([summary.launches.to_string(), summary.n.to_string()]);
-        let numbers = [
-            Some(summary.n_eff),
-            summary.min,
-            summary.q1,
-            summary.median,
-            summary.q3,
-            summary.p90,
-            summary.p99,
-            summary.p999,
-            summary.max,
-            summary.mean,
-            summary.ci95.map(|ci| ci[0]),
-            summary.ci95.map(|ci| ci[1]),
-            cpu.local,
-            cpu.peer,
-            cpu.softirq,
-            cpu.wall,
-        ];
+        row.extend([result.summary.launches.to_string(), result.summary.n.to_string()]);
+        let numbers = NUMBERS.map(|(_, number)| number(result));
         row.extend(numbers.map(|number| number.map_or_else(String::new, |n| n.to_string())));
         row.push(result.flags.join("; "));
         text += &line(&row);
@@ -65,27 +49,26 @@ fn quoted(cell: &str) -> String {
     }
 }
 
-const NUMBERS: [&str; 20] = [
-    "unit",
-    "launches",
-    "n",
-    "n_eff",
-    "min",
-    "q1",
-    "median",
-    "q3",
-    "p90",
-    "p99",
-    "p999",
-    "max",
-    "mean",
-    "ci95_low",
-    "ci95_high",
-    "cpu_local_ns",
-    "cpu_peer_ns",
-    "cpu_softirq_ns",
-    "wall_ns",
-    "flags",
+/// A number of a result, where it has it.
+type ResultNumber = fn(&CellResult) -> Option<f64>;
+
+const NUMBERS: [(&str, ResultNumber); 16] = [
+    ("n_eff", |result| Some(result.summary.n_eff)),
+    ("min", |result| result.summary.min),
+    ("q1", |result| result.summary.q1),
+    ("median", |result| result.summary.median),
+    ("q3", |result| result.summary.q3),
+    ("p90", |result| result.summary.p90),
+    ("p99", |result| result.summary.p99),
+    ("p999", |result| result.summary.p999),
+    ("max", |result| result.summary.max),
+    ("mean", |result| result.summary.mean),
+    ("ci95_low", |result| result.summary.ci95.map(|ci| ci[0])),
+    ("ci95_high", |result| result.summary.ci95.map(|ci| ci[1])),
+    ("cpu_local_ns", |result| result.cpu.local),
+    ("cpu_peer_ns", |result| result.cpu.peer),
+    ("cpu_softirq_ns", |result| result.cpu.softirq),
+    ("wall_ns", |result| result.cpu.wall),
 ];
 
 #[cfg(test)]

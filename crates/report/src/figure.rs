@@ -1,11 +1,10 @@
 //! A figure: what it shows, apart from how it is drawn.
 //!
-//! A small serialisable description with two renderers, [`svg`] and [`text`]. Every figure carries
+//! A small description with two renderers, [`svg`] and [`text`]. Every figure carries
 //! the table of its data and a sentence for those who cannot see it. Left out: colours and pixels;
 //! a series has a palette slot, and the renderer decides what that looks like.
 
 use plumb_analysis::document::CellResult;
-use serde::{Deserialize, Serialize};
 
 use crate::table::TextTable;
 
@@ -22,7 +21,7 @@ pub mod svg;
 pub mod text;
 
 /// One picture with its words and its data.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Figure {
     /// Unique on its page; safe in an HTML id.
     pub id: String,
@@ -43,7 +42,7 @@ pub struct Figure {
 }
 
 /// One axis.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Axis {
     /// What it measures.
     pub label: String,
@@ -56,8 +55,7 @@ pub struct Axis {
 }
 
 /// How values become positions.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Debug, PartialEq)]
 pub enum AxisScale {
     /// Evenly.
     Linear,
@@ -72,7 +70,7 @@ pub enum AxisScale {
 }
 
 /// Marks that belong together: one entry of the key.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Series {
     /// Its name in the key; an empty one is not listed.
     pub name: String,
@@ -83,8 +81,7 @@ pub struct Series {
 }
 
 /// What is drawn of a series.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Debug, PartialEq)]
 pub enum SeriesMarks {
     /// Points with optional intervals.
     Points {
@@ -95,8 +92,6 @@ pub enum SeriesMarks {
     },
     /// The region between two curves: x, low, high.
     Band(Vec<[f64; 3]>),
-    /// Bars from zero: x, height. Only sensible on a linear axis.
-    Bars(Vec<[f64; 2]>),
     /// Horizontal boxes, one for each name of the vertical axis.
     Boxes(Vec<BoxPlot>),
     /// A staircase, such as an empirical distribution: x, y.
@@ -113,7 +108,7 @@ pub enum SeriesMarks {
 }
 
 /// One point.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FigurePoint {
     /// Horizontal value.
     pub x: f64,
@@ -126,7 +121,7 @@ pub struct FigurePoint {
 }
 
 /// One box: where it stands and its five numbers.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BoxPlot {
     /// Index of its name.
     pub at: f64,
@@ -205,7 +200,7 @@ impl Figure {
         self.series.iter().all(|series| match &series.marks {
             SeriesMarks::Points { at, .. } => at.is_empty(),
             SeriesMarks::Band(at) => at.is_empty(),
-            SeriesMarks::Bars(at) | SeriesMarks::Steps(at) | SeriesMarks::Line(at) => at.is_empty(),
+            SeriesMarks::Steps(at) | SeriesMarks::Line(at) => at.is_empty(),
             SeriesMarks::Boxes(at) => at.is_empty(),
             SeriesMarks::Stack { segments, .. } => segments.is_empty(),
         })

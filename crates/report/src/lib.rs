@@ -23,4 +23,3 @@ pub mod table;
 pub mod terminal;
 pub mod value;
 pub mod verdict;
-mod words;

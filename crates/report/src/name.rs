@@ -4,17 +4,46 @@
 //! Left out: any sentence about a result.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
 
 use plumb_analysis::document::CellResult;
 use plumb_analysis::ladder::METROPOLITAN;
 use plumb_base::units::format_bytes;
 use serde_json::Value;
 
-use crate::words;
+/// Words for the levels of a factor, or for the responses of an experiment.
+pub type LevelWords = &'static [(&'static str, &'static str)];
+
+/// Words of experiments, as the registry installs them.
+#[derive(Debug, Default)]
+pub(crate) struct Words {
+    pub(crate) titles: Vec<(&'static str, &'static str)>,
+    pub(crate) responses: Vec<(&'static str, LevelWords)>,
+    pub(crate) levels: Vec<(&'static str, LevelWords)>,
+}
+
+static WORDS: OnceLock<Words> = OnceLock::new();
+
+/// Makes the words of experiments known; only the first call has an effect.
+pub(crate) fn install(words: impl FnOnce() -> Words) {
+    WORDS.get_or_init(words);
+}
+
+/// The first word for `name` in the tables of `key`.
+fn word(
+    tables: fn(&Words) -> &[(&'static str, LevelWords)],
+    key: &str,
+    name: &str,
+) -> Option<&'static str> {
+    let tables = tables(WORDS.get()?).iter().filter(|(known, _)| *known == key);
+    let mut words = tables.flat_map(|(_, words)| words.iter());
+    words.find(|(known, _)| *known == name).map(|(_, word)| *word)
+}
 
 /// The heading of an experiment or study.
 pub fn experiment(id: &str) -> &str {
-    words::title(id).unwrap_or(id)
+    let mut titles = WORDS.get().into_iter().flat_map(|words| &words.titles);
+    titles.find(|(known, _)| *known == id).map_or(id, |(_, title)| title)
 }
 
 /// What a response is, for axes and table heads.
@@ -54,7 +83,7 @@ pub fn response(name: &str) -> &str {
 
 /// What a response of an experiment is.
 pub fn response_of<'a>(experiment: &str, name: &'a str) -> &'a str {
-    words::response(experiment, name).unwrap_or_else(|| response(name))
+    word(|words| &words.responses, experiment, name).unwrap_or_else(|| response(name))
 }
 
 /// A part of a round trip in words: `send-path` is `send path`.
@@ -155,7 +184,7 @@ pub fn level(factor: &str, value: &Value) -> String {
         "streams" => format!("{text} streams"),
         "cpus" if text == "1" => "1 CPU".to_owned(),
         "cpus" => format!("{text} CPUs"),
-        _ => words::level(factor, &text)
+        _ => word(|words| &words.levels, factor, &text)
             .or_else(|| other_level(factor, &text))
             .unwrap_or(&text)
             .to_owned(),

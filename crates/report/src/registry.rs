@@ -10,10 +10,10 @@ use plumb_analysis::document::{CellResult, RunDocument};
 use serde_json::Value;
 
 use crate::figure::{Figure, breakdown};
+pub use crate::name::LevelWords;
+use crate::name::{self, Words};
 use crate::table::TextTable;
-pub use crate::words::LevelWords;
-use crate::words::{self, Words};
-use crate::{name, value};
+use crate::value;
 
 /// The results of one experiment.
 #[derive(Clone, Debug)]
@@ -93,7 +93,7 @@ static REGISTRY: OnceLock<PageRegistry> = OnceLock::new();
 /// Makes the experiments known; only the first call has an effect.
 pub fn install(registry: impl FnOnce() -> PageRegistry) {
     let registry = REGISTRY.get_or_init(registry);
-    words::install(|| {
+    name::install(|| {
         let titles = registry.pages.iter().map(|(id, page)| (*id, page.title));
         Words {
             titles: titles.chain(registry.studies.iter().copied()).collect(),

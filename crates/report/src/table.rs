@@ -1,13 +1,12 @@
-//! A table of finished text: what every figure carries, and what every renderer can print.
+//! A table of finished text: what every figure carries, in Markdown and in a terminal.
 //!
-//! Left out: numbers. A cell is already rounded to what its interval supports.
+//! A cell is already rounded to what its interval supports. In a terminal, columns that do not fit are left out, least
+//! needed first; then the widest is shortened with an ellipsis.
 
-use serde::{Deserialize, Serialize};
-
-pub mod text;
+use crate::terminal::{TerminalStyle, TextRole};
 
 /// Named columns and rows of text.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TextTable {
     /// Heads, in order.
     pub columns: Vec<TableColumn>,
@@ -16,7 +15,7 @@ pub struct TextTable {
 }
 
 /// One column.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TableColumn {
     /// Its head.
     pub head: String,
@@ -34,6 +33,20 @@ impl TextTable {
             columns: heads.iter().map(|head| TableColumn::parse(head)).collect(),
             rows: Vec::new(),
         }
+    }
+
+    /// A table of a row for each of these, whose columns have a head, as [`Self::with_heads`] has it, and a function
+    /// that gives the text.
+    pub fn of_rows<'a, T: 'a + ?Sized>(
+        rows: impl IntoIterator<Item = &'a T>,
+        columns: &[(&str, &dyn Fn(&T) -> String)],
+    ) -> Self {
+        let heads: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();
+        let mut table = Self::with_heads(&heads);
+        for row in rows {
+            table.push(columns.iter().map(|(_, text)| text(row)));
+        }
+        table
     }
 
     /// An empty table of a column of names and a column of numbers for each of these.
@@ -65,8 +78,7 @@ impl TextTable {
     }
 
     /// Only these columns, none of them optional.
-    #[must_use]
-    pub fn with_columns(&self, kept: &[usize]) -> Self {
+    fn with_columns(&self, kept: &[usize]) -> Self {
         let column = |index: &usize| TableColumn { optional: 0, ..self.columns[*index].clone() };
         Self {
             columns: kept.iter().map(column).collect(),
@@ -108,6 +120,106 @@ impl TextTable {
     }
 }
 
+/// In a terminal.
+impl TextTable {
+    /// The table in at most `style.width` columns, with a rule under its heads.
+    pub fn render(&self, style: TerminalStyle) -> String {
+        self.render_with_roles(style, |_, _| TextRole::Plain)
+    }
+
+    /// The same, with a role for the cell of each (row, column).
+    pub fn render_with_roles(
+        &self,
+        style: TerminalStyle,
+        role: impl Fn(usize, usize) -> TextRole,
+    ) -> String {
+        let shown = self.fit(usize::from(style.width));
+        let line = |cells: Vec<(&String, TextRole)>| {
+            let cells = shown.iter().map(|(column, width)| {
+                let (text, role) = cells[*column];
+                let text = shortened(&style.to_charset(text), *width, style);
+                let pad = " ".repeat(width.saturating_sub(text.chars().count()));
+                let text = style.paint(role, &text);
+                if self.columns[*column].numeric { pad + &text } else { text + &pad }
+            });
+            cells.collect::<Vec<_>>().join(GAP)
+        };
+        let heads = self.columns.iter().map(|column| (&column.head, TextRole::Plain));
+        let rule = if style.unicode { "─" } else { "-" };
+        let mut lines = vec![
+            style.paint(TextRole::Bold, &line(heads.collect())),
+            style.paint(TextRole::Dim, &rule.repeat(total_width(&shown))),
+        ];
+        for (index, row) in self.rows.iter().enumerate() {
+            let cells = row.iter().enumerate();
+            lines.push(line(cells.map(|(column, text)| (text, role(index, column))).collect()));
+        }
+        lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
+    }
+
+    /// The table in as many parts as its columns need, each beginning with the first column: for
+    /// tables of which no column may be left out.
+    pub fn render_folded(&self, style: TerminalStyle) -> String {
+        let widths = self.widths();
+        let Some(first) = widths.first().copied() else { return String::new() };
+        let mut parts = vec![vec![0]];
+        let mut used = first;
+        for (column, width) in widths.iter().enumerate().skip(1) {
+            if used + GAP.len() + width > usize::from(style.width) && used > first {
+                parts.push(vec![0]);
+                used = first;
+            }
+            used += GAP.len() + width;
+            if let Some(part) = parts.last_mut() {
+                part.push(column);
+            }
+        }
+        parts.iter().map(|columns| self.with_columns(columns).render(style)).collect()
+    }
+
+    fn widths(&self) -> Vec<usize> {
+        let width = |column: usize| {
+            let cells = self.rows.iter().map(|row| row[column].chars().count());
+            cells.chain([self.columns[column].head.chars().count()]).max().unwrap_or(0)
+        };
+        (0..self.columns.len()).map(width).collect()
+    }
+
+    /// The columns that are shown, and how wide each is.
+    fn fit(&self, room: usize) -> Vec<(usize, usize)> {
+        let mut shown: Vec<(usize, usize)> = self.widths().into_iter().enumerate().collect();
+        while total_width(&shown) > room {
+            let optional = |place: &usize| self.columns[shown[*place].0].optional;
+            let dispensable = (0..shown.len()).filter(|place| optional(place) > 0);
+            let Some(place) = dispensable.max_by_key(|place| (optional(place), *place)) else {
+                break;
+            };
+            shown.remove(place);
+        }
+        let excess = total_width(&shown).saturating_sub(room);
+        if let Some((_, widest)) = shown.iter_mut().max_by_key(|(_, width)| *width) {
+            // Never below eight characters, and never wider than it is.
+            *widest = widest.saturating_sub(excess).max(8.min(*widest));
+        }
+        shown
+    }
+}
+
+fn total_width(shown: &[(usize, usize)]) -> usize {
+    let widths: usize = shown.iter().map(|(_, width)| width).sum();
+    widths + GAP.len() * shown.len().saturating_sub(1)
+}
+
+fn shortened(text: &str, width: usize, style: TerminalStyle) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let ellipsis = if style.unicode { "…" } else { "~" };
+    text.chars().take(width.saturating_sub(1)).collect::<String>() + ellipsis
+}
+
+const GAP: &str = "  ";
+
 impl TableColumn {
     fn parse(head: &str) -> Self {
         let name = head.trim_end_matches('?');
@@ -139,5 +251,47 @@ mod tests {
         table.push(["1".to_owned()]);
         table.push(["1".to_owned(), "2".to_owned(), "3".to_owned()]);
         assert!(table.rows.iter().all(|row| row.len() == 2));
+    }
+
+    fn table() -> TextTable {
+        let mut table = TextTable::with_heads(&["mechanism", "#median", "#p99?", "#n??"]);
+        table.push(["unix-stream-abstract", "5.20 µs", "9.13 µs", "120000"].map(str::to_owned));
+        table.push(["pipe", "4.10 µs", "8.00 µs", "98000"].map(str::to_owned));
+        table
+    }
+
+    #[test]
+    fn the_least_needed_column_goes_first_and_nothing_exceeds_the_width() {
+        for width in [20, 30, 40, 60, 80] {
+            let text = table().render(TerminalStyle::plain(width));
+            assert!(text.lines().all(|line| line.chars().count() <= usize::from(width)), "{text}");
+            assert!(text.contains("median"), "{text}");
+        }
+        assert!(!table().render(TerminalStyle::plain(40)).contains("120000"));
+        assert!(table().render(TerminalStyle::plain(80)).contains("120000"));
+    }
+
+    #[test]
+    fn a_table_of_short_words_that_just_fits_is_not_widened() {
+        let mut table = TextTable::with_heads(&["cell", "#median"]);
+        table.push(["eventfd", "2.00 µs"].map(str::to_owned));
+        let text = table.render(TerminalStyle::plain(16));
+        assert!(text.lines().all(|line| line.chars().count() <= 16), "{text}");
+    }
+
+    #[test]
+    fn a_folded_table_loses_no_column() {
+        let text = table().render_folded(TerminalStyle::plain(34));
+        assert!(text.lines().all(|line| line.chars().count() <= 34), "{text}");
+        for head in ["median", "p99", "n"] {
+            assert!(text.contains(head), "{text}");
+        }
+        assert!(text.contains("120000"), "{text}");
+        assert_eq!(text.matches("unix-stream-abstract").count(), 3, "{text}");
+    }
+
+    #[test]
+    fn numbers_line_up_on_the_right() {
+        insta::assert_snapshot!(table().render(TerminalStyle::plain(80)));
     }
 }

@@ -3,16 +3,14 @@
 //! Nothing here asks what the terminal can do: [`TerminalStyle`] says so. Left out: progress bars, which
 //! draw while measuring and belong to the command line.
 
+pub mod checks;
 pub mod compare;
-pub mod doctor;
 pub mod explain;
 pub mod http;
 pub mod ladder;
 pub mod link;
-pub mod link_check;
 pub mod net;
 pub mod ranks;
-pub mod selftest;
 pub mod stack;
 pub mod stamp;
 pub mod summary;
@@ -155,6 +153,46 @@ impl TerminalStyle {
         }
         lines.iter().map(|line| format!("{}{line}", " ".repeat(indent))).collect()
     }
+}
+
+/// A page as far as it is written.
+#[derive(Debug)]
+pub(crate) struct TerminalPage {
+    pub(crate) out: String,
+    pub(crate) style: TerminalStyle,
+}
+
+impl TerminalPage {
+    pub(crate) const fn new(style: TerminalStyle) -> Self {
+        Self { out: String::new(), style }
+    }
+
+    /// Wrapped text in one role.
+    pub(crate) fn put(&mut self, indent: usize, role: TextRole, text: &str) {
+        for line in self.style.wrap(text, indent) {
+            self.out += &self.style.paint(role, &line);
+            self.out.push('\n');
+        }
+    }
+
+    /// Wrapped text that begins behind a head, and hangs at a column.
+    pub(crate) fn put_behind(&mut self, head: &str, column: usize, role: TextRole, text: &str) {
+        let lines = self.style.wrap(text, column);
+        let first = lines.first().map_or("", |line| line.trim_start());
+        self.out += head;
+        self.out += &self.style.paint(role, first);
+        self.out.push('\n');
+        for line in lines.iter().skip(1) {
+            self.out += &self.style.paint(role, line);
+            self.out.push('\n');
+        }
+    }
+}
+
+/// What of these counts occurred: `3 lost`, `1 doubled`.
+pub(crate) fn occurred(counts: &[(u64, &str)]) -> Vec<String> {
+    let occurred = counts.iter().filter(|(count, _)| *count > 0);
+    occurred.map(|(count, what)| format!("{count} {what}")).collect()
 }
 
 /// Okabe & Ito's palette (2008), which the colour-blind can tell apart, in the nearest of the 256

@@ -28,6 +28,11 @@ pub fn optional(unit: Unit, value: Option<f64>) -> String {
     value.map_or_else(|| "–".to_owned(), |value| plain(unit, value))
 }
 
+/// The same as [`estimate`], or a dash where there is no value.
+pub fn optional_estimate(unit: Unit, value: Option<f64>, ci95: Option<[f64; 2]>) -> String {
+    value.map_or_else(|| "–".to_owned(), |value| estimate(unit, value, ci95))
+}
+
 /// The interval in the unit that suits `value`, to the same decimals: `[21.1, 21.9]`.
 pub fn interval(unit: Unit, value: f64, ci95: [f64; 2]) -> String {
     let (factor, _) = unit.scale(value);

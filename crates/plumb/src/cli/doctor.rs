@@ -35,7 +35,7 @@ impl DoctorCommand {
         let is_fine = checks.iter().all(|check| check.status == "ok");
         let document =
             DoctorDocument { schema: SCHEMA.to_owned(), checks, machine: environment::capture() };
-        output.show(&document, |style| terminal::doctor::render(&document, style))?;
+        output.show(&document, |style| terminal::checks::doctor(&document, style))?;
         Ok(if self.strict && !is_fine { ExitReason::CheckFailed } else { ExitReason::Success })
     }
 }

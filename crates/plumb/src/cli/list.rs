@@ -7,7 +7,7 @@ use plumb_analysis::document::list::{
     ExperimentEntry, FactorEntry, ListDocument, MechanismEntry, ResponseEntry, SCHEMA, StudyEntry,
 };
 use plumb_harness::spec::{Mechanism, MessageShape};
-use plumb_report::table::{TextTable, text};
+use plumb_report::table::TextTable;
 use plumb_report::terminal::TextRole;
 use plumb_store::record::Better;
 
@@ -133,7 +133,7 @@ fn mechanisms(page: &mut String, document: &ListDocument, output: &CliOutput) {
             mechanism.wakes.join(", "),
         ]);
     }
-    page.push_str(&text::render(&table, output.style));
+    page.push_str(&table.render(output.style));
 }
 
 fn document() -> ListDocument {

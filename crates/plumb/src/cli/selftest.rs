@@ -47,7 +47,7 @@ impl SelftestCommand {
             bar.finish_and_clear();
         }
         let document = document?;
-        output.show(&document, |style| terminal::selftest::render(&document, style))?;
+        output.show(&document, |style| terminal::checks::selftest(&document, style))?;
         Ok(if document.passed { ExitReason::Success } else { ExitReason::CheckFailed })
     }
 }

@@ -7,7 +7,7 @@ use plumb_analysis::document::RunDocument;
 use plumb_analysis::document::runs::{RunEntry, RunsDocument, SCHEMA};
 use plumb_experiments::list::run_document;
 use plumb_report::html;
-use plumb_report::table::{TextTable, text};
+use plumb_report::table::TextTable;
 use plumb_report::terminal::{self, TerminalStyle};
 use plumb_store::lock;
 use plumb_store::record::{RunData, RunRecord, RunStatus};
@@ -72,7 +72,7 @@ impl RunsCommand {
                     run.blocks.to_string(),
                 ]);
             }
-            output.page(&text::render(&table, output.style))?;
+            output.page(&table.render(output.style))?;
         }
         Ok(ExitReason::Success)
     }

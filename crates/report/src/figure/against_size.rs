@@ -52,9 +52,7 @@ pub fn overview(cells: &[&CellResult]) -> TextTable {
         let Some(size) = name::bytes(cell) else { continue };
         let key = (name::placement_order(cell), facet(cell, &varying), label(cell, &varying));
         let (unit, summary) = (value::unit(&cell.unit), &cell.summary);
-        let median = summary
-            .median
-            .map_or_else(|| "–".to_owned(), |m| value::estimate(unit, m, summary.ci95));
+        let median = value::optional_estimate(unit, summary.median, summary.ci95);
         rows.entry(key).or_default().insert(size, median);
     }
     for ((_, facet, label), row) in rows {

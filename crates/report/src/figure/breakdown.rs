@@ -41,8 +41,8 @@ fn figure(placement: &str, breakdowns: &[&BreakdownSummary]) -> Figure {
         }
     }
     let series = series.into_iter().map(|(kind, segments)| {
-        let hatched = kind == PartCategory::Unexplained;
-        Series::stack(kind.legend().to_owned(), kind.slot(), segments, hatched)
+        let (slot, legend) = kind.slot_and_legend();
+        Series::stack(legend.to_owned(), slot, segments, kind == PartCategory::Unexplained)
     });
     let sentences: Vec<String> = breakdowns.iter().map(|entry| sentence(entry)).collect();
     let title = match placement {
@@ -208,30 +208,18 @@ impl PartCategory {
         }
     }
 
-    const fn legend(self) -> &'static str {
+    /// Palette slot, and name in the key.
+    const fn slot_and_legend(self) -> (u8, &'static str) {
         match self {
-            Self::Calls => "entering and leaving calls",
-            Self::Send => "send path",
-            Self::Device => "device",
-            Self::Receive => "receive path",
-            Self::Wake => "wake-up",
-            Self::Switch => "going to sleep, idling, switching",
-            Self::Copy => "copy and return",
-            Self::User => "user space and other tasks",
-            Self::Unexplained => "unexplained",
-        }
-    }
-
-    const fn slot(self) -> u8 {
-        match self {
-            Self::Calls => 0,
-            Self::Send => 1,
-            Self::Device => 7,
-            Self::Receive => 2,
-            Self::Wake => 3,
-            Self::Switch => 4,
-            Self::Copy => 5,
-            Self::User | Self::Unexplained => 6,
+            Self::Calls => (0, "entering and leaving calls"),
+            Self::Send => (1, "send path"),
+            Self::Device => (7, "device"),
+            Self::Receive => (2, "receive path"),
+            Self::Wake => (3, "wake-up"),
+            Self::Switch => (4, "going to sleep, idling, switching"),
+            Self::Copy => (5, "copy and return"),
+            Self::User => (6, "user space and other tasks"),
+            Self::Unexplained => (6, "unexplained"),
         }
     }
 }

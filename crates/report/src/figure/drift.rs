@@ -15,17 +15,15 @@ pub fn figure(results: &[CellResult]) -> Option<Figure> {
         return None;
     }
     let place = |launch: usize| launch as f64 + 1.0;
-    let band = |low: fn(&DriftRow) -> f64, high: fn(&DriftRow) -> f64| {
-        let at = rows
-            .iter()
-            .enumerate()
-            .map(|(launch, row)| [place(launch), low(row), high(row)])
-            .collect();
-        Series { name: String::new(), slot: 0, marks: SeriesMarks::Band(at) }
+    let band = |low: usize, high: usize| {
+        let quantiles = rows.iter().map(|(_, quantiles)| (quantiles[low], quantiles[high]));
+        let at = quantiles.enumerate().map(|(launch, (low, high))| [place(launch), low, high]);
+        Series { name: String::new(), slot: 0, marks: SeriesMarks::Band(at.collect()) }
     };
+    let middle = || rows.iter().map(|(_, quantiles)| quantiles[2]);
     let medians =
-        rows.iter().enumerate().map(|(launch, row)| FigurePoint::at(place(launch), row.median));
-    let widest = rows.iter().map(|row| (row.median - 1.0).abs()).fold(0.0, f64::max);
+        middle().enumerate().map(|(launch, median)| FigurePoint::at(place(launch), median));
+    let widest = middle().map(|median| (median - 1.0).abs()).fold(0.0, f64::max);
     Some(Figure {
         id: "drift".to_owned(),
         title: "Drift over the run".to_owned(),
@@ -44,24 +42,15 @@ pub fn figure(results: &[CellResult]) -> Option<Figure> {
             AxisScale::Linear,
         ),
         y: Axis::with_scale("launch median / cell median", "count", AxisScale::Linear),
-        series: vec![
-            band(|row| row.p5, |row| row.p95),
-            band(|row| row.q1, |row| row.q3),
-            Series::points(String::new(), 0, true, medians),
-        ],
+        series: vec![band(0, 4), band(1, 3), Series::points(String::new(), 0, true, medians)],
         table: table(&rows),
     })
 }
 
-/// The ratios of all cells at one launch.
-struct DriftRow {
-    cells: usize,
-    p5: f64,
-    q1: f64,
-    median: f64,
-    q3: f64,
-    p95: f64,
-}
+/// What is told of the ratios of all cells at one launch: how many there are, and these quantiles.
+type DriftRow = (usize, [f64; 5]);
+
+const SHARES: [f64; 5] = [0.05, 0.25, 0.5, 0.75, 0.95];
 
 fn rows(results: &[CellResult]) -> Vec<DriftRow> {
     let launches = results.iter().map(|result| result.summary.launch_medians.len()).max();
@@ -77,15 +66,8 @@ fn rows(results: &[CellResult]) -> Vec<DriftRow> {
                 })
                 .collect();
             ratios.sort_by(f64::total_cmp);
-            let quantile = |p: f64| nearest(&ratios, p);
-            Some(DriftRow {
-                cells: ratios.len(),
-                p5: quantile(0.05)?,
-                q1: quantile(0.25)?,
-                median: quantile(0.5)?,
-                q3: quantile(0.75)?,
-                p95: quantile(0.95)?,
-            })
+            let quantiles = SHARES.map(|p| nearest(&ratios, p).unwrap_or(1.0));
+            (!ratios.is_empty()).then_some((ratios.len(), quantiles))
         })
         .collect()
 }
@@ -104,9 +86,9 @@ fn nearest(sorted: &[f64], p: f64) -> Option<f64> {
 fn table(rows: &[DriftRow]) -> TextTable {
     let mut table =
         TextTable::with_heads(&["#launch", "#cells", "#5 %", "#25 %", "#median", "#75 %", "#95 %"]);
-    for (launch, row) in rows.iter().enumerate() {
-        let ratios = [row.p5, row.q1, row.median, row.q3, row.p95].map(|r| format!("{r:.3}"));
-        table.push([(launch + 1).to_string(), row.cells.to_string()].into_iter().chain(ratios));
+    for (launch, (cells, quantiles)) in rows.iter().enumerate() {
+        let ratios = quantiles.map(|ratio| format!("{ratio:.3}"));
+        table.push([(launch + 1).to_string(), cells.to_string()].into_iter().chain(ratios));
     }
     table
 }

@@ -54,27 +54,25 @@ pub enum RungKind {
 }
 
 impl RungKind {
+    /// Palette slot, and with it the mark; and the name in the key.
+    const fn slot_and_legend(self) -> (u8, &'static str) {
+        match self {
+            Self::SingleProcess => (6, "one process"),
+            Self::SameCpu => (0, "same CPU"),
+            Self::OtherCpu => (1, "other CPU"),
+            Self::Spinning => (2, "other CPU, spinning"),
+            Self::Scheduler => (3, "left to the scheduler"),
+        }
+    }
+
     /// Palette slot, and with it the mark.
     pub const fn slot(self) -> u8 {
-        match self {
-            Self::SingleProcess => 6,
-            Self::SameCpu => 0,
-            Self::OtherCpu => 1,
-            Self::Spinning => 2,
-            Self::Scheduler => 3,
-        }
+        self.slot_and_legend().0
     }
 
     /// Name in the key.
     pub fn legend(self) -> String {
-        match self {
-            Self::SingleProcess => "one process",
-            Self::SameCpu => "same CPU",
-            Self::OtherCpu => "other CPU",
-            Self::Spinning => "other CPU, spinning",
-            Self::Scheduler => "left to the scheduler",
-        }
-        .to_owned()
+        self.slot_and_legend().1.to_owned()
     }
 }
 
@@ -120,32 +118,26 @@ fn alt(rungs: &[LadderRung]) -> String {
 }
 
 fn table(rungs: &[LadderRung]) -> TextTable {
-    let mut table = TextTable::with_heads(&[
-        "boundary",
-        "placement",
-        "#size",
-        "#median [95 %]",
-        "#q1",
-        "#q3",
-        "#CPU here",
-        "#CPU peer",
-        "#softirq",
-    ]);
-    let ns = Unit::Nanoseconds;
-    for rung in rungs {
+    let ns = |cost| value::optional(Unit::Nanoseconds, cost);
+    let placement = |rung: &LadderRung| {
         let placement = rung.placement.as_deref().map_or("", name::placement);
         let wake = rung.wake.as_deref().filter(|wake| *wake != "block").map(name::wake);
-        table.push([
-            rung.label.clone(),
-            [Some(placement), wake].into_iter().flatten().collect::<Vec<_>>().join(", "),
-            rung.size.map_or_else(String::new, |size| format!("{size} B")),
-            value::with_interval(ns, rung.median, rung.ci95),
-            value::optional(ns, rung.q1),
-            value::optional(ns, rung.q3),
-            value::optional(ns, rung.cpu_local),
-            value::optional(ns, rung.cpu_peer),
-            value::optional(ns, rung.cpu_softirq),
-        ]);
-    }
-    table
+        [Some(placement), wake].into_iter().flatten().collect::<Vec<_>>().join(", ")
+    };
+    TextTable::of_rows(
+        rungs,
+        &[
+            ("boundary", &|rung| rung.label.clone()),
+            ("placement", &placement),
+            ("#size", &|rung| rung.size.map_or_else(String::new, |size| format!("{size} B"))),
+            ("#median [95 %]", &|rung| {
+                value::with_interval(Unit::Nanoseconds, rung.median, rung.ci95)
+            }),
+            ("#q1", &|rung| ns(rung.q1)),
+            ("#q3", &|rung| ns(rung.q3)),
+            ("#CPU here", &|rung| ns(rung.cpu_local)),
+            ("#CPU peer", &|rung| ns(rung.cpu_peer)),
+            ("#softirq", &|rung| ns(rung.cpu_softirq)),
+        ],
+    )
 }

@@ -90,25 +90,22 @@ fn alt(cells: &[&CellResult], labels: &[String]) -> String {
 
 /// Cells down, a few percentiles across: those that were refused are dashes.
 fn table(cells: &[&CellResult], labels: &[String]) -> TextTable {
-    let mut table = TextTable::with_heads(&[
-        "cell", "#min", "#q1", "#median", "#q3", "#p90", "#p99", "#p99.9", "#max", "#n eff.",
-    ]);
-    for (cell, label) in cells.iter().zip(labels) {
-        let summary = &cell.summary;
-        let unit = value::unit(&cell.unit);
-        let numbers = [
-            summary.min,
-            summary.q1,
-            summary.median,
-            summary.q3,
-            summary.p90,
-            summary.p99,
-            summary.p999,
-            summary.max,
-        ];
-        let numbers = numbers.map(|number| value::optional(unit, number));
-        let effective = format!("{:.0}", summary.n_eff);
-        table.push([label.clone()].into_iter().chain(numbers).chain([effective]));
-    }
-    table
+    let number =
+        |cell: &CellResult, number: Option<f64>| value::optional(value::unit(&cell.unit), number);
+    let labelled: Vec<(&CellResult, &String)> = cells.iter().copied().zip(labels).collect();
+    TextTable::of_rows(
+        &labelled,
+        &[
+            ("cell", &|(_, label)| (*label).clone()),
+            ("#min", &|(cell, _)| number(cell, cell.summary.min)),
+            ("#q1", &|(cell, _)| number(cell, cell.summary.q1)),
+            ("#median", &|(cell, _)| number(cell, cell.summary.median)),
+            ("#q3", &|(cell, _)| number(cell, cell.summary.q3)),
+            ("#p90", &|(cell, _)| number(cell, cell.summary.p90)),
+            ("#p99", &|(cell, _)| number(cell, cell.summary.p99)),
+            ("#p99.9", &|(cell, _)| number(cell, cell.summary.p999)),
+            ("#max", &|(cell, _)| number(cell, cell.summary.max)),
+            ("#n eff.", &|(cell, _)| format!("{:.0}", cell.summary.n_eff)),
+        ],
+    )
 }

@@ -56,11 +56,6 @@ fn collect(marks: &SeriesMarks, xs: &mut Vec<f64>, ys: &mut Vec<f64>) {
                 ys.extend([low, high]);
             }
         }
-        SeriesMarks::Bars(at) => {
-            ys.push(0.0);
-            xs.extend(at.iter().map(|bar| bar[0]));
-            ys.extend(at.iter().map(|bar| bar[1]));
-        }
         SeriesMarks::Steps(at) | SeriesMarks::Line(at) => {
             xs.extend(at.iter().map(|step| step[0]));
             ys.extend(at.iter().map(|step| step[1]));
@@ -154,13 +149,9 @@ fn decades(unit: Unit, low: f64, high: f64) -> AxisExtent {
         .into_iter()
         .filter(|p| *p >= first - NEARLY && *p <= last + NEARLY)
         .filter(|p| !wide || (p - p.round()).abs() < NEARLY)
-        .map(|p| (10f64.powf(p), tick_label(unit, 10f64.powf(p))))
+        .map(|p| (10f64.powf(p), unit.format(10f64.powf(p), 1).to_string()))
         .collect();
     AxisExtent { low: first, high: last, ticks }
-}
-
-fn tick_label(unit: Unit, tick: f64) -> String {
-    unit.format(tick, 1).to_string()
 }
 
 fn octaves(low: f64, high: f64) -> AxisExtent {

@@ -85,25 +85,25 @@ fn alt(response: &str, names: &[String], cells: &[&CellResult]) -> String {
 }
 
 fn table(names: &[String], cells: &[&CellResult]) -> TextTable {
-    let mut table =
-        TextTable::with_heads(&["cell", "#min", "#q1", "#median [95 %]", "#q3", "#p90", "#p99"]);
-    for (name, cell) in names.iter().zip(cells) {
-        let unit = value::unit(&cell.unit);
-        let summary = &cell.summary;
-        let median = summary
-            .median
-            .map_or_else(|| "–".to_owned(), |m| value::with_interval(unit, m, summary.ci95));
-        table.push([
-            name.clone(),
-            value::optional(unit, summary.min),
-            value::optional(unit, summary.q1),
-            median,
-            value::optional(unit, summary.q3),
-            value::optional(unit, summary.p90),
-            value::optional(unit, summary.p99),
-        ]);
-    }
-    table
+    let number =
+        |cell: &CellResult, number: Option<f64>| value::optional(value::unit(&cell.unit), number);
+    let median = |cell: &CellResult| match cell.summary.median {
+        Some(median) => value::with_interval(value::unit(&cell.unit), median, cell.summary.ci95),
+        None => "–".to_owned(),
+    };
+    let named: Vec<(&String, &CellResult)> = names.iter().zip(cells.iter().copied()).collect();
+    TextTable::of_rows(
+        &named,
+        &[
+            ("cell", &|(name, _)| (*name).clone()),
+            ("#min", &|(_, cell)| number(cell, cell.summary.min)),
+            ("#q1", &|(_, cell)| number(cell, cell.summary.q1)),
+            ("#median [95 %]", &|(_, cell)| median(cell)),
+            ("#q3", &|(_, cell)| number(cell, cell.summary.q3)),
+            ("#p90", &|(_, cell)| number(cell, cell.summary.p90)),
+            ("#p99", &|(_, cell)| number(cell, cell.summary.p99)),
+        ],
+    )
 }
 
 /// Boxes that fit in one figure.

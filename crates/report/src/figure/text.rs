@@ -3,7 +3,7 @@
 //! Left out: bands, which only shade what the points already say.
 
 use super::scale::{self, AxisExtent};
-use super::{AxisScale, Figure, FigurePoint, SeriesMarks};
+use super::{AxisScale, Figure, SeriesMarks};
 use crate::terminal::{TerminalStyle, TextRole};
 
 /// The figure with its title, axes and key in at most `style.width` columns.
@@ -89,26 +89,6 @@ impl TextPlotArea<'_> {
         }
     }
 
-    /// The row of a name.
-    fn row_of(&self, value: f64) -> usize {
-        self.row(value).unwrap_or(0)
-    }
-
-    fn draw_intervals(
-        &self,
-        canvas: &mut TextCanvas,
-        point: &FigurePoint,
-        [across, along]: [char; 2],
-        ink: TextRole,
-    ) {
-        if let (Some([low, high]), Some(row)) = (point.x_interval, self.row(point.y)) {
-            canvas.across(row, self.column(low), self.column(high), across, ink);
-        }
-        if let (Some([low, high]), Some(column)) = (point.y_interval, self.column(point.x)) {
-            canvas.along(column, self.row(low), self.row(high), along, ink);
-        }
-    }
-
     fn draw(&self, canvas: &mut TextCanvas, marks: &SeriesMarks, slot: u8, style: TerminalStyle) {
         let mark = style.mark(slot);
         let ink = TextRole::Slot(slot);
@@ -116,28 +96,26 @@ impl TextPlotArea<'_> {
         match marks {
             SeriesMarks::Points { at, .. } => {
                 for point in at {
-                    self.draw_intervals(canvas, point, [across, along], ink);
+                    let (row, column) = (self.row(point.y), self.column(point.x));
+                    if let Some(ends) = point.x_interval {
+                        canvas.fill([row; 2], ends.map(|end| self.column(end)), across, ink);
+                    }
+                    if let Some(ends) = point.y_interval {
+                        canvas.fill(ends.map(|end| self.row(end)), [column; 2], along, ink);
+                    }
                 }
                 for point in at {
                     canvas.put(self.row(point.y), self.column(point.x), mark, ink);
                 }
             }
             SeriesMarks::Band(_) => {}
-            SeriesMarks::Bars(at) => {
-                for [x, y] in at {
-                    if let Some(column) = self.column(*x) {
-                        canvas.along(column, self.row(0.0), self.row(*y), along, ink);
-                    }
-                    canvas.put(self.row(*y), self.column(*x), mark, ink);
-                }
-            }
             SeriesMarks::Steps(at) => {
                 for pair in at.windows(2) {
-                    let ends = pair.iter().map(|[x, y]| (self.column(*x), self.row(*y)));
-                    if let [(Some(x1), Some(y1)), (Some(x2), Some(y2))] = *ends.collect::<Vec<_>>()
-                    {
-                        canvas.across(y1, Some(x1), Some(x2), across, ink);
-                        canvas.along(x2, Some(y1), Some(y2), along, ink);
+                    let columns = [pair[0][0], pair[1][0]].map(|x| self.column(x));
+                    let rows = [pair[0][1], pair[1][1]].map(|y| self.row(y));
+                    if rows.iter().chain(&columns).all(Option::is_some) {
+                        canvas.fill([rows[0]; 2], columns, across, ink);
+                        canvas.fill(rows, [columns[1]; 2], along, ink);
                     }
                 }
                 for [x, y] in at {
@@ -160,19 +138,19 @@ impl TextPlotArea<'_> {
                     // A column belongs to the segment that begins in it; the last one ends before.
                     let last = to.saturating_sub(1);
                     if from < to {
-                        canvas.across(self.row_of(*row), Some(from), Some(last), mark, ink);
+                        let row = self.row(*row).or(Some(0));
+                        canvas.fill([row; 2], [Some(from), Some(last)], mark, ink);
                     }
                 }
             }
             SeriesMarks::Boxes(at) => {
                 let block = if style.unicode { '━' } else { '=' };
                 for spread in at {
-                    let Some(row) = self.row(spread.at) else { continue };
-                    let [low, high] = spread.whiskers.map(|end| self.column(end));
-                    canvas.across(row, low, high, across, ink);
-                    let [q1, q3] = spread.quartiles.map(|end| self.column(end));
-                    canvas.across(row, q1, q3, block, ink);
-                    canvas.put(Some(row), self.column(spread.median), mark, ink);
+                    let row = self.row(spread.at);
+                    let columns = |ends: [f64; 2]| ends.map(|end| self.column(end));
+                    canvas.fill([row; 2], columns(spread.whiskers), across, ink);
+                    canvas.fill([row; 2], columns(spread.quartiles), block, ink);
+                    canvas.put(row, self.column(spread.median), mark, ink);
                 }
             }
         }
@@ -186,31 +164,19 @@ impl TextCanvas {
         }
     }
 
-    fn across(
+    /// Fills the cells from the first to the last of these rows and columns; none where an end is missing.
+    fn fill(
         &mut self,
-        row: usize,
-        low: Option<usize>,
-        high: Option<usize>,
+        rows: [Option<usize>; 2],
+        columns: [Option<usize>; 2],
         mark: char,
         ink: TextRole,
     ) {
-        if let (Some(low), Some(high)) = (low, high) {
-            for column in low.min(high)..=low.max(high) {
-                self.put(Some(row), Some(column), mark, ink);
-            }
-        }
-    }
-
-    fn along(
-        &mut self,
-        column: usize,
-        low: Option<usize>,
-        high: Option<usize>,
-        mark: char,
-        ink: TextRole,
-    ) {
-        if let (Some(low), Some(high)) = (low, high) {
-            for row in low.min(high)..=low.max(high) {
+        let ([Some(top), Some(bottom)], [Some(left), Some(right)]) = (rows, columns) else {
+            return;
+        };
+        for row in top.min(bottom)..=top.max(bottom) {
+            for column in left.min(right)..=left.max(right) {
                 self.put(Some(row), Some(column), mark, ink);
             }
         }
@@ -307,20 +273,29 @@ pub(crate) fn spaced(ticks: &[(usize, String)], width: usize) -> String {
 }
 
 fn key(figure: &Figure, style: TerminalStyle) -> Vec<String> {
-    let mut lines: Vec<(usize, String)> = Vec::new();
-    for series in figure.series.iter().filter(|series| !series.name.is_empty()) {
+    let named = figure.series.iter().filter(|series| !series.name.is_empty());
+    let entries = named.map(|series| {
         let name = style.to_charset(&series.name);
-        let length = name.chars().count() + 2;
         let hatched = matches!(series.marks, SeriesMarks::Stack { hatched: true, .. });
         let mark = if hatched { hatch(style) } else { style.mark(series.slot) };
         let ink = if hatched { TextRole::Dim } else { TextRole::Slot(series.slot) };
         let mark = style.paint(ink, &mark.to_string());
-        let entry = format!("{mark} {name}");
+        (name.chars().count() + 2, format!("{mark} {name}"))
+    });
+    key_lines(entries, style)
+}
+
+/// Entries of a key, each with its length in characters, in as few lines as hold them.
+pub(crate) fn key_lines(
+    entries: impl Iterator<Item = (usize, String)>,
+    style: TerminalStyle,
+) -> Vec<String> {
+    let mut lines: Vec<(usize, String)> = Vec::new();
+    for (length, entry) in entries {
         match lines.last_mut() {
-            Some((used, line)) if *used + length + 3 <= usize::from(style.width) => {
-                *used += length + 3;
-                line.push_str("   ");
-                line.push_str(&entry);
+            Some((used, line)) if *used + 3 + length <= usize::from(style.width) => {
+                *used += 3 + length;
+                *line += &format!("   {entry}");
             }
             _ => lines.push((length, entry)),
         }

@@ -5,7 +5,7 @@
 
 use plumb_analysis::breakdown;
 use plumb_analysis::document::LadderRung;
-use plumb_analysis::document::{CellResult, RunDocument};
+use plumb_analysis::document::{CellResult, RunDocument, SampleSummary};
 use plumb_base::units::Unit;
 
 use super::{PageSection, details, element, part, table};
@@ -149,61 +149,52 @@ fn size(cell: &CellResult) -> Option<u64> {
 
 /// Everything there is about each cell, as compactly as a page of a thousand of them needs.
 fn full(section: &ResultSection<'_>) -> TextTable {
-    let mut table = TextTable::with_heads(&[
-        "cell",
-        "#launches",
-        "#n",
-        "#n eff.",
-        "#min",
-        "#q1",
-        "#median",
-        "#95 %",
-        "#q3",
-        "#p90",
-        "#p99?",
-        "#p99.9?",
-        "#max",
-        "#CPU here?",
-        "#CPU peer?",
-        "#softirq?",
-        "counted, and notes?",
-    ]);
     let varying = section.varying();
-    let ns = Unit::Nanoseconds;
-    for cell in &section.cells {
-        let (unit, summary, cpu) = (value::unit(&cell.unit), &cell.summary, &cell.cpu);
-        let optional = |number| value::optional(unit, number);
-        let median = summary.median;
-        let ci95 = summary.ci95;
-        let counted = cell
-            .counters
-            .iter()
-            .filter(|(what, count)| **count > 0 && !OWN_COUNTERS.contains(&what.as_str()))
-            .map(|(what, count)| format!("{what} {count}"));
-        let notes = cell.flags.iter().filter_map(|flag| brief(flag));
-        let notes: Vec<String> = counted.chain(notes).collect();
-        table.push([
-            name::cell(&cell.factors, &varying),
-            summary.launches.to_string(),
-            summary.n.to_string(),
-            format!("{:.0}", summary.n_eff),
-            optional(summary.min),
-            optional(summary.q1),
-            median.map_or_else(|| "–".to_owned(), |m| value::estimate(unit, m, ci95)),
-            median.zip(ci95).map_or_else(String::new, |(m, ci)| value::interval(unit, m, ci)),
-            optional(summary.q3),
-            optional(summary.p90),
-            optional(summary.p99),
-            optional(summary.p999),
-            optional(summary.max),
-            value::optional(ns, cpu.local),
-            value::optional(ns, cpu.peer),
-            value::optional(ns, cpu.softirq),
-            notes.join("; "),
-        ]);
-    }
+    let number = |cell: &CellResult, of: fn(&SampleSummary) -> Option<f64>| {
+        value::optional(value::unit(&cell.unit), of(&cell.summary))
+    };
+    let ns = |cost| value::optional(Unit::Nanoseconds, cost);
+    let median = |cell: &CellResult| {
+        value::optional_estimate(value::unit(&cell.unit), cell.summary.median, cell.summary.ci95)
+    };
+    let interval = |cell: &CellResult| {
+        let ends = cell.summary.median.zip(cell.summary.ci95);
+        let unit = value::unit(&cell.unit);
+        ends.map_or_else(String::new, |(median, ci)| value::interval(unit, median, ci))
+    };
+    let mut table = TextTable::of_rows(
+        section.cells.iter().copied(),
+        &[
+            ("cell", &|cell| name::cell(&cell.factors, &varying)),
+            ("#launches", &|cell| cell.summary.launches.to_string()),
+            ("#n", &|cell| cell.summary.n.to_string()),
+            ("#n eff.", &|cell| format!("{:.0}", cell.summary.n_eff)),
+            ("#min", &|cell| number(cell, |summary| summary.min)),
+            ("#q1", &|cell| number(cell, |summary| summary.q1)),
+            ("#median", &median),
+            ("#95 %", &interval),
+            ("#q3", &|cell| number(cell, |summary| summary.q3)),
+            ("#p90", &|cell| number(cell, |summary| summary.p90)),
+            ("#p99?", &|cell| number(cell, |summary| summary.p99)),
+            ("#p99.9?", &|cell| number(cell, |summary| summary.p999)),
+            ("#max", &|cell| number(cell, |summary| summary.max)),
+            ("#CPU here?", &|cell| ns(cell.cpu.local)),
+            ("#CPU peer?", &|cell| ns(cell.cpu.peer)),
+            ("#softirq?", &|cell| ns(cell.cpu.softirq)),
+            ("counted, and notes?", &notes),
+        ],
+    );
     table.drop_empty_columns();
     table
+}
+
+/// What was counted, and flags that the numbers do not say.
+fn notes(cell: &CellResult) -> String {
+    let is_told = |what: &str, count: u64| count > 0 && !OWN_COUNTERS.contains(&what);
+    let counted = cell.counters.iter().filter(|(what, count)| is_told(what, **count));
+    let counted = counted.map(|(what, count)| format!("{what} {count}"));
+    let flags = cell.flags.iter().filter_map(|flag| brief(flag));
+    counted.chain(flags).collect::<Vec<_>>().join("; ")
 }
 
 /// Counters of the harness's own doings, which say nothing about the mechanism.

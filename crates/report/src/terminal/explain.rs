@@ -6,84 +6,84 @@ use plumb_analysis::document::BreakdownSummary;
 use plumb_analysis::document::explain::{ExplainDocument, ExplainedCell};
 use plumb_base::units::Unit;
 
-use super::summary::{push_wrapped, trust, unavailable};
-use super::{TerminalStyle, TextRole};
+use super::summary::{trust, unavailable};
+use super::{TerminalPage, TerminalStyle, TextRole};
 use crate::figure::{breakdown, text};
-use crate::table::{self, TextTable};
+use crate::table::TextTable;
 use crate::{name, value};
 
 /// The latencies that are explained, a picture a placement, then every part of every round trip.
 pub fn render(document: &ExplainDocument, style: TerminalStyle) -> String {
-    let mut out = String::new();
+    let mut page = TerminalPage::new(style);
     let title = if document.run.id == document.measured.id {
         format!("Run {}: where its round trips go", document.run.id)
     } else {
         let (run, measured) = (&document.run.id, &document.measured.id);
         format!("Run {run}: where its round trips go, measured now in {measured}")
     };
-    push_wrapped(&mut out, &title, TextRole::Bold, 0, style);
+    page.put(0, TextRole::Bold, &title);
     let rungs = rungs(document);
     let fits = style.width >= ROOM;
-    let draw = if fits { table::text::render } else { table::text::render_folded };
-    out += &draw(&rungs, style);
+    page.out += &if fits { rungs.render(style) } else { rungs.render_folded(style) };
     let text = "A stored latency is the median of half a round trip. Round trips are means, without \
                 their slowest fiftieth.";
-    push_wrapped(&mut out, text, TextRole::Dim, 0, style);
-    out.push('\n');
+    page.put(0, TextRole::Dim, text);
+    page.out.push('\n');
     let parts: Vec<&BreakdownSummary> =
         breakdown::ordered(document.rungs.iter().map(|rung| &rung.breakdown));
     for figure in breakdown::figures(&parts) {
-        out += &text::render(&figure, style);
-        push_wrapped(&mut out, &figure.note, TextRole::Dim, 0, style);
-        out.push('\n');
-        out += &table::text::render_folded(&figure.table, style);
-        out.push('\n');
+        page.out += &text::render(&figure, style);
+        page.put(0, TextRole::Dim, &figure.note);
+        page.out.push('\n');
+        page.out += &figure.table.render_folded(style);
+        page.out.push('\n');
     }
     for entry in &parts {
-        push_wrapped(&mut out, &breakdown::sentence(entry), TextRole::Plain, 0, style);
+        page.put(0, TextRole::Plain, &breakdown::sentence(entry));
     }
-    out.push('\n');
-    out += &unavailable(&document.unavailable, style);
-    out + &trust(&document.trust, style)
+    page.out.push('\n');
+    page.out += &unavailable(&document.unavailable, style);
+    page.out + &trust(&document.trust, style)
 }
 
 /// A row a rung: the stored latency, the round trip in parts, and how sure the parts are.
 pub fn rungs(document: &ExplainDocument) -> TextTable {
-    let mut table = TextTable::with_heads(&[
-        "rung",
-        "placement",
-        "#latency stored",
-        "#round trip [95 %]",
-        "#largest part?",
-        "#unexplained??",
-        "#probes cost???",
-    ]);
     let mut ordered: Vec<&ExplainedCell> = document.rungs.iter().collect();
     ordered.sort_by_key(|rung| name::placement_rank(breakdown::placement(&rung.breakdown)));
-    for rung in ordered {
-        let entry = &rung.breakdown;
-        let latency = rung.latency.as_ref();
-        let whole = entry.whole.as_ref();
-        let largest = entry.parts.iter().max_by(|a, b| a.mean.total_cmp(&b.mean));
-        let percent = |share: f64| format!("{:.1}%", share * 100.0);
-        table.push([
-            breakdown::label(entry),
-            name::placement(breakdown::placement(entry)).to_owned(),
-            latency.map_or_else(
-                || "–".to_owned(),
-                |found| value::estimate(NS, found.median, found.ci95),
-            ),
-            whole.map_or_else(
-                || value::plain(NS, entry.sum),
-                |whole| value::with_interval(NS, whole.mean, whole.ci95),
-            ),
-            largest.map_or_else(String::new, |part| {
-                format!("{} {:.0}%", name::part(&part.part), part.share * 100.0)
-            }),
-            percent(entry.unexplained_share.mean),
-            entry.probe_cost.as_ref().map_or_else(String::new, |cost| percent(cost.mean)),
-        ]);
-    }
+    let percent = |share: f64| format!("{:.1}%", share * 100.0);
+    let latency = |rung: &ExplainedCell| {
+        let found = rung.latency.as_ref();
+        let (median, ci95) = (found.map(|found| found.median), found.and_then(|found| found.ci95));
+        value::optional_estimate(NS, median, ci95)
+    };
+    let whole = |rung: &ExplainedCell| match &rung.breakdown.whole {
+        Some(whole) => value::with_interval(NS, whole.mean, whole.ci95),
+        None => value::plain(NS, rung.breakdown.sum),
+    };
+    let largest = |rung: &ExplainedCell| {
+        let largest = rung.breakdown.parts.iter().max_by(|a, b| a.mean.total_cmp(&b.mean));
+        largest.map_or_else(String::new, |part| {
+            format!("{} {:.0}%", name::part(&part.part), part.share * 100.0)
+        })
+    };
+    let cost = |rung: &ExplainedCell| {
+        let cost = rung.breakdown.probe_cost.as_ref();
+        cost.map_or_else(String::new, |cost| percent(cost.mean))
+    };
+    let placement =
+        |rung: &ExplainedCell| name::placement(breakdown::placement(&rung.breakdown)).to_owned();
+    let mut table = TextTable::of_rows(
+        ordered,
+        &[
+            ("rung", &|rung| breakdown::label(&rung.breakdown)),
+            ("placement", &placement),
+            ("#latency stored", &latency),
+            ("#round trip [95 %]", &whole),
+            ("#largest part?", &largest),
+            ("#unexplained??", &|rung| percent(rung.breakdown.unexplained_share.mean)),
+            ("#probes cost???", &cost),
+        ],
+    );
     table.drop_empty_columns();
     table
 }

@@ -3,46 +3,37 @@
 use plumb_base::units::Unit;
 use plumb_result::http::{HttpDocument, HttpFetchMode, HttpModeResult, PageLoad};
 
-use super::summary::push_wrapped;
-use super::{TerminalStyle, TextRole};
-use crate::table::{TextTable, text};
+use super::{TerminalPage, TerminalStyle, TextRole};
+use crate::table::TextTable;
 
 /// The page.
 pub fn render(document: &HttpDocument, style: TerminalStyle) -> String {
-    let mut out = String::new();
+    let mut page = TerminalPage::new(style);
     let visit = document.ways.iter().find_map(|way| way.visits.first());
     let size = visit.map_or_else(String::new, |visit| {
         format!(": {} objects, {} B", visit.objects, visit.bytes)
     });
-    push_wrapped(&mut out, &format!("{}{size}", document.url), TextRole::Bold, 0, style);
-    let mut table = TextTable::with_heads(&[
-        "mode",
-        "#whole page",
-        "#p90?",
-        "#ready??",
-        "#HTML??",
-        "#client CPU?",
-        "#connections??",
-    ]);
-    for way in document.ways.iter().filter(|way| !way.visits.is_empty()) {
-        let time = |share, of: fn(&PageLoad) -> u64| {
-            let ns = way.quantile(share, of);
-            ns.map_or("–".to_owned(), |ns| Unit::Nanoseconds.format(ns as f64, 3).to_string())
-        };
-        table.push([
-            name(way),
-            time(0.5, |visit| visit.total_ns),
-            time(0.9, |visit| visit.total_ns),
-            time(0.5, |visit| visit.connected_ns),
-            time(0.5, |visit| visit.page_ns),
-            time(0.5, |visit| visit.cpu_ns),
-            way.visits[0].connections.to_string(),
-        ]);
-    }
-    out += &text::render(&table, style);
+    page.put(0, TextRole::Bold, &format!("{}{size}", document.url));
+    let time = |way: &HttpModeResult, share, of: fn(&PageLoad) -> u64| {
+        let ns = way.quantile(share, of);
+        ns.map_or("–".to_owned(), |ns| Unit::Nanoseconds.format(ns as f64, 3).to_string())
+    };
+    let table = TextTable::of_rows(
+        document.ways.iter().filter(|way| !way.visits.is_empty()),
+        &[
+            ("mode", &name),
+            ("#whole page", &|way| time(way, 0.5, |visit| visit.total_ns)),
+            ("#p90?", &|way| time(way, 0.9, |visit| visit.total_ns)),
+            ("#ready??", &|way| time(way, 0.5, |visit| visit.connected_ns)),
+            ("#HTML??", &|way| time(way, 0.5, |visit| visit.page_ns)),
+            ("#client CPU?", &|way| time(way, 0.5, |visit| visit.cpu_ns)),
+            ("#connections??", &|way| way.visits[0].connections.to_string()),
+        ],
+    );
+    page.out += &table.render(style);
     for way in &document.ways {
         if let Some(error) = &way.error {
-            push_wrapped(&mut out, &format!("{}: {error}", name(way)), TextRole::Warn, 0, style);
+            page.put(0, TextRole::Warn, &format!("{}: {error}", name(way)));
         }
     }
     let visits = document.ways.iter().map(|way| way.visits.len()).max().unwrap_or(0);
@@ -58,8 +49,8 @@ pub fn render(document: &HttpDocument, style: TerminalStyle) -> String {
          connection is established, TLS included. From {}.{verified}{unchecked}",
         document.address,
     );
-    push_wrapped(&mut out, &legend, TextRole::Dim, 0, style);
-    out
+    page.put(0, TextRole::Dim, &legend);
+    page.out
 }
 
 fn name(way: &HttpModeResult) -> String {

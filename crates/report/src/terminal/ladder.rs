@@ -10,7 +10,7 @@ use plumb_base::units::Unit;
 
 use super::{TerminalStyle, TextRole};
 use crate::figure::ladder::{RungKind, kind, kinds, labels};
-use crate::figure::text::{painted, spaced};
+use crate::figure::text::{key_lines, painted, spaced};
 use crate::value;
 
 /// The whole ladder; an empty string when there are no rungs.
@@ -167,25 +167,17 @@ fn scale(rungs: &[LadderRung]) -> (f64, f64) {
 }
 
 fn key(rungs: &[LadderRung], style: TerminalStyle) -> Vec<String> {
-    let mut lines: Vec<(usize, String)> = Vec::new();
     let marks = kinds(rungs).into_iter().map(|kind| {
         let mark = style.mark(kind.slot()).to_string();
         (style.paint(TextRole::Slot(kind.slot()), &mark), 1, kind.legend())
     });
     let whisker = (if style.unicode { "──" } else { "--" }).to_owned();
     let whisker = (whisker, 2, "first to third quartile".to_owned());
-    for (mark, wide, words) in marks.chain([whisker]) {
-        let length = wide + 1 + words.chars().count();
+    let entries = marks.chain([whisker]).map(|(mark, wide, words)| {
         let entry = format!("{mark} {}", style.paint(TextRole::Dim, &words));
-        match lines.last_mut() {
-            Some((used, line)) if *used + 3 + length <= usize::from(style.width) => {
-                *used += 3 + length;
-                *line += &format!("   {entry}");
-            }
-            _ => lines.push((length, entry)),
-        }
-    }
-    lines.into_iter().map(|(_, line)| line).collect()
+        (wide + 1 + words.chars().count(), entry)
+    });
+    key_lines(entries, style)
 }
 
 /// Value columns: one process, one CPU and the scheduler's choice share the first.

@@ -7,15 +7,14 @@ use plumb_result::net::{
     NetRequestResponse, OneWayDelay, PhaseName, RequestOrder, RequestTransport, SenderLimits, Side,
 };
 
-use super::summary::push_wrapped;
-use super::{TerminalStyle, TextRole};
+use super::{TerminalPage, TerminalStyle, TextRole, occurred};
 
 /// Where what is said of a phase begins.
 const COLUMN: usize = 4;
 
 /// The page.
 pub fn render(document: &NetDocument, style: TerminalStyle) -> String {
-    let mut page = NetPage { out: String::new(), style };
+    let mut page = TerminalPage::new(style);
     let there = if document.there.name.is_empty() { "?" } else { &document.there.name };
     let kernel = match document.there.kernel.as_str() {
         "" => String::new(),
@@ -65,20 +64,10 @@ fn format_share(share: f64) -> String {
     Unit::Share.format(share, 2).to_string()
 }
 
-/// The page as far as it is written.
-struct NetPage {
-    out: String,
-    style: TerminalStyle,
-}
-
-impl NetPage {
-    fn put(&mut self, indent: usize, ink: TextRole, text: &str) {
-        push_wrapped(&mut self.out, text, ink, indent, self.style);
-    }
-
+impl TerminalPage {
     /// A line of a phase.
-    fn line(&mut self, ink: TextRole, text: &str) {
-        self.put(COLUMN, ink, text);
+    fn line(&mut self, role: TextRole, text: &str) {
+        self.put(COLUMN, role, text);
     }
 
     fn phase(&mut self, phase: &NetPhase, is_numbered: bool) {
@@ -245,15 +234,13 @@ impl NetPage {
         };
         self.line(if probes.lost > 0 { TextRole::Warn } else { TextRole::Plain }, &lost);
         let there = probes.there.unwrap_or_default();
-        let odd = [
-            ("doubled on the way up", there.duplicated),
+        let odd = occurred(&[
+            (there.duplicated, "doubled on the way up"),
             // An answer to each copy: what the way down doubled is beyond these.
-            ("doubled on the way down", probes.duplicated.saturating_sub(there.duplicated)),
-            ("out of order on the way up", there.reordered),
-            ("out of order when back", probes.reordered),
-        ];
-        let odd = odd.into_iter().filter(|(_, count)| *count > 0);
-        let odd: Vec<String> = odd.map(|(what, count)| format!("{count} {what}")).collect();
+            (probes.duplicated.saturating_sub(there.duplicated), "doubled on the way down"),
+            (there.reordered, "out of order on the way up"),
+            (probes.reordered, "out of order when back"),
+        ]);
         if !odd.is_empty() {
             self.line(TextRole::Warn, &format!("probes: {}", odd.join(", ")));
         }
@@ -396,17 +383,16 @@ fn exchange_title(exchange: &NetRequestResponse) -> String {
 }
 
 fn loss_locations_text(places: &NetLossLocations) -> String {
-    let at_least = if places.receiver_buffer_at_least { " at least" } else { "" };
-    let parts = [
-        (places.sender_queue, "in the sender's queue", ""),
-        (places.path, "on the path", ""),
-        (places.receiver_buffer, "in the receiver's buffer", at_least),
-    ];
-    let parts: Vec<String> = parts
-        .into_iter()
-        .filter(|(count, ..)| *count > 0)
-        .map(|(count, place, more)| format!("{count}{more} {place}"))
-        .collect();
+    let in_buffer = if places.receiver_buffer_at_least {
+        "at least in the receiver's buffer"
+    } else {
+        "in the receiver's buffer"
+    };
+    let parts = occurred(&[
+        (places.sender_queue, "in the sender's queue"),
+        (places.path, "on the path"),
+        (places.receiver_buffer, in_buffer),
+    ]);
     format!(": {}", parts.join(", "))
 }
 

@@ -4,79 +4,72 @@
 
 use plumb_analysis::document::{ClaimVerdict, ExpectationVerdict, RankTable};
 
-use super::summary::push_wrapped;
-use super::{TerminalStyle, TextRole};
-use crate::{name, table, verdict};
+use super::{TerminalPage, TerminalStyle, TextRole};
+use crate::{name, verdict};
 
 /// One paragraph a claim: verdict, claim, effect, historical figure.
 pub fn claims(claims: &[ClaimVerdict], style: TerminalStyle) -> String {
-    let mut out = String::new();
+    let mut page = TerminalPage::new(style);
     for claim in claims {
         let verdict = style.paint(verdict_role(&claim.verdict), &claim.verdict.to_uppercase());
-        out += &format!("{verdict}\n");
+        page.out += &format!("{verdict}\n");
         let published = format!("Published: {}", verdict::published(claim));
         for text in [&claim.claim, &claim.effect, &published, &verdict::needs(claim)] {
-            push_wrapped(&mut out, text, TextRole::Plain, 2, style);
+            page.put(2, TextRole::Plain, text);
         }
     }
     if !claims.is_empty() {
-        push_wrapped(&mut out, &verdict::tally(claims), TextRole::Bold, 0, style);
+        page.put(0, TextRole::Bold, &verdict::tally(claims));
     }
-    out
+    page.out
 }
 
 /// One paragraph an expectation: verdict, statement, effect, and what it rests on.
 pub fn expectations(expectations: &[ExpectationVerdict], style: TerminalStyle) -> String {
-    let mut out = String::new();
+    let mut page = TerminalPage::new(style);
     if !expectations.is_empty() {
-        push_wrapped(&mut out, "Our expectations", TextRole::Bold, 0, style);
+        page.put(0, TextRole::Bold, "Our expectations");
     }
     for expectation in expectations {
         let verdict =
             style.paint(verdict_role(&expectation.verdict), &expectation.verdict.to_uppercase());
-        out += &format!("{verdict}\n");
+        page.out += &format!("{verdict}\n");
         let basis = format!("Basis: {}", expectation.basis);
         for text in [&expectation.statement, &expectation.effect, &basis] {
-            push_wrapped(&mut out, text, TextRole::Plain, 2, style);
+            page.put(2, TextRole::Plain, text);
         }
     }
-    out
+    page.out
 }
 
 /// Every rank table of a run: the published relations, then ranks at every size together.
 pub fn all(tables: &[RankTable], style: TerminalStyle) -> String {
-    let mut out = String::new();
+    let mut page = TerminalPage::new(style);
     for ranks in tables.iter().filter(|ranks| ranks.published.is_some()) {
-        push_wrapped(
-            &mut out,
-            &name::capitalize(&verdict::rank_title(ranks)),
-            TextRole::Bold,
-            0,
-            style,
-        );
-        relations(&mut out, ranks, style);
+        page.put(0, TextRole::Bold, &name::capitalize(&verdict::rank_title(ranks)));
+        put_relations(&mut page, ranks);
     }
     for group in tables.chunk_by(|a, b| verdict::matrix_title(a) == verdict::matrix_title(b)) {
         let title = format!("Ranks: {}", verdict::matrix_title(&group[0]));
-        push_wrapped(&mut out, &title, TextRole::Bold, 0, style);
+        page.put(0, TextRole::Bold, &title);
         let matrix = verdict::rank_matrix(&group.iter().collect::<Vec<_>>());
-        out += &table::text::render_folded(&matrix, style);
+        page.out += &matrix.render_folded(style);
     }
-    out
+    page.out
 }
 
 /// One table: mechanisms by rank, and whether each published relation holds.
 pub fn ranks(ranks: &RankTable, style: TerminalStyle) -> String {
-    let mut out = String::new();
-    push_wrapped(&mut out, &verdict::rank_title(ranks), TextRole::Bold, 0, style);
-    out += &table::text::render(&verdict::ranks(ranks), style);
-    relations(&mut out, ranks, style);
-    out
+    let mut page = TerminalPage::new(style);
+    page.put(0, TextRole::Bold, &verdict::rank_title(ranks));
+    page.out += &verdict::ranks(ranks).render(style);
+    put_relations(&mut page, ranks);
+    page.out
 }
 
-fn relations(out: &mut String, ranks: &RankTable, style: TerminalStyle) {
+fn put_relations(page: &mut TerminalPage, ranks: &RankTable) {
     for (verdict, relation) in verdict::relations(ranks) {
-        push_wrapped(out, &format!("{verdict}: {relation}"), verdict_role(&verdict), 2, style);
+        page.put(2, verdict_role(&verdict), &format!("{verdict}: {relation}"));
     }
 }
 

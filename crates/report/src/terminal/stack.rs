@@ -9,84 +9,78 @@ use plumb_analysis::document::stack::{ReplayRate, ServiceCount, StackDocument, S
 use plumb_base::units::Unit;
 use serde_json::Value;
 
-use super::summary::push_wrapped;
-use super::{TerminalStyle, TextRole};
+use super::{TerminalPage, TerminalStyle, TextRole, occurred};
 use crate::figure::{quantiles, text};
-use crate::table::{self, TextTable};
+use crate::table::TextTable;
 use crate::value;
 
 /// The whole page; `counters` shows every counter, else only packets that were dropped.
 pub fn render(document: &StackDocument, counters: bool, style: TerminalStyle) -> String {
-    let mut out = String::new();
+    let mut page = TerminalPage::new(style);
     if !document.exchanges.is_empty() {
-        exchanges(&mut out, document, style);
+        put_exchanges(&mut page, document);
     }
     if let Some(rate) = &document.replay {
-        replay(&mut out, rate, style);
+        put_replay(&mut page, rate);
     }
     if document.services.iter().any(|service| service.received > 0) || document.replay.is_none() {
-        services(&mut out, &document.services, style);
+        put_services(&mut page, &document.services);
     }
     for flag in &document.flags {
-        push_wrapped(&mut out, flag, TextRole::Dim, 0, style);
+        page.put(0, TextRole::Dim, flag);
     }
     let end = format!("{} after {}.", end_reason(&document.ended), span(document.seconds));
-    push_wrapped(&mut out, &end, TextRole::Plain, 0, style);
+    page.put(0, TextRole::Plain, &end);
     if counters {
         for (title, counts) in [
             ("Stack", &document.stack_counters),
             ("Device", &document.device_counters),
             ("Injected faults", &document.fault_counters),
         ] {
-            list(&mut out, title, counts, style);
+            put_counts(&mut page, title, counts);
         }
     } else {
         // What nobody should have to ask for.
-        list(&mut out, "Dropped by the stack", &document.drop_counters, style);
+        put_counts(&mut page, "Dropped by the stack", &document.drop_counters);
     }
-    out
+    page.out
 }
 
-fn exchanges(out: &mut String, document: &StackDocument, style: TerminalStyle) {
+fn put_exchanges(page: &mut TerminalPage, document: &StackDocument) {
     let title = match document.device.as_ref() {
         Some(device) => format!("Round trips of plumb's stack on {}", device.name),
         None => "Round trips of the kernel's stack".to_owned(),
     };
-    push_wrapped(out, &title, TextRole::Bold, 0, style);
-    let mut table = TextTable::with_heads(&[
-        "frame", "#median", "#min", "#q1?", "#q3?", "#max", "#p99?", "#p99.9??", "#first??",
-        "#n???", "#lost",
-    ]);
-    for exchange in &document.exchanges {
-        let rtt = &exchange.rtt;
-        let ns = |quantity| value::optional(Unit::Nanoseconds, quantity);
-        table.push([
-            format!("{} B", exchange.frame_bytes),
-            ns(rtt.median),
-            ns(rtt.min),
-            ns(rtt.q1),
-            ns(rtt.q3),
-            ns(rtt.max),
-            ns(rtt.p99),
-            ns(rtt.p999),
-            ns(exchange.first_ns),
-            rtt.n.to_string(),
-            exchange.lost.to_string(),
-            loss(exchange),
-        ]);
-    }
+    page.put(0, TextRole::Bold, &title);
+    let ns = |quantity| value::optional(Unit::Nanoseconds, quantity);
+    let mut table = TextTable::of_rows(
+        &document.exchanges,
+        &[
+            ("frame", &|exchange| format!("{} B", exchange.frame_bytes)),
+            ("#median", &|exchange| ns(exchange.rtt.median)),
+            ("#min", &|exchange| ns(exchange.rtt.min)),
+            ("#q1?", &|exchange| ns(exchange.rtt.q1)),
+            ("#q3?", &|exchange| ns(exchange.rtt.q3)),
+            ("#max", &|exchange| ns(exchange.rtt.max)),
+            ("#p99?", &|exchange| ns(exchange.rtt.p99)),
+            ("#p99.9??", &|exchange| ns(exchange.rtt.p999)),
+            ("#first??", &|exchange| ns(exchange.first_ns)),
+            ("#n???", &|exchange| exchange.rtt.n.to_string()),
+            ("#lost", &|exchange| exchange.lost.to_string()),
+        ],
+    );
     table.drop_empty_columns();
-    *out += &style.to_charset(&table::text::render(&table, style));
+    page.out += &table.render(page.style);
     for exchange in &document.exchanges {
-        anomalies(out, exchange, style);
+        put_anomalies(page, exchange);
     }
     let cells: Vec<CellResult> = document.exchanges.iter().map(cell).collect();
     let cells: Vec<&CellResult> = cells.iter().filter(|cell| cell.summary.n >= PLOT_FROM).collect();
     if let Some(figure) = quantiles::figure("Distribution", &cells) {
-        out.push('\n');
-        *out += &text::render(&figure, style);
+        page.out.push('\n');
+        page.out += &text::render(&figure, page.style);
     }
-    out.push('\n');
+    page.out.push('\n');
 }
 
 /// Round trips below which a picture says nothing.
@@ -107,37 +101,25 @@ fn cell(exchange: &StackRoundTrips) -> CellResult {
     }
 }
 
-fn loss(exchange: &StackRoundTrips) -> String {
-    if exchange.lost == 0 {
-        return String::new();
-    }
-    format!("{:.2}%", exchange.lost as f64 / exchange.sent.max(1) as f64 * 100.0)
-}
-
 /// What a perfect link would not do.
-fn anomalies(out: &mut String, exchange: &StackRoundTrips, style: TerminalStyle) {
-    let counts = [
+fn put_anomalies(page: &mut TerminalPage, exchange: &StackRoundTrips) {
+    let counts = occurred(&[
         (exchange.late, "late or again"),
         (exchange.corrupt, "broken"),
         (exchange.errors, "refused or not sent"),
-    ];
-    let words: Vec<String> = counts
-        .into_iter()
-        .filter(|(count, _)| *count > 0)
-        .map(|(count, what)| format!("{count} {what}"))
-        .collect();
-    if !words.is_empty() {
-        let text = format!("{} B: {}", exchange.frame_bytes, words.join(", "));
-        push_wrapped(out, &text, TextRole::Warn, 0, style);
+    ]);
+    if !counts.is_empty() {
+        let text = format!("{} B: {}", exchange.frame_bytes, counts.join(", "));
+        page.put(0, TextRole::Warn, &text);
     }
 }
 
-fn replay(out: &mut String, rate: &ReplayRate, style: TerminalStyle) {
+fn put_replay(page: &mut TerminalPage, rate: &ReplayRate) {
     let title = match rate.frames {
         1 => "One frame through plumb's stack".to_owned(),
         frames => format!("{frames} frames of {} through plumb's stack", rate.source),
     };
-    push_wrapped(out, &title, TextRole::Bold, 0, style);
+    page.put(0, TextRole::Bold, &title);
     let ns = |quantity| value::plain(Unit::Nanoseconds, quantity);
     let millions = rate.packets_per_second / 1e6;
     for line in [
@@ -145,51 +127,42 @@ fn replay(out: &mut String, rate: &ReplayRate, style: TerminalStyle) {
         format!("{millions:.3} million packets a second, {} each", ns(rate.ns_per_packet)),
         format!("of which the memory device takes {} by itself", ns(rate.device_ns_per_packet)),
     ] {
-        push_wrapped(out, &line, TextRole::Plain, 2, style);
+        page.put(2, TextRole::Plain, &line);
     }
-    out.push('\n');
+    page.out.push('\n');
 }
 
-fn services(out: &mut String, services: &[ServiceCount], style: TerminalStyle) {
+fn put_services(page: &mut TerminalPage, services: &[ServiceCount]) {
     if services.is_empty() {
         return;
     }
-    let mut table = TextTable::with_heads(&[
-        "service",
-        "#port",
-        "#received",
-        "#answered",
-        "#payload?",
-        "#to a group?",
-        "#from a service?",
-        "#failed?",
-    ]);
     let count = |n: u64| if n == 0 { String::new() } else { n.to_string() };
-    for service in services {
-        table.push([
-            service.name.clone(),
-            service.port.to_string(),
-            service.received.to_string(),
-            service.answered.to_string(),
-            value::plain(Unit::Bytes, service.bytes as f64),
-            count(service.to_group),
-            count(service.from_service),
-            count(service.failed),
-        ]);
-    }
+    let mut table = TextTable::of_rows(
+        services,
+        &[
+            ("service", &|service| service.name.clone()),
+            ("#port", &|service| service.port.to_string()),
+            ("#received", &|service| service.received.to_string()),
+            ("#answered", &|service| service.answered.to_string()),
+            ("#payload?", &|service| value::plain(Unit::Bytes, service.bytes as f64)),
+            ("#to a group?", &|service| count(service.to_group)),
+            ("#from a service?", &|service| count(service.from_service)),
+            ("#failed?", &|service| count(service.failed)),
+        ],
+    );
     table.drop_empty_columns();
-    *out += &table::text::render(&table, style);
-    out.push('\n');
+    page.out += &table.render(page.style);
+    page.out.push('\n');
 }
 
-fn list(out: &mut String, title: &str, counts: &BTreeMap<String, u64>, style: TerminalStyle) {
+fn put_counts(page: &mut TerminalPage, title: &str, counts: &BTreeMap<String, u64>) {
     if counts.is_empty() {
         return;
     }
-    push_wrapped(out, title, TextRole::Bold, 0, style);
+    page.put(0, TextRole::Bold, title);
     let widest = counts.keys().map(String::len).max().unwrap_or(0);
     for (name, count) in counts {
-        *out += &format!("  {name:<widest$}  {count}\n");
+        page.out += &format!("  {name:<widest$}  {count}\n");
     }
 }
 

@@ -7,78 +7,62 @@ use plumb_result::stamp::{
     StampSession,
 };
 
-use super::summary::push_wrapped;
-use super::{TerminalStyle, TextRole};
+use super::{TerminalPage, TerminalStyle, TextRole, occurred};
 
 /// The page.
 pub fn render(document: &StampDocument, style: TerminalStyle) -> String {
-    let mut out = String::new();
+    let mut page = TerminalPage::new(style);
     let mode = if document.authenticated { "authenticated" } else { "open" };
     let what = match document.role {
         StampRole::Reflector => "STAMP reflector on",
         StampRole::Sender => "STAMP with",
     };
     let title = format!("{what} {}, {mode} mode", document.address);
-    push_wrapped(&mut out, &title, TextRole::Bold, 0, style);
+    page.put(0, TextRole::Bold, &title);
     if let Some(session) = &document.session {
-        put_session(&mut out, session, style);
+        put_session(&mut page, session);
     }
     if let Some(reflected) = &document.reflected {
-        put_reflected(&mut out, reflected, style);
+        put_reflected(&mut page, reflected);
     }
     if document.ended == StampEnding::Interrupted && document.session.is_some() {
-        push_wrapped(
-            &mut out,
-            "interrupted: of what was asked until then",
-            TextRole::Warn,
-            2,
-            style,
-        );
+        page.put(2, TextRole::Warn, "interrupted: of what was asked until then");
     }
-    out
+    page.out
 }
 
 /// A line of a name and what there is to say, which hangs below itself where it wraps.
-fn line(out: &mut String, name: &str, text: &str, ink: TextRole, style: TerminalStyle) {
-    let indent = COLUMN.min(usize::from(style.width) / 3);
-    let mut lines = style.wrap(&TerminalStyle::keep_units_together(text), indent).into_iter();
-    let first = lines.next().unwrap_or_default();
-    *out += &format!("  {name:<width$}", width = indent.saturating_sub(3));
-    *out += " ";
-    *out += &style.paint(ink, first.trim_start());
-    out.push('\n');
-    for line in lines {
-        *out += &style.paint(ink, &line);
-        out.push('\n');
-    }
+fn line(page: &mut TerminalPage, name: &str, role: TextRole, text: &str) {
+    /// Where what there is to say begins.
+    const COLUMN: usize = 15;
+    let column = COLUMN.min(usize::from(page.style.width) / 3);
+    let head = format!("  {name:<width$} ", width = column.saturating_sub(3));
+    page.put_behind(&head, column, role, &TerminalStyle::keep_units_together(text));
 }
-
-/// Where what there is to say begins.
-const COLUMN: usize = 15;
 
 fn time(ns: f64) -> String {
     Unit::Nanoseconds.format(ns, 3).to_string()
 }
 
-fn put_session(out: &mut String, session: &StampSession, style: TerminalStyle) {
+fn put_session(page: &mut TerminalPage, session: &StampSession) {
     let ink = if session.lost > 0 { TextRole::Warn } else { TextRole::Plain };
-    line(out, "questions", &packets_text(session), ink, style);
+    line(page, "questions", ink, &packets_text(session));
     if let Some(spread) = &session.round_trip {
-        line(out, "round trip", &spread_text(spread), TextRole::Plain, style);
+        line(page, "round trip", TextRole::Plain, &spread_text(spread));
     }
     if let Some(way) = &session.forward {
-        line(out, "there", &way_text(way), TextRole::Plain, style);
+        line(page, "there", TextRole::Plain, &way_text(way));
     }
     if let Some(way) = &session.backward {
-        line(out, "back", &way_text(way), TextRole::Plain, style);
+        line(page, "back", TextRole::Plain, &way_text(way));
     }
     if let Some(spread) = &session.dwell {
         let text =
             format!("kept each {} (half), {} at most", time(spread.p50_ns), time(spread.max_ns));
-        line(out, "reflector", &text, TextRole::Plain, style);
+        line(page, "reflector", TextRole::Plain, &text);
     }
     if let Some(clock) = &session.clock {
-        line(out, "its clock", &clock_text(clock, session), TextRole::Plain, style);
+        line(page, "its clock", TextRole::Plain, &clock_text(clock, session));
         for step in &clock.steps {
             let sure = if step.proved { "" } else { ", as both ways suggest" };
             let when = time(step.after_ns as f64);
@@ -86,28 +70,33 @@ fn put_session(out: &mut String, session: &StampSession, style: TerminalStyle) {
                 "a clock was set: by {} after {when}{sure}; each stretch is compared by itself",
                 signed(step.size_ns)
             );
-            line(out, "", &text, TextRole::Warn, style);
+            line(page, "", TextRole::Warn, &text);
         }
     }
     if let Some(text) = hops(session) {
-        line(out, "hops", &text, TextRole::Plain, style);
+        line(page, "hops", TextRole::Plain, &text);
     }
     if session.sessionless > 0 {
-        let text = format!(
-            "{} answers without a session, which this reflector does not know",
-            session.sessionless
-        );
-        line(out, "", &text, TextRole::Plain, style);
+        let what = "answers without a session, which this reflector does not know";
+        let text = format!("{} {what}", session.sessionless);
+        line(page, "", TextRole::Plain, &text);
     }
-    let odd = [
-        (session.unsealed, "answers not sealed with this key"),
-        (session.foreign, "datagrams that answer nothing asked"),
-        (session.unrecognised_tlvs, "extensions that the reflector does not know"),
-        (session.malformed_tlvs, "extensions that the reflector cannot read"),
-        (session.unsealed_tlvs, "extensions that the reflector takes for forged"),
-    ];
-    for (count, what) in odd.into_iter().filter(|(count, _)| *count > 0) {
-        line(out, "", &format!("{count} {what}"), TextRole::Warn, style);
+    put_odd(
+        page,
+        &[
+            (session.unsealed, "answers not sealed with this key"),
+            (session.foreign, "datagrams that answer nothing asked"),
+            (session.unrecognised_tlvs, "extensions that the reflector does not know"),
+            (session.malformed_tlvs, "extensions that the reflector cannot read"),
+            (session.unsealed_tlvs, "extensions that the reflector takes for forged"),
+        ],
+    );
+}
+
+/// A line for each of these counts that occurred.
+fn put_odd(page: &mut TerminalPage, counts: &[(u64, &str)]) {
+    for text in occurred(counts) {
+        line(page, "", TextRole::Warn, &text);
     }
 }
 
@@ -188,18 +177,18 @@ fn hops(session: &StampSession) -> Option<String> {
     }
 }
 
-fn put_reflected(out: &mut String, reflected: &ReflectorCounts, style: TerminalStyle) {
-    line(out, "answered", &reflected.answered.to_string(), TextRole::Plain, style);
-    let odd = [
-        (reflected.short, "too short for this mode"),
-        (reflected.unsealed, "not sealed with this key"),
-        (reflected.limited, "above the rate"),
-        (reflected.looped, "answers of another reflector, or from a port where one is"),
-        (reflected.unsent, "answered, but not taken by the kernel"),
-    ];
-    for (count, what) in odd.into_iter().filter(|(count, _)| *count > 0) {
-        line(out, "", &format!("{count} {what}"), TextRole::Warn, style);
-    }
+fn put_reflected(page: &mut TerminalPage, reflected: &ReflectorCounts) {
+    line(page, "answered", TextRole::Plain, &reflected.answered.to_string());
+    put_odd(
+        page,
+        &[
+            (reflected.short, "too short for this mode"),
+            (reflected.unsealed, "not sealed with this key"),
+            (reflected.limited, "above the rate"),
+            (reflected.looped, "answers of another reflector, or from a port where one is"),
+            (reflected.unsent, "answered, but not taken by the kernel"),
+        ],
+    );
 }
 
 #[cfg(test)]

@@ -7,54 +7,53 @@ use std::collections::{BTreeMap, BTreeSet};
 use plumb_analysis::document::{CellResult, RunDocument, RunTrust, UnavailableCell};
 use plumb_base::units::Unit;
 
-use super::{TerminalStyle, TextRole};
+use super::{TerminalPage, TerminalStyle, TextRole};
 use crate::figure::{against_size, quantiles, text};
 use crate::registry;
 use crate::section::{self, ResultSection};
-use crate::table::{self, TextTable};
+use crate::table::TextTable;
 use crate::{name, value};
 
 /// Results by experiment and response, then what was not measured, then the trust statement.
 pub fn render(document: &RunDocument, style: TerminalStyle) -> String {
-    let mut out = surroundings(document, style);
+    let mut page = TerminalPage { out: surroundings(document, style), style };
     let mut told: BTreeSet<&str> = BTreeSet::new();
     for section in section::sections(&document.results) {
         if told.insert(section.experiment) {
-            out += &experiment(document, section.experiment, style);
+            put_experiment(&mut page, document, section.experiment);
         }
         if is_breakdown(section.experiment) && !document.breakdowns.is_empty() {
             continue;
         }
-        push_wrapped(&mut out, &section.title(), TextRole::Bold, 0, style);
+        page.put(0, TextRole::Bold, &section.title());
         let shared = section.shared_factors();
         if !shared.is_empty() {
-            push_wrapped(&mut out, &format!("Common to all: {shared}."), TextRole::Dim, 0, style);
+            page.put(0, TextRole::Dim, &format!("Common to all: {shared}."));
         }
         let frames = section.cells.iter().any(|cell| cell.factors.contains_key("frame"));
         if section.cells.len() > ROWS_MAX && frames {
-            out += &by_place(&section, style);
+            put_by_place(&mut page, &section);
         } else if section.cells.len() > ROWS_MAX && against_size::has_enough_sizes(&section.cells) {
-            out += &table::text::render_folded(&against_size::overview(&section.cells), style);
-            let text = "Intervals, quartiles and CPU time of each cell: plumb report, or --json.";
-            push_wrapped(&mut out, text, TextRole::Dim, 0, style);
+            page.out += &against_size::overview(&section.cells).render_folded(style);
+            page.put(0, TextRole::Dim, DETAILS_ELSEWHERE);
         } else {
-            out += &table::text::render(&results(&section), style);
+            page.out += &results(&section).render(style);
         }
-        out.push('\n');
+        page.out.push('\n');
     }
-    out += &unavailable(&document.unavailable, style);
-    out += &trust(&document.trust, style);
-    out
+    page.out += &unavailable(&document.unavailable, style);
+    page.out += &trust(&document.trust, style);
+    page.out
 }
 
 /// The link that the run was behind, before anything else; empty where there was none.
 pub fn surroundings(document: &RunDocument, style: TerminalStyle) -> String {
-    let mut out = String::new();
+    let mut page = TerminalPage::new(style);
     if let Some(sentence) = section::network_conditions(document) {
-        push_wrapped(&mut out, &sentence, TextRole::Warn, 0, style);
-        out.push('\n');
+        page.put(0, TextRole::Warn, &sentence);
+        page.out.push('\n');
     }
-    out
+    page.out
 }
 
 fn is_breakdown(experiment: &str) -> bool {
@@ -62,44 +61,39 @@ fn is_breakdown(experiment: &str) -> bool {
 }
 
 /// Medians only, frame sizes across, a table a placement and wake mode.
-fn by_place(section: &ResultSection<'_>, style: TerminalStyle) -> String {
+fn put_by_place(page: &mut TerminalPage, section: &ResultSection<'_>) {
     let mut places: BTreeMap<(usize, String), Vec<&CellResult>> = BTreeMap::new();
     for cell in &section.cells {
         let key =
             (name::placement_order(cell), name::levels(&cell.factors, &["placement", "wake"]));
         places.entry(key).or_default().push(cell);
     }
-    let mut out = String::new();
     for ((_, place), cells) in &places {
-        push_wrapped(&mut out, &name::capitalize(place), TextRole::Bold, 0, style);
-        out += &table::text::render_folded(&against_size::overview(cells), style);
+        page.put(0, TextRole::Bold, &name::capitalize(place));
+        page.out += &against_size::overview(cells).render_folded(page.style);
     }
-    let text = "Intervals, quartiles and CPU time of each cell: plumb report, or --json.";
-    push_wrapped(&mut out, text, TextRole::Dim, 0, style);
-    out
+    page.put(0, TextRole::Dim, DETAILS_ELSEWHERE);
 }
 
 /// What was found by all responses of an experiment together; breakdowns drawn, with their tables.
-fn experiment(document: &RunDocument, experiment: &str, style: TerminalStyle) -> String {
-    let mut out = String::new();
+fn put_experiment(page: &mut TerminalPage, document: &RunDocument, experiment: &str) {
     let sentences = registry::sentences(document, experiment);
     if sentences.is_empty() && !registry::has_figures(experiment) {
-        return out;
+        return;
     }
-    push_wrapped(&mut out, name::experiment(experiment), TextRole::Bold, 0, style);
+    page.put(0, TextRole::Bold, name::experiment(experiment));
     for sentence in sentences {
-        push_wrapped(&mut out, &sentence, TextRole::Plain, 2, style);
+        page.put(2, TextRole::Plain, &sentence);
     }
-    out.push('\n');
+    page.out.push('\n');
     if is_breakdown(experiment) {
         for figure in registry::figures(document, experiment) {
-            out += &text::render(&figure, style);
-            out.push('\n');
-            out += &table::text::render_folded(&figure.table, style);
-            out.push('\n');
+            page.out += &text::render(&figure, page.style);
+            page.out.push('\n');
+            page.out += &figure.table.render_folded(page.style);
+            page.out.push('\n');
         }
     }
-    out
 }
 
 /// The distribution of one cell, drawn; empty when its quantiles were refused.
@@ -112,73 +106,61 @@ pub fn distribution(cell: &CellResult, style: TerminalStyle) -> String {
 
 /// One sentence on rule 10, with the disturbances that were counted.
 pub fn trust(trust: &RunTrust, style: TerminalStyle) -> String {
-    let mut out = String::new();
+    let mut page = TerminalPage::new(style);
     let ink = if trust.trusted { TextRole::Good } else { TextRole::Bad };
-    push_wrapped(&mut out, &section::trust(trust), ink, 0, style);
-    out
+    page.put(0, ink, &section::trust(trust));
+    page.out
 }
 
 /// What was not measured, by reason.
 pub fn unavailable(cells: &[UnavailableCell], style: TerminalStyle) -> String {
-    let mut out = String::new();
+    let mut page = TerminalPage::new(style);
     if cells.is_empty() {
-        return out;
+        return page.out;
     }
-    push_wrapped(&mut out, "Not measured", TextRole::Bold, 0, style);
+    page.put(0, TextRole::Bold, "Not measured");
     for (reason, groups) in section::missing_by_reason(cells) {
         let groups: Vec<String> = groups.iter().map(section::MissingCells::label).collect();
-        push_wrapped(
-            &mut out,
-            &format!("{}: {reason}", groups.join("; ")),
-            TextRole::Plain,
-            2,
-            style,
-        );
+        page.put(2, TextRole::Plain, &format!("{}: {reason}", groups.join("; ")));
     }
-    out.push('\n');
-    out
+    page.out.push('\n');
+    page.out
 }
 
 /// One row a cell; what a narrow terminal can do without is optional.
 pub fn results(section: &ResultSection<'_>) -> TextTable {
-    let mut table = TextTable::with_heads(&[
-        "cell",
-        "#median",
-        "#±",
-        "#q1?",
-        "#q3?",
-        "#p99??",
-        "#CPU here??",
-        "#CPU peer??",
-        "#launches???",
-        "#n????",
-        "notes?????",
-    ]);
     let varying = section.varying();
-    for cell in &section.cells {
-        let (unit, summary) = (value::unit(&cell.unit), &cell.summary);
-        let median = match (summary.median, summary.mean) {
-            (Some(median), _) => value::estimate(unit, median, summary.ci95),
+    let number =
+        |cell: &CellResult, number: Option<f64>| value::optional(value::unit(&cell.unit), number);
+    let ns = |cost| value::optional(Unit::Nanoseconds, cost);
+    let median = |cell: &CellResult| {
+        let summary = &cell.summary;
+        match (summary.median, summary.mean) {
             // Many a tool prints a mean and nothing else.
             (None, Some(mean)) if summary.launches == 0 => {
-                format!("{} (mean)", value::optional(unit, Some(mean)))
+                format!("{} (mean)", number(cell, Some(mean)))
             }
-            (None, _) => "–".to_owned(),
-        };
-        table.push([
-            name::cell(&cell.factors, &varying),
-            median,
-            value::precision(summary.median.unwrap_or(0.0), summary.ci95),
-            value::optional(unit, summary.q1),
-            value::optional(unit, summary.q3),
-            value::optional(unit, summary.p99),
-            value::optional(Unit::Nanoseconds, cell.cpu.local),
-            value::optional(Unit::Nanoseconds, cell.cpu.peer),
-            summary.launches.to_string(),
-            summary.n.to_string(),
-            cell.flags.join("; "),
-        ]);
-    }
+            (median, _) => value::optional_estimate(value::unit(&cell.unit), median, summary.ci95),
+        }
+    };
+    let mut table = TextTable::of_rows(
+        section.cells.iter().copied(),
+        &[
+            ("cell", &|cell| name::cell(&cell.factors, &varying)),
+            ("#median", &median),
+            ("#±", &|cell| {
+                value::precision(cell.summary.median.unwrap_or(0.0), cell.summary.ci95)
+            }),
+            ("#q1?", &|cell| number(cell, cell.summary.q1)),
+            ("#q3?", &|cell| number(cell, cell.summary.q3)),
+            ("#p99??", &|cell| number(cell, cell.summary.p99)),
+            ("#CPU here??", &|cell| ns(cell.cpu.local)),
+            ("#CPU peer??", &|cell| ns(cell.cpu.peer)),
+            ("#launches???", &|cell| cell.summary.launches.to_string()),
+            ("#n????", &|cell| cell.summary.n.to_string()),
+            ("notes?????", &|cell| cell.flags.join("; ")),
+        ],
+    );
     table.drop_empty_columns();
     table
 }
@@ -186,16 +168,5 @@ pub fn results(section: &ResultSection<'_>) -> TextTable {
 /// Rows beyond which sizes go across and only medians are shown.
 const ROWS_MAX: usize = 24;
 
-/// Wrapped text in one ink.
-pub(super) fn push_wrapped(
-    out: &mut String,
-    text: &str,
-    ink: TextRole,
-    indent: usize,
-    style: TerminalStyle,
-) {
-    for line in style.wrap(text, indent) {
-        *out += &style.paint(ink, &line);
-        out.push('\n');
-    }
-}
+const DETAILS_ELSEWHERE: &str =
+    "Intervals, quartiles and CPU time of each cell: plumb report, or --json.";

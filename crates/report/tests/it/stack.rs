@@ -8,12 +8,11 @@ use plumb_analysis::document::MeasuredRatio;
 use plumb_analysis::document::explain::{ExplainDocument, explain};
 use plumb_analysis::document::{BreakdownSummary, MeanEstimate, PartMean};
 use plumb_analysis::document::{RunDocument, UnavailableCell};
-use plumb_report::figure::text;
 use plumb_report::terminal::{self, TerminalStyle, summary};
-use plumb_report::{html, registry, section};
+use plumb_report::{html, registry};
 use serde_json::Value;
 
-use crate::drawn::widest;
+use crate::drawn::{self, widest};
 use crate::fixture;
 
 type Levels = Vec<(&'static str, Value)>;
@@ -257,26 +256,20 @@ fn explained() -> ExplainDocument {
     explain(plumb_experiments::list::EXPLAINED, &fixture::ladder(), &stack())
 }
 
+const EXPERIMENTS: [&str; 6] = [
+    "mirror.rtt",
+    "stack.time",
+    "stack.checksum",
+    "stack.replay",
+    "stack.contention",
+    "breakdown.local",
+];
+
 #[test]
 fn every_experiment_of_the_study_has_its_figures_on_the_page() {
-    let page = html::report(&stack());
-    std::fs::write(concat!(env!("CARGO_TARGET_TMPDIR"), "/stack.html"), &page).unwrap();
-    for (experiment, figures) in [
-        ("mirror.rtt", 6),
-        ("stack.time", 2),
-        ("stack.checksum", 2),
-        ("stack.replay", 6),
-        ("stack.contention", 2),
-        ("breakdown.local", 2),
-    ] {
-        let found = registry::figures(&stack(), experiment);
-        assert_eq!(found.len(), figures, "{experiment}");
-        for figure in found {
-            assert!(page.contains(&format!("<figure id=\"{}\"", figure.id)), "{}", figure.id);
-            assert!(!figure.table.rows.is_empty());
-        }
-        assert!(!registry::sentences(&stack(), experiment).is_empty(), "{experiment}");
-    }
+    let figures = [6, 2, 2, 6, 2, 2];
+    let counts: Vec<_> = EXPERIMENTS.into_iter().zip(figures).collect();
+    drawn::page(&stack(), "stack", &counts);
 }
 
 #[test]
@@ -289,10 +282,7 @@ fn the_page_of_an_explanation_has_the_stored_latencies_first() {
 
 #[test]
 fn the_sentences_of_the_study_at_80_columns() {
-    let experiments = ["mirror.rtt", "stack.time", "stack.checksum", "stack.replay"];
-    let all = experiments.iter().chain(&["stack.contention", "breakdown.local"]);
-    let text: Vec<String> = all.flat_map(|id| registry::sentences(&stack(), id)).collect();
-    insta::assert_snapshot!(text.join("\n"));
+    insta::assert_snapshot!(drawn::sentences(&stack(), &EXPERIMENTS));
 }
 
 #[test]
@@ -311,17 +301,8 @@ fn an_explanation_fits_every_width_and_ascii() {
 }
 
 #[test]
-fn the_study_fits_forty_columns() {
-    let style = TerminalStyle::plain(40);
-    let document = stack();
-    let mut texts = vec![summary::render(&document, style)];
-    for section in section::sections(&document.results) {
-        let figures = registry::figures(&document, section.experiment);
-        texts.extend(figures.iter().map(|figure| text::render(figure, style)));
-    }
-    for text in texts {
-        assert!(widest(&text) <= 40, "{}\n{text}", widest(&text));
-    }
+fn the_study_fits_forty_columns_and_ascii() {
+    drawn::assert_narrow(&stack());
 }
 
 #[test]

@@ -59,7 +59,7 @@ impl LinkCheckCommand {
             EmulatorOptions { precision: self.precision.precision(), ..EmulatorOptions::default() };
         let report = check(&spec, options, self.time).map_err(problem)?;
         let document = document(&spec, &report);
-        output.show(&document, |style| terminal::link_check::render(&document, style))?;
+        output.show(&document, |style| terminal::link::check(&document, style))?;
         Ok(if document.ok { ExitReason::Success } else { ExitReason::CheckFailed })
     }
 }

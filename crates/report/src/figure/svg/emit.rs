@@ -4,8 +4,6 @@
 //! round-capped dots, numbers have one decimal: about a tenth of what one element a primitive costs. Left out: primitives
 //! that plumb's figures never produce (gradients, rich text, heat maps).
 
-use std::fmt::Write;
-
 use kuva::render::color::Color;
 use kuva::render::render::{Primitive, Scene, TextAnchor};
 
@@ -13,17 +11,16 @@ use crate::figure::Figure;
 use crate::html::escape;
 
 /// The scene as one `<svg>` element, with the figure's title and description.
-pub(super) fn write(scene: &Scene, figure: &Figure, css: &str) -> String {
+pub(super) fn write(scene: &Scene, figure: &Figure) -> String {
     let mut writer = SvgWriter::default();
     for primitive in &scene.elements {
         writer.primitive(primitive);
     }
     writer.close_path();
-    let style = if css.is_empty() { String::new() } else { format!("<style>{css}</style>") };
     format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {} {}\" role=\"img\" \
          aria-label=\"{}\" font-family=\"system-ui,sans-serif\" font-size=\"{FONT_SIZE}\" fill=\"var(--ink)\">\
-         <title>{}</title>{style}{}{}</svg>",
+         <title>{}</title>{}{}</svg>",
         // The crate lets the last label of the horizontal axis hang over its edge.
         number(scene.width + OVERHANG),
         number(scene.height),
@@ -40,7 +37,14 @@ const FONT_SIZE: u32 = 13;
 /// Half the width of a tick label, in pixels.
 const OVERHANG: f64 = 16.0;
 
-/// The mark of a palette slot, for keys.
+/// A small picture for keys.
+fn key_svg(width: u32, content: &str) -> String {
+    format!(
+        "<svg viewBox=\"0 0 {width} 14\" width=\"{width}\" height=\"14\" aria-hidden=\"true\"{content}</svg>"
+    )
+}
+
+/// The mark of a palette slot.
 pub(super) fn swatch(slot: u8, line: bool) -> String {
     let d = match slot % 8 {
         0 => "M11 7m-3.5 0a3.5 3.5 0 1 0 7 0a3.5 3.5 0 1 0-7 0z",
@@ -53,37 +57,26 @@ pub(super) fn swatch(slot: u8, line: bool) -> String {
         _ => "M7.6 4.6l1-1 2.4 2.4 2.4-2.4 1 1-2.4 2.4 2.4 2.4-1 1-2.4-2.4-2.4 2.4-1-1 2.4-2.4z",
     };
     let line = if line { "<path d=\"M0 6.3h22v1.4h-22z\"/>" } else { "" };
-    format!(
-        "<svg viewBox=\"0 0 22 14\" width=\"22\" height=\"14\" aria-hidden=\"true\" \
-         fill=\"var(--c{})\">{line}<path d=\"{d}\"/></svg>",
-        slot % 8
-    )
+    key_svg(22, &format!(" fill=\"var(--c{})\">{line}<path d=\"{d}\"/>", slot % 8))
 }
 
-/// The line of a palette slot, for keys of staircases, which have no marks.
+/// The line of a palette slot, for staircases, which have no marks.
 pub(super) fn dashed_swatch(slot: u8) -> String {
-    let dash = match super::layout::dash(slot).dasharray() {
-        Some(dash) => format!(" stroke-dasharray=\"{}\"", escape(&dash)),
-        None => String::new(),
-    };
-    format!(
-        "<svg viewBox=\"0 0 30 14\" width=\"30\" height=\"14\" aria-hidden=\"true\">\
-         <path stroke=\"var(--c{})\" stroke-width=\"2.4\"{dash} d=\"M0 7h30\"/></svg>",
-        slot % 8
-    )
+    let dash = super::layout::dash(slot).dasharray();
+    let dash =
+        dash.map_or_else(String::new, |dash| format!(" stroke-dasharray=\"{}\"", escape(&dash)));
+    let stroke = format!("stroke=\"var(--c{})\" stroke-width=\"2.4\"{dash}", slot % 8);
+    key_svg(30, &format!("><path {stroke} d=\"M0 7h30\"/>"))
 }
 
-/// A piece of a bar, for keys of bars.
+/// A piece of a bar.
 pub(super) fn bar_swatch(slot: u8, hatched: bool) -> String {
     let paint = if hatched {
         "var(--edge)\" stroke-dasharray=\"2 2".to_owned()
     } else {
         format!("var(--c{})", slot % 8)
     };
-    format!(
-        "<svg viewBox=\"0 0 22 14\" width=\"22\" height=\"14\" aria-hidden=\"true\">\
-         <path stroke=\"{paint}\" stroke-width=\"11\" d=\"M2 7h18\"/></svg>"
-    )
+    key_svg(22, &format!("><path stroke=\"{paint}\" stroke-width=\"11\" d=\"M2 7h18\"/>"))
 }
 
 /// Paint of a path: neighbours with the same are one element.
@@ -109,26 +102,19 @@ impl SvgWriter {
     fn primitive(&mut self, primitive: &Primitive) {
         match primitive {
             Primitive::Line { x1, y1, x2, y2, stroke, stroke_width, stroke_dasharray } => {
-                let paint = SvgPaint::stroked(stroke, *stroke_width, stroke_dasharray.clone());
+                let paint = SvgPaint::stroked(stroke, *stroke_width, stroke_dasharray.as_ref());
                 self.path(paint, &polyline(&[(*x1, *y1), (*x2, *y2)]));
             }
             Primitive::PolyLine { points, stroke, stroke_width, stroke_dasharray } => {
-                let paint = SvgPaint::stroked(stroke, *stroke_width, stroke_dasharray.clone());
+                let paint = SvgPaint::stroked(stroke, *stroke_width, stroke_dasharray.as_ref());
                 self.path(paint, &polyline(points));
             }
             Primitive::Path(path) => {
-                let paint = SvgPaint {
-                    fill: path
-                        .fill
-                        .as_ref()
-                        .map_or_else(|| "none".to_owned(), Color::to_svg_string),
-                    opacity: path.opacity,
-                    ..SvgPaint::stroked(
-                        &path.stroke,
-                        path.stroke_width,
-                        path.stroke_dasharray.clone(),
-                    )
-                };
+                let dash = path.stroke_dasharray.as_ref();
+                let stroked = SvgPaint::stroked(&path.stroke, path.stroke_width, dash);
+                let fill = path.fill.as_ref();
+                let fill = fill.map_or_else(|| "none".to_owned(), Color::to_svg_string);
+                let paint = SvgPaint { fill, opacity: path.opacity, ..stroked };
                 let d = shortened(&path.d);
                 self.path(paint, &relative(&d).unwrap_or(d));
             }
@@ -141,17 +127,7 @@ impl SvgWriter {
                     self.path(SvgPaint::filled(fill), &d);
                 }
             }
-            Primitive::Text { x, y, content, size, anchor, rotate, bold, color } => {
-                self.text(&SvgLabel {
-                    at: (*x, *y),
-                    content,
-                    size: *size,
-                    anchor: *anchor,
-                    rotate: *rotate,
-                    bold: *bold,
-                    color: color.as_ref(),
-                });
-            }
+            Primitive::Text { .. } => self.text(primitive),
             // Marks never leave the axes, which end beyond them, so nothing needs clipping;
             // groups only carry tooltips here.
             _ => {}
@@ -176,62 +152,57 @@ impl SvgWriter {
 
     fn close_path(&mut self) {
         let Some((paint, d)) = self.open.take() else { return };
-        let _ = write!(self.svg, "<path fill=\"{}\"", escape(&paint.fill));
+        let out = &mut self.svg;
+        *out += &format!("<path fill=\"{}\"", escape(&paint.fill));
         if paint.stroke != "none" {
             let (stroke, width) = (escape(&paint.stroke), number(paint.width));
-            let _ = write!(self.svg, " stroke=\"{stroke}\" stroke-width=\"{width}\"");
+            *out += &format!(" stroke=\"{stroke}\" stroke-width=\"{width}\"");
         }
         if paint.round {
-            self.svg.push_str(" stroke-linecap=\"round\"");
+            out.push_str(" stroke-linecap=\"round\"");
         }
         if let Some(dash) = &paint.dash {
-            let _ = write!(self.svg, " stroke-dasharray=\"{}\"", escape(dash));
+            *out += &format!(" stroke-dasharray=\"{}\"", escape(dash));
         }
         if let Some(opacity) = paint.opacity.filter(|opacity| *opacity < 1.0) {
-            let _ = write!(self.svg, " opacity=\"{opacity}\"");
+            *out += &format!(" opacity=\"{opacity}\"");
         }
-        let _ = write!(self.svg, " d=\"{d}\"/>");
+        *out += &format!(" d=\"{d}\"/>");
     }
 
-    fn text(&mut self, label: &SvgLabel<'_>) {
-        if label.content.is_empty() {
+    fn text(&mut self, label: &Primitive) {
+        let Primitive::Text { x, y, content, size, anchor, rotate, bold, color } = label else {
+            return;
+        };
+        if content.is_empty() {
             return;
         }
-        let (x, y) = label.at;
-        let _ = write!(self.labels, "<text x=\"{}\" y=\"{}\"", number(x), number(y));
-        if label.size != FONT_SIZE {
-            let _ = write!(self.labels, " font-size=\"{}\"", label.size);
+        let out = &mut self.labels;
+        *out += &format!("<text x=\"{}\" y=\"{}\"", number(*x), number(*y));
+        if *size != FONT_SIZE {
+            *out += &format!(" font-size=\"{size}\"");
         }
-        match label.anchor {
+        match anchor {
             TextAnchor::Start => {}
-            TextAnchor::Middle => self.labels.push_str(" text-anchor=\"middle\""),
-            TextAnchor::End => self.labels.push_str(" text-anchor=\"end\""),
+            TextAnchor::Middle => out.push_str(" text-anchor=\"middle\""),
+            TextAnchor::End => out.push_str(" text-anchor=\"end\""),
         }
-        if let Some(angle) = label.rotate {
-            let _ = write!(self.labels, " transform=\"rotate({} {})\"", number(angle), point(x, y));
+        if let Some(angle) = rotate {
+            *out += &format!(" transform=\"rotate({} {})\"", number(*angle), point(*x, *y));
         }
-        if label.bold {
-            self.labels.push_str(" font-weight=\"600\"");
+        if *bold {
+            out.push_str(" font-weight=\"600\"");
         }
-        if let Some(color) = label.color.map(Color::to_svg_string) {
-            let _ = write!(self.labels, " fill=\"{}\"", escape(&color));
+        if let Some(color) = color {
+            *out += &format!(" fill=\"{}\"", escape(&color.to_svg_string()));
         }
-        let _ = write!(self.labels, ">{}</text>", escape(label.content));
+        *out += &format!(">{}</text>", escape(content));
     }
-}
-
-struct SvgLabel<'a> {
-    at: (f64, f64),
-    content: &'a str,
-    size: u32,
-    anchor: TextAnchor,
-    rotate: Option<f64>,
-    bold: bool,
-    color: Option<&'a Color>,
 }
 
 impl SvgPaint {
-    fn stroked(stroke: &Color, width: f64, dash: Option<String>) -> Self {
+    fn stroked(stroke: &Color, width: f64, dash: Option<&String>) -> Self {
+        let dash = dash.cloned();
         let stroke = if width > 0.0 { stroke.to_svg_string() } else { "none".to_owned() };
         Self { fill: "none".to_owned(), stroke, width, opacity: None, dash, round: false }
     }

@@ -18,11 +18,10 @@ use crate::figure::scale::{self, AxisExtent};
 use crate::figure::{Axis, AxisScale, BoxPlot, Figure, FigurePoint, Series, SeriesMarks};
 use crate::value;
 
-/// The scene of a figure; with title and key inside when it stands alone.
-pub(super) fn scene(figure: &Figure, alone: bool) -> Scene {
+/// The scene of a figure, without title and key, which are text of the page.
+pub(super) fn scene(figure: &Figure) -> Scene {
     let axes = PlotAxes { x: AxisTransform::of(&figure.x), y: AxisTransform::of(&figure.y) };
-    let mut plots: Vec<Plot> =
-        figure.series.iter().flat_map(|series| axes.plots(series, alone)).collect();
+    let mut plots: Vec<Plot> = figure.series.iter().flat_map(|series| axes.plots(series)).collect();
     if plots.is_empty() {
         plots.push(Plot::Scatter(ScatterPlot::new()));
     }
@@ -34,7 +33,7 @@ pub(super) fn scene(figure: &Figure, alone: bool) -> Scene {
     let y_label = if crowded { String::new() } else { figure.y.label.clone() };
     let (x, y) = (AxisEnds::of(&figure.x, &x), AxisEnds::of(&figure.y, &y));
     // Ends are given, not found by the crate: on a logarithmic axis without data it overflows.
-    let mut layout = Layout::new((x.low, x.high), (y.low, y.high))
+    let layout = Layout::new((x.low, x.high), (y.low, y.high))
         .with_width(WIDTH)
         .with_height(height(figure))
         .with_theme(theme())
@@ -42,10 +41,6 @@ pub(super) fn scene(figure: &Figure, alone: bool) -> Scene {
         .with_y_label(y_label)
         .with_label_size(13)
         .with_tick_size(13);
-    if alone {
-        layout = layout.with_title(figure.title.clone());
-    }
-    layout.show_legend = alone && figure.series.iter().any(|series| !series.name.is_empty());
     render_multiple(plots, horizontal(vertical(layout, &y), &x))
 }
 
@@ -86,23 +81,23 @@ impl<'a> AxisTransform<'a> {
 }
 
 impl PlotAxes<'_> {
-    fn plots(&self, series: &Series, alone: bool) -> Vec<Plot> {
+    fn plots(&self, series: &Series) -> Vec<Plot> {
         let colour = format!("var(--c{})", series.slot % 8);
-        let name = (alone && !series.name.is_empty()).then(|| series.name.clone());
         match &series.marks {
-            SeriesMarks::Points { at, joined } => {
-                self.points(at, *joined, series.slot, &colour, name)
+            SeriesMarks::Points { at, joined } => self.points(at, *joined, series.slot, &colour),
+            SeriesMarks::Band(at) => vec![self.band(at, &colour)],
+            SeriesMarks::Steps(at) => {
+                let line = self.line(at, &colour, 1.8).with_step();
+                vec![Plot::Line(line.with_line_style(dash(series.slot)))]
             }
-            SeriesMarks::Band(at) => self.band(at, &colour),
-            SeriesMarks::Bars(at) => self.bars(at, &colour),
-            SeriesMarks::Steps(at) => self.steps(at, series.slot, &colour, name),
-            SeriesMarks::Line(at) => self.dashed(at, &colour, name),
+            SeriesMarks::Line(at) => {
+                let line = self.line(at, &colour, WHISKER);
+                vec![Plot::Line(line.with_line_style(LineStyle::Dashed))]
+            }
             SeriesMarks::Boxes(at) => {
                 at.iter().flat_map(|spread| self.boxed(spread, &colour)).collect()
             }
-            SeriesMarks::Stack { segments, hatched } => {
-                self.stack(segments, *hatched, &colour, name.as_deref())
-            }
+            SeriesMarks::Stack { segments, hatched } => self.stack(segments, *hatched, &colour),
         }
     }
 
@@ -115,14 +110,7 @@ impl PlotAxes<'_> {
         LinePlot::new().with_data(at).with_color(colour).with_stroke_width(width)
     }
 
-    fn points(
-        &self,
-        at: &[FigurePoint],
-        joined: bool,
-        slot: u8,
-        colour: &str,
-        name: Option<String>,
-    ) -> Vec<Plot> {
+    fn points(&self, at: &[FigurePoint], joined: bool, slot: u8, colour: &str) -> Vec<Plot> {
         let mut plots = Vec::new();
         for point in at {
             let across = point.x_interval.map(|[low, high]| [[low, point.y], [high, point.y]]);
@@ -137,62 +125,30 @@ impl PlotAxes<'_> {
         }
         let placed: Vec<(f64, f64)> =
             at.iter().filter_map(|point| self.place(point.x, point.y)).collect();
-        let mut markers = ScatterPlot::new()
+        let markers = ScatterPlot::new()
             .with_data(placed)
             .with_color(colour)
             .with_size(4.0)
             .with_marker(SHAPES[usize::from(slot) % SHAPES.len()]);
-        if let Some(name) = name {
-            markers = markers.with_legend(name);
-        }
         plots.push(Plot::Scatter(markers));
         plots
     }
 
-    fn band(&self, at: &[[f64; 3]], colour: &str) -> Vec<Plot> {
-        let rows: Vec<(f64, f64, f64)> = at
-            .iter()
-            .filter_map(|[x, low, high]| {
-                let ((x, low), (_, high)) = self.place(*x, *low).zip(self.place(*x, *high))?;
-                Some((x, low, high))
-            })
-            .collect();
-        let column = |pick: fn(&(f64, f64, f64)) -> f64| rows.iter().map(pick).collect::<Vec<_>>();
-        vec![Plot::Band(
-            BandPlot::new(column(|row| row.0), column(|row| row.1), column(|row| row.2))
-                .with_color(colour)
-                .with_opacity(0.18),
-        )]
-    }
-
-    fn bars(&self, at: &[[f64; 2]], colour: &str) -> Vec<Plot> {
-        at.iter().map(|[x, y]| Plot::Line(self.line(&[[*x, 0.0], [*x, *y]], colour, BOX))).collect()
-    }
-
-    fn steps(&self, at: &[[f64; 2]], slot: u8, colour: &str, name: Option<String>) -> Vec<Plot> {
-        let line = self.line(at, colour, 1.8).with_step().with_line_style(dash(slot));
-        vec![Plot::Line(match name {
-            Some(name) => line.with_legend(name),
-            None => line,
-        })]
-    }
-
-    fn dashed(&self, at: &[[f64; 2]], colour: &str, name: Option<String>) -> Vec<Plot> {
-        let line = self.line(at, colour, WHISKER).with_line_style(LineStyle::Dashed);
-        vec![Plot::Line(match name {
-            Some(name) => line.with_legend(name),
-            None => line,
-        })]
+    fn band(&self, at: &[[f64; 3]], colour: &str) -> Plot {
+        let (mut xs, mut lows, mut highs) = (Vec::new(), Vec::new(), Vec::new());
+        for [x, low, high] in at {
+            if let (Some((x, low)), Some((_, high))) = (self.place(*x, *low), self.place(*x, *high))
+            {
+                xs.push(x);
+                lows.push(low);
+                highs.push(high);
+            }
+        }
+        Plot::Band(BandPlot::new(xs, lows, highs).with_color(colour).with_opacity(0.18))
     }
 
     /// Thick lines, each ending in a gap, so that neighbours are told apart without their colours.
-    fn stack(
-        &self,
-        segments: &[[f64; 3]],
-        hatched: bool,
-        colour: &str,
-        name: Option<&str>,
-    ) -> Vec<Plot> {
+    fn stack(&self, segments: &[[f64; 3]], hatched: bool, colour: &str) -> Vec<Plot> {
         let (colour, style) = if hatched {
             ("var(--edge)", LineStyle::Custom("2 2".to_owned()))
         } else {
@@ -201,11 +157,7 @@ impl PlotAxes<'_> {
         let mut plots = Vec::new();
         for [row, from, to] in segments {
             let bar = self.line(&[[*from, *row], [*to, *row]], colour, STACKED);
-            let bar = bar.with_line_style(style.clone());
-            plots.push(Plot::Line(match name {
-                Some(name) if plots.is_empty() => bar.with_legend(name.to_owned()),
-                _ => bar,
-            }));
+            plots.push(Plot::Line(bar.with_line_style(style.clone())));
             let edge = [[*to, row - STACKED_HALF], [*to, row + STACKED_HALF]];
             plots.push(Plot::Line(self.line(&edge, "var(--page)", 1.0)));
         }
@@ -215,17 +167,11 @@ impl PlotAxes<'_> {
     /// A thick line from quartile to quartile on a thin one, with the median cut out: the crate's
     /// own boxes want raw samples and choose their own whiskers.
     fn boxed(&self, spread: &BoxPlot, colour: &str) -> Vec<Plot> {
-        let y = spread.at;
-        let [low, high] = spread.whiskers;
-        let [q1, q3] = spread.quartiles;
+        let BoxPlot { at: y, whiskers: [low, high], quartiles: [q1, q3], median } = *spread;
         vec![
             Plot::Line(self.line(&[[low, y], [high, y]], colour, WHISKER)),
             Plot::Line(self.line(&[[q1, y], [q3, y]], colour, BOX)),
-            Plot::Line(self.line(
-                &[[spread.median, y - 0.3], [spread.median, y + 0.3]],
-                "var(--ink)",
-                2.5,
-            )),
+            Plot::Line(self.line(&[[median, y - 0.3], [median, y + 0.3]], "var(--ink)", 2.5)),
         ]
     }
 }
@@ -271,10 +217,19 @@ impl AxisEnds {
                 Self { low, high, step: None, format: custom(format) }
             }
             AxisScale::Names(names) => {
-                let names = names.clone();
-                let count = names.len() as f64;
-                let format = move |tick: f64| label_from_the_end(&names, tick);
-                Self { low: -1.0, high: count, step: Some(1.0), format: custom(format) }
+                let positions: Vec<(f64, String)> = names
+                    .iter()
+                    .rev()
+                    .zip(0..)
+                    .map(|(name, at)| (f64::from(at), name.clone()))
+                    .collect();
+                let format = move |tick: f64| nearest_label(&positions, tick, 1.0);
+                Self {
+                    low: -1.0,
+                    high: names.len() as f64,
+                    step: Some(1.0),
+                    format: custom(format),
+                }
             }
             AxisScale::Linear | AxisScale::Log2 | AxisScale::Tail => {
                 let positions: Vec<(f64, String)> = ticks
@@ -295,15 +250,6 @@ impl AxisEnds {
 
 fn custom(format: impl Fn(f64) -> String + Send + Sync + 'static) -> TickFormat {
     TickFormat::Custom(Arc::new(format))
-}
-
-fn label_from_the_end(names: &[String], tick: f64) -> String {
-    let wanted = names.len() as f64 - 1.0 - tick;
-    names
-        .iter()
-        .enumerate()
-        .find(|(index, _)| (*index as f64 - wanted).abs() < 0.01)
-        .map_or_else(String::new, |(_, name)| name.clone())
 }
 
 fn nearest_label(ticks: &[(f64, String)], tick: f64, step: f64) -> String {

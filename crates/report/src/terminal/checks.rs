@@ -1,22 +1,49 @@
-//! The self-test in the terminal: one line a check, what was claimed and what was seen.
+//! Checks of this program and of this host in a terminal: the self-test, a line a check, and what the host can and
+//! cannot measure.
 
+use plumb_analysis::document::doctor::{DoctorCheck, DoctorDocument};
 use plumb_analysis::document::selftest::{SelftestCheck, SelftestDocument};
 use plumb_base::units::{Unit, significant};
 
-use super::{TerminalStyle, TextRole};
+use super::{TerminalPage, TerminalStyle, TextRole};
 
-/// The whole self-test, ended by its verdict.
-pub fn render(document: &SelftestDocument, style: TerminalStyle) -> String {
-    let mut text = String::new();
-    for check in &document.checks {
-        let (mark, ink) =
-            if check.passed { ("pass", TextRole::Good) } else { ("FAIL", TextRole::Bad) };
-        let lines = style.wrap(&sentence(check), 6);
-        text.push_str(&format!("{}  {}\n", style.paint(ink, mark), lines.join("\n").trim_start()));
-        if !check.note.is_empty() {
-            text.push_str(&style.wrap(&check.note, 6).join("\n"));
-            text.push('\n');
+/// What a host can measure: checks that need attention first, each with its fix, then those that are fine.
+pub fn doctor(document: &DoctorDocument, style: TerminalStyle) -> String {
+    let mut page = TerminalPage::new(style);
+    let (fine, poor): (Vec<&DoctorCheck>, Vec<&DoctorCheck>) =
+        document.checks.iter().partition(|check| check.status == "ok");
+    for check in &poor {
+        let role = if check.status == "missing" { TextRole::Bad } else { TextRole::Warn };
+        let status = style.paint(role, &check.status);
+        let what = style.paint(TextRole::Bold, &style.to_charset(&check.what));
+        page.out += &format!("{status} {what}\n");
+        page.put(4, TextRole::Plain, &check.finding);
+        page.put(4, TextRole::Plain, &check.why);
+        if !check.fix.is_empty() {
+            page.put(4, TextRole::Plain, &format!("→ {}", check.fix));
         }
+    }
+    if !poor.is_empty() && !fine.is_empty() {
+        page.out.push('\n');
+    }
+    for check in &fine {
+        let head = format!("{} ", style.paint(TextRole::Good, "ok"));
+        let text = format!("{}: {}", check.what, check.finding);
+        page.put_behind(&head, 3, TextRole::Plain, &text);
+    }
+    page.out += &format!("\n{} of {} checks are fine.\n", fine.len(), document.checks.len());
+    page.out
+}
+
+/// The whole self-test, what was claimed and what was seen; ended by its verdict.
+pub fn selftest(document: &SelftestDocument, style: TerminalStyle) -> String {
+    let mut page = TerminalPage::new(style);
+    for check in &document.checks {
+        let (mark, role) =
+            if check.passed { ("pass", TextRole::Good) } else { ("FAIL", TextRole::Bad) };
+        let head = format!("{}  ", style.paint(role, mark));
+        page.put_behind(&head, 6, TextRole::Plain, &sentence(check));
+        page.put(6, TextRole::Plain, &check.note);
     }
     let failed = document.checks.iter().filter(|check| !check.passed).count();
     let verdict = match failed {
@@ -25,8 +52,8 @@ pub fn render(document: &SelftestDocument, style: TerminalStyle) -> String {
         n => format!("{n} checks failed"),
     };
     let seconds = significant(document.seconds, 3);
-    text.push_str(&format!("{verdict} in {seconds} s (seed {})\n", document.seed));
-    style.to_charset(&text)
+    page.out += &format!("{verdict} in {seconds} s (seed {})\n", document.seed);
+    page.out
 }
 
 /// `95 % intervals …: 95.1% [94.0%, 96.0%] of 2000, wanted 93% to 97%`.
@@ -84,7 +111,8 @@ mod tests {
             passed: false,
             checks: vec![check(true), check(false)],
         };
-        let text = render(&document, TerminalStyle { color: false, unicode: false, width: 100 });
+        let style = TerminalStyle { unicode: false, ..TerminalStyle::plain(100) };
+        let text = selftest(&document, style);
         assert!(text.contains("FAIL  nothing is called nothing: 8.00%"), "{text}");
         assert!(text.contains("wanted 0% to 5%"), "{text}");
         assert!(text.ends_with("1 check failed in 61.0 s (seed 7)\n"), "{text}");
