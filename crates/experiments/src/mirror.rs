@@ -133,7 +133,7 @@ impl<D: Device> DatagramMirror for StackMirror<D> {
 
     fn tally(&mut self) -> Vec<(String, u64)> {
         let served = self.machine.application.take_counts();
-        let calls = self.driver.devices().iter().map(|device| device.counters().calls).sum();
+        let calls = self.driver.devices.iter().map(|device| device.counters().calls).sum();
         let refused = served.received - served.sent;
         let tally = [("mirrored", served.sent), ("refused", refused), ("device_calls", calls)];
         tally.map(|(name, count)| (name.to_owned(), count)).to_vec()

@@ -73,7 +73,8 @@ impl Default for EmulatorOptions {
 #[derive(Debug)]
 pub struct Emulator<N, D> {
     state: EmulatorState<N>,
-    devices: Vec<D>,
+    /// The devices.
+    pub devices: Vec<D>,
     timeline: InstantClock,
     options: EmulatorOptions,
     control_receiver: ControlReceiver<EmulatorState<N>>,
@@ -162,11 +163,6 @@ impl<N: Network, D: Device> Emulator<N, D> {
             let received = counters.rx_dropped + counters.rx_malformed;
             *losses = PortLosses { received, sent: counters.tx_dropped };
         }
-    }
-
-    /// The devices.
-    pub fn devices(&self) -> &[D] {
-        &self.devices
     }
 
     /// Gives back what was put in.

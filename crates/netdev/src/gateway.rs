@@ -57,16 +57,6 @@ pub struct GatewayDevice<D> {
 }
 
 impl<D: Device> GatewayDevice<D> {
-    fn new(
-        device: D,
-        table: Arc<FlowTable>,
-        targets: AddressMap,
-        held: SyncSender<HeldPacket>,
-        wake: Arc<OwnedFd>,
-    ) -> Self {
-        Self { device, table, targets, held, wake, scratch: Vec::new() }
-    }
-
     /// Whether the device gets the packet; where not, it is with the engine, or ends.
     fn passes(&self, packet: &Packet, pool: &Pool) -> bool {
         let bytes = pool.bytes(packet);

@@ -329,7 +329,7 @@ impl AttachedHost {
         let mut status = StatusSchedule { every, next: None, requests_seen: 0 };
         let mut node = HostNode { host, application };
         let begun = driver.read_clock();
-        node.application.handle(begun, &mut node.host, driver.pool());
+        node.application.handle(begun, &mut node.host, &mut driver.pool);
         let mut ended = StackEndReason::Complete;
         let outcome = driver.run(&mut node, |node, now, _| {
             let is_status_due = status.is_due(now);
@@ -346,7 +346,7 @@ impl AttachedHost {
             true
         });
         let seconds = driver.read_clock().saturating_since(begun).as_secs_f64();
-        let (mut devices, ..) = driver.into_parts();
+        let mut devices = driver.devices;
         let mut device = devices.pop().expect("one device");
         let ended = match (outcome, device.finish()) {
             (Err(error), _) | (Ok(_), Err(error)) => StackEndReason::Device(error),

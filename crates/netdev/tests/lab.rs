@@ -222,7 +222,6 @@ fn a_device_changes_and_goes() {
         mtu: Some(1280),
         mac: Some(mac),
         arp: Some(false),
-        name: None,
         tx_queue_len: Some(2_345),
     };
     netlink.change_interface(index, &change).unwrap();

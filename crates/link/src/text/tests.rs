@@ -73,40 +73,29 @@ fn queue() -> impl Strategy<Value = QueueSpec> {
     (0..names.len(), limit(), span(), span(), any::<bool>(), 64_u32..70_000, share()).prop_map(
         move |(kind, new_limit, a, b, new_ecn, number, share)| {
             let (short, long) = (a.min(b), a.max(b) + Span::from_ps(1));
-            match QueueSpec::named(names[kind]).unwrap() {
-                QueueSpec::DropTail { .. } => QueueSpec::DropTail { limit: new_limit },
-                QueueSpec::Red { .. } => QueueSpec::Red {
-                    min: number.into(),
-                    max: u64::from(number) * 3,
-                    p_max: share,
-                    ecn: new_ecn,
-                    limit: new_limit,
-                },
-                QueueSpec::CoDel { .. } => QueueSpec::CoDel {
-                    target: short,
-                    interval: long,
-                    ecn: new_ecn,
-                    limit: new_limit,
-                },
-                QueueSpec::FqCoDel { .. } => QueueSpec::FqCoDel {
-                    flows: number.min(65_536),
-                    quantum: number,
-                    target: short,
-                    interval: long,
-                    ecn: new_ecn,
-                    limit: new_limit,
-                },
-                QueueSpec::Pie { .. } => QueueSpec::Pie {
-                    target: short,
-                    update: long + Span::from_us(100),
-                    ecn: new_ecn,
-                    limit: new_limit,
-                },
-                QueueSpec::Drr { .. } => {
-                    QueueSpec::Drr { flows: number.min(65_536), quantum: number, limit: new_limit }
+            let mut queue = QueueSpec::named(names[kind]).unwrap();
+            *queue.limit_mut() = new_limit;
+            match &mut queue {
+                QueueSpec::DropTail { .. } | QueueSpec::Priority { .. } => {}
+                QueueSpec::Red { min, max, p_max, ecn, .. } => {
+                    (*min, *max) = (number.into(), u64::from(number) * 3);
+                    (*p_max, *ecn) = (share, new_ecn);
                 }
-                QueueSpec::Priority { .. } => QueueSpec::Priority { limit: new_limit },
+                QueueSpec::CoDel { target, interval, ecn, .. } => {
+                    (*target, *interval, *ecn) = (short, long, new_ecn);
+                }
+                QueueSpec::FqCoDel { flows, quantum, target, interval, ecn, .. } => {
+                    (*flows, *quantum) = (number.min(65_536), number);
+                    (*target, *interval, *ecn) = (short, long, new_ecn);
+                }
+                QueueSpec::Pie { target, update, ecn, .. } => {
+                    (*target, *update, *ecn) = (short, long + Span::from_us(100), new_ecn);
+                }
+                QueueSpec::Drr { flows, quantum, .. } => {
+                    (*flows, *quantum) = (number.min(65_536), number);
+                }
             }
+            queue
         },
     )
 }

@@ -218,7 +218,7 @@ fn drive<D: Device + Send + 'static>(
         said.send(emulator.control()).unwrap();
         emulator.run().unwrap();
         let report = emulator.state().report();
-        let counters = emulator.devices().iter().map(Device::counters).collect();
+        let counters = emulator.devices.iter().map(Device::counters).collect();
         // A sleep is a look that comes late, too.
         let taken = if precision == TimerPrecision::Busy { steal::stolen() } else { Vec::new() };
         DriverOutcome { report, counters, taken }

@@ -65,13 +65,16 @@ pub enum DriverExit {
 /// Devices, their pool and a clock, ready to drive a machine: device `n` is at its port `n`.
 #[derive(Debug)]
 pub struct Driver<D, O = ()> {
-    devices: Vec<D>,
-    pool: Pool,
+    /// The devices.
+    pub devices: Vec<D>,
+    /// The pool that all packets come from.
+    pub pool: Pool,
     batch: Vec<Packet>,
     timeline: InstantClock,
     options: DriverOptions,
     now: Instant,
-    observer: O,
+    /// What observes.
+    pub observer: O,
 }
 
 impl<D: Device> Driver<D> {
@@ -113,26 +116,6 @@ impl<D: Device, O: PacketObserver> Driver<D, O> {
     pub fn read_clock(&mut self) -> Instant {
         self.now = self.timeline.now();
         self.now
-    }
-
-    /// The pool that all packets come from.
-    pub fn pool(&mut self) -> &mut Pool {
-        &mut self.pool
-    }
-
-    /// The devices.
-    pub fn devices(&self) -> &[D] {
-        &self.devices
-    }
-
-    /// What observes.
-    pub fn observer(&mut self) -> &mut O {
-        &mut self.observer
-    }
-
-    /// Gives back what was put in.
-    pub fn into_parts(self) -> (Vec<D>, Pool, O) {
-        (self.devices, self.pool, self.observer)
     }
 
     /// Takes turns until `until` says that it is enough; it is asked before every wait.

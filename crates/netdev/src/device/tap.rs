@@ -145,7 +145,7 @@ impl TapDevice {
             };
             pool.trim_front(&mut packet, vnet::HEADER_LEN);
             let parsed = vnet::parse(header, self.info.capabilities.medium, pool.bytes(&packet));
-            let Ok((checksum, segments)) = parsed else {
+            let Some((checksum, segments)) = parsed else {
                 return self.malformed(packet, pool);
             };
             packet.meta.checksum = checksum;
@@ -328,27 +328,22 @@ impl Device for TapDevice {
         if self.held.is_some() {
             return Ok(true);
         }
-        match (self.wait, timeout) {
-            (DeviceWait::Spin, _) => self.spin(timeout, pool),
-            (DeviceWait::Block, Some(timeout)) => self.wait_timed(timeout, pool),
-            (DeviceWait::Poll(span), Some(timeout)) => {
-                if self.spin(Some(span.min(timeout)), pool)? {
-                    return Ok(true);
-                }
-                self.wait_timed(timeout.saturating_sub(span), pool)
-            }
-            (DeviceWait::Block, None) => {
-                let read = self.read(pool, false)?;
-                Ok(self.keep(read))
-            }
-            (DeviceWait::Poll(span), None) => {
+        let rest = match self.wait {
+            DeviceWait::Spin => return self.spin(timeout, pool),
+            DeviceWait::Block => timeout,
+            DeviceWait::Poll(span) => {
+                let span = timeout.map_or(span, |timeout| span.min(timeout));
                 if self.spin(Some(span), pool)? {
                     return Ok(true);
                 }
-                let read = self.read(pool, false)?;
-                Ok(self.keep(read))
+                timeout.map(|timeout| timeout.saturating_sub(span))
             }
+        };
+        if let Some(rest) = rest {
+            return self.wait_timed(rest, pool);
         }
+        let read = self.read(pool, false)?;
+        Ok(self.keep(read))
     }
 
     fn counters(&self) -> DeviceCounters {

@@ -27,32 +27,18 @@ const UDP_HEADER_LEN: u16 = 8;
 const TCP_FLAGS_OFFSET: usize = 13;
 const TCP_FLAG_CWR: u8 = 0x80;
 
-/// Why a header makes no sense with its packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum VnetError {
-    /// The checksum lies outside of the packet.
-    Checksum,
-    /// A super-segment of a kind that does not exist or was not asked for.
-    Kind,
-    /// A super-segment whose header or segment size cannot be.
-    Segments,
-}
-
-/// What a header says of its packet.
-///
-/// # Errors
-/// [`VnetError`] where it cannot be true of this packet.
+/// What a header says of its packet; `None` where it cannot be true of this packet.
 #[inline]
 pub fn parse(
     header: [u8; HEADER_LEN],
     medium: Medium,
     packet: &[u8],
-) -> Result<(ChecksumState, Option<SegmentationInfo>), VnetError> {
+) -> Option<(ChecksumState, Option<SegmentationInfo>)> {
     let field = |at: usize| u16::from_ne_bytes([header[at], header[at + 1]]);
     let checksum = if header[0] & NEEDS_CHECKSUM != 0 {
         let (start, offset) = (field(6), field(8));
         if usize::from(start) + usize::from(offset) + 2 > packet.len() {
-            return Err(VnetError::Checksum);
+            return None;
         }
         ChecksumState::Partial { start, offset }
     } else if header[0] & CHECKSUM_VALID != 0 {
@@ -61,10 +47,10 @@ pub fn parse(
         ChecksumState::Plain
     };
     if header[1] == SEGMENTS_NONE {
-        return Ok((checksum, None));
+        return Some((checksum, None));
     }
-    segments(header[1], field(4), checksum, medium, packet)
-        .map(|segments| (checksum, Some(segments)))
+    let segments = segments(header[1], field(4), checksum, medium, packet)?;
+    Some((checksum, Some(segments)))
 }
 
 fn segments(
@@ -73,35 +59,27 @@ fn segments(
     checksum: ChecksumState,
     medium: Medium,
     packet: &[u8],
-) -> Result<SegmentationInfo, VnetError> {
+) -> Option<SegmentationInfo> {
     // virtio 1.2 §5.1.6.2: a driver that sets a segment type must set NEEDS_CSUM as well.
-    let ChecksumState::Partial { start, offset } = checksum else {
-        return Err(VnetError::Segments);
-    };
-    let (kind, checksum_offset) = match kind & !SEGMENTS_ECN {
-        SEGMENTS_TCP4 => (SegmentKind::Tcp4, TCP_CHECKSUM_OFFSET),
-        SEGMENTS_TCP6 => (SegmentKind::Tcp6, TCP_CHECKSUM_OFFSET),
-        SEGMENTS_UDP => match ip_version(medium, packet) {
-            Some(4) => (SegmentKind::Udp4, UDP_CHECKSUM_OFFSET),
-            Some(6) => (SegmentKind::Udp6, UDP_CHECKSUM_OFFSET),
-            _ => return Err(VnetError::Kind),
-        },
-        _ => return Err(VnetError::Kind),
+    let ChecksumState::Partial { start, offset } = checksum else { return None };
+    let kind = match kind & !SEGMENTS_ECN {
+        SEGMENTS_TCP4 => SegmentKind::Tcp4,
+        SEGMENTS_TCP6 => SegmentKind::Tcp6,
+        SEGMENTS_UDP if ip_version(medium, packet)? == 4 => SegmentKind::Udp4,
+        SEGMENTS_UDP if ip_version(medium, packet)? == 6 => SegmentKind::Udp6,
+        _ => return None,
     };
     // The header's own hdr_len is a hint that Linux fills with what lies in its first buffer.
-    let transport_len = match kind {
+    let (transport_len, checksum_offset) = match kind {
         SegmentKind::Tcp4 | SegmentKind::Tcp6 => {
-            let octet = packet.get(usize::from(start) + 12).ok_or(VnetError::Segments)?;
-            u16::from(octet >> 4) * 4
+            let octet = packet.get(usize::from(start) + 12)?;
+            (u16::from(octet >> 4) * 4, TCP_CHECKSUM_OFFSET)
         }
-        SegmentKind::Udp4 | SegmentKind::Udp6 => UDP_HEADER_LEN,
+        SegmentKind::Udp4 | SegmentKind::Udp6 => (UDP_HEADER_LEN, UDP_CHECKSUM_OFFSET),
     };
-    let header_len = start.checked_add(transport_len).ok_or(VnetError::Segments)?;
+    let header_len = start.checked_add(transport_len)?;
     let whole = size > 0 && usize::from(header_len) < packet.len() && offset == checksum_offset;
-    if !whole {
-        return Err(VnetError::Segments);
-    }
-    Ok(SegmentationInfo { kind, size, header_len })
+    whole.then_some(SegmentationInfo { kind, size, header_len })
 }
 
 fn ip_version(medium: Medium, packet: &[u8]) -> Option<u8> {
@@ -175,7 +153,7 @@ mod tests {
         let meta =
             PacketMeta { checksum: partial, segments: Some(segments), ..PacketMeta::default() };
         let parsed = parse(emit(&meta, &tcp), Medium::Ethernet, &tcp);
-        assert_eq!(parsed, Ok((partial, Some(segments))));
+        assert_eq!(parsed, Some((partial, Some(segments))));
 
         for (version, tags) in [(4, 0), (6, 0), (4, 1), (6, 2)] {
             let (frame, start) = udp_frame(version, tags);
@@ -185,7 +163,7 @@ mod tests {
             let meta =
                 PacketMeta { checksum: partial, segments: Some(segments), ..PacketMeta::default() };
             let parsed = parse(emit(&meta, &frame), Medium::Ethernet, &frame);
-            assert_eq!(parsed, Ok((partial, Some(segments))), "version {version}, {tags} tags");
+            assert_eq!(parsed, Some((partial, Some(segments))), "version {version}, {tags} tags");
         }
     }
 
@@ -215,27 +193,28 @@ mod tests {
         assert_eq!(emit(&meta, &tcp)[1], 1);
         tcp[34 + 13] |= 0x80;
         assert_eq!(emit(&meta, &tcp)[1], 0x81);
-        assert!(parse(emit(&meta, &tcp), Medium::Ethernet, &tcp).is_ok());
+        assert!(parse(emit(&meta, &tcp), Medium::Ethernet, &tcp).is_some());
     }
 
     #[test]
-    fn impossible_headers_are_refused_with_their_reason() {
+    fn impossible_headers_are_refused() {
         let frame = tcp4_frame();
-        let header = |flags: u8, kind: u8, size: u16, start: u16, offset: u16| {
+        let last = u16::try_from(frame.len()).unwrap() - 2;
+        for (why, flags, kind, size, start, offset) in [
+            ("a checksum outside of the packet", 1, 0, 0, 65_000_u16, 16_u16),
+            ("no checksum wanted", 0, 1, 1_448_u16, 34, 16),
+            ("segments of nothing", 1, 1, 0, 34, 16),
+            ("UDP's checksum in TCP", 1, 1, 1_448, 34, 6),
+            ("UFO was not asked for", 1, 3, 1_448, 34, 6),
+            ("no such kind", 1, 77, 1_448, 34, 6),
+            ("no TCP header there", 1, 1, 1_448, last, 0),
+        ] {
             let mut header = [flags, kind, 0, 0, 0, 0, 0, 0, 0, 0];
             header[4..6].copy_from_slice(&size.to_ne_bytes());
             header[6..8].copy_from_slice(&start.to_ne_bytes());
             header[8..10].copy_from_slice(&offset.to_ne_bytes());
-            parse(header, Medium::Ethernet, &frame)
-        };
-        assert_eq!(header(1, 0, 0, 65_000, 16), Err(VnetError::Checksum));
-        assert_eq!(header(0, 1, 1448, 34, 16), Err(VnetError::Segments), "no checksum wanted");
-        assert_eq!(header(1, 1, 0, 34, 16), Err(VnetError::Segments), "segments of nothing");
-        assert_eq!(header(1, 1, 1448, 34, 6), Err(VnetError::Segments), "UDP's checksum in TCP");
-        assert_eq!(header(1, 3, 1448, 34, 6), Err(VnetError::Kind), "UFO was not asked for");
-        assert_eq!(header(1, 77, 1448, 34, 6), Err(VnetError::Kind));
-        let last = u16::try_from(frame.len()).unwrap() - 2;
-        assert_eq!(header(1, 1, 1448, last, 0), Err(VnetError::Segments), "no TCP header there");
+            assert_eq!(parse(header, Medium::Ethernet, &frame), None, "{why}");
+        }
     }
 
     proptest! {
@@ -246,7 +225,7 @@ mod tests {
             ip in any::<bool>(),
         ) {
             let medium = if ip { Medium::Ip } else { Medium::Ethernet };
-            if let Ok((checksum, segments)) = parse(header, medium, &packet) {
+            if let Some((checksum, segments)) = parse(header, medium, &packet) {
                 if let ChecksumState::Partial { start, offset } = checksum {
                     prop_assert!(usize::from(start + offset) + 2 <= packet.len());
                 }

@@ -58,11 +58,6 @@ pub struct XdpDevice {
 }
 
 impl XdpDevice {
-    /// How many queues it has.
-    pub fn queues(&self) -> usize {
-        self.queues.len()
-    }
-
     /// Frames that are with the kernel, waiting for packets or being sent.
     pub fn lent(&self) -> usize {
         let lent = |queue: &XdpQueue| (queue.lent + queue.socket.tx_in_flight()) as usize;

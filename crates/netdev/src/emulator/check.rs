@@ -3,6 +3,7 @@
 //! Two namespaces with the link between them; an independent sender and the kernel's own time of reception on each
 //! side.
 
+use std::fmt;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
@@ -29,9 +30,7 @@ mod traffic;
 
 pub use super::timing::Lateness;
 pub use judge::{Property, Verdict};
-pub use traffic::{
-    ObservedTraffic, ProbeError, ProbeSendTimes, ProbeTraffic, ReceivedProbe, exchange,
-};
+pub use traffic::{ObservedTraffic, ProbeSendTimes, ProbeTraffic, ReceivedProbe, exchange};
 
 use judge::UnmodeledDrops;
 use plan::{BusyTraffic, CheckPlan, OneWayPath};
@@ -65,12 +64,6 @@ pub enum LinkCheckError {
     /// The namespaces.
     #[error(transparent)]
     Lab(#[from] LabError),
-    /// The traffic.
-    #[error(transparent)]
-    Check(#[from] ProbeError),
-    /// A device.
-    #[error(transparent)]
-    Device(#[from] DeviceError),
     /// Longer than one may wait.
     #[error(
         "a check of this link would take about {needed}, which a time of {time} does not allow; allow more, or check one that is shorter or faster"
@@ -81,9 +74,21 @@ pub enum LinkCheckError {
         /// How long was asked for.
         time: Span,
     },
-    /// The driver.
-    #[error("the link's driver cannot run: {0}")]
-    Driver(String),
+    /// The traffic, a device or the driver.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl LinkCheckError {
+    fn driver(why: impl fmt::Display) -> Self {
+        Self::Failed(format!("the link's driver cannot run: {why}"))
+    }
+}
+
+impl From<DeviceError> for LinkCheckError {
+    fn from(error: DeviceError) -> Self {
+        Self::Failed(error.to_string())
+    }
 }
 
 /// Measures a link in about so much time.
@@ -192,7 +197,6 @@ impl EmulatorThread {
             interfaces.push(InterfaceDropCounter::watch(far, TestBed::FAR_DEVICE)?);
         }
         let (tell, told) = mpsc::sync_channel(1);
-        let driver = |why: std::io::Error| LinkCheckError::Driver(why.to_string());
         let drive = move || {
             raise_priority();
             let timeline = InstantClock::begin(Stopwatch::new(None));
@@ -200,7 +204,8 @@ impl EmulatorThread {
                 let link = Link::new(&spec, Medium::Ethernet, timeline.now())?;
                 let room = PoolConfig { count: frames, large: 256, ..PoolConfig::default() };
                 let pool = Pool::reserve(room, LEAST);
-                Emulator::new(link, devices.into(), pool, timeline, options).map_err(driver)
+                Emulator::new(link, devices.into(), pool, timeline, options)
+                    .map_err(LinkCheckError::driver)
             };
             let mut emulator = match begin() {
                 Ok(emulator) => emulator,
@@ -216,18 +221,15 @@ impl EmulatorThread {
             emulator.run()
         };
         let named = std::thread::Builder::new().name("link".to_owned());
-        let thread = named.spawn(drive).map_err(driver)?;
-        let gone = |_| LinkCheckError::Driver("it ended before it began".to_owned());
+        let thread = named.spawn(drive).map_err(LinkCheckError::driver)?;
+        let gone = |_| LinkCheckError::driver("it ended before it began");
         let control = told.recv().map_err(gone)??;
         Ok(Self { control, thread })
     }
 
     /// How punctual the driver was so far.
     fn timing(&self) -> Result<EmulatorTiming, LinkCheckError> {
-        let report = self.control.report();
-        report
-            .map(|report| report.timing)
-            .map_err(|ended| LinkCheckError::Driver(ended.to_string()))
+        self.control.report().map(|report| report.timing).map_err(LinkCheckError::driver)
     }
 
     fn finish(self) -> Result<(EmulatorReport, NetworkReport), LinkCheckError> {
@@ -239,7 +241,7 @@ impl EmulatorThread {
         });
         self.control.stop();
         let ended = self.thread.join();
-        ended.map_err(|_| LinkCheckError::Driver("it has a bug".to_owned()))??;
-        report.map_err(|error| LinkCheckError::Driver(error.to_string()))
+        ended.map_err(|_| LinkCheckError::driver("it has a bug"))??;
+        report.map_err(LinkCheckError::driver)
     }
 }

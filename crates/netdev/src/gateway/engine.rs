@@ -25,7 +25,7 @@ use crate::gateway::resolver::{AddressMap, DnsQueries};
 use crate::gateway::tcp::TcpFlows;
 use crate::gateway::udp::UdpFlows;
 use crate::gateway::{GatewayDevice, HeldPacket};
-use crate::lab::{LabError, NetNamespace};
+use crate::lab::NetNamespace;
 
 /// Held packets that wait for the thread at most.
 const HELD_MAX: usize = 1_024;
@@ -42,16 +42,10 @@ const SCRATCH: usize = 64 << 10;
 /// The token of the descriptor that wakes the thread.
 const WAKE: u64 = 0;
 
-/// Why there is no gateway.
+/// Why there is no gateway: the kernel refused.
 #[derive(Debug, thiserror::Error)]
-pub enum GatewayError {
-    /// The far side's namespace does not become what it must be.
-    #[error(transparent)]
-    Lab(#[from] LabError),
-    /// The kernel refused.
-    #[error("cannot start the gateway to the network outside: {0}; try --isolated, which has none")]
-    Io(#[from] io::Error),
-}
+#[error("cannot start the gateway to the network outside: {0}; try --isolated, which has none")]
+pub struct GatewayError(#[from] io::Error);
 
 /// What a gateway is made of.
 #[derive(Debug)]
@@ -93,13 +87,14 @@ impl Gateway {
         let (sender, held) = sync_channel(HELD_MAX);
         let epoll = Epoll::new()?;
         epoll.add((*wake).as_fd(), WAKE, EpollInterest { read: true, write: false })?;
-        let gate = GatewayDevice::new(
+        let gate = GatewayDevice {
             device,
-            Arc::clone(&table),
-            settings.targets.clone(),
-            sender,
-            Arc::clone(&wake),
-        );
+            table: Arc::clone(&table),
+            targets: settings.targets.clone(),
+            held: sender,
+            wake: Arc::clone(&wake),
+            scratch: Vec::new(),
+        };
         let hub = GatewayContext {
             epoll,
             table: Arc::clone(&table),
@@ -280,7 +275,7 @@ impl GatewayEngine {
     /// makes it.
     fn make_room(&mut self) -> bool {
         let Self { hub, streams, datagrams, .. } = self;
-        if streams.len() + datagrams.len() < hub.table.flows_max() {
+        if streams.len() + datagrams.len() < hub.table.most {
             return true;
         }
         let mut last = None;
@@ -298,7 +293,7 @@ impl GatewayEngine {
                 _ => datagrams.evict(flow, hub),
             };
             if gone {
-                hub.table.count_evicted(reason);
+                hub.table.count(|counts| counts.evicted.count(reason));
                 return true;
             }
             last = Some(candidate);

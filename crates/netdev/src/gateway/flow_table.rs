@@ -62,18 +62,14 @@ struct FlowTableState {
 #[derive(Debug)]
 pub(super) struct FlowTable {
     state: Mutex<FlowTableState>,
-    most: usize,
+    /// How many flows the engine may carry.
+    pub(super) most: usize,
 }
 
 impl FlowTable {
     /// Of at most so many flows that the engine carries, and some that wait for it.
     pub fn new(most: usize) -> Self {
         Self { state: Mutex::default(), most }
-    }
-
-    /// How many flows the engine may carry.
-    pub const fn flows_max(&self) -> usize {
-        self.most
     }
 
     /// A table is whole between any two of its methods, also where a thread panicked.
@@ -148,11 +144,6 @@ impl FlowTable {
             state.flows.remove(&flow);
         }
         !in_use
-    }
-
-    /// A flow has made room for another.
-    pub fn count_evicted(&self, reason: EvictionReason) {
-        self.lock().counts.evicted.count(reason);
     }
 
     /// Counts something.

@@ -35,13 +35,12 @@ struct RelayDirection {
     bytes: u64,
 }
 
-/// Two sockets and what is between them.
+/// Two sockets and what is between them, each by its [`RelaySide`].
 #[derive(Debug)]
 pub(super) struct TcpRelay {
-    inside: TcpStream,
-    outside: TcpStream,
-    up: RelayDirection,
-    down: RelayDirection,
+    streams: [TcpStream; 2],
+    /// What is carried from each side.
+    from: [RelayDirection; 2],
     /// Sides that have ended both ways, which they report for as long as they are waited for.
     hung_up: [bool; 2],
 }
@@ -52,26 +51,25 @@ impl TcpRelay {
         // What one side sends small shall leave the other as small and as soon.
         inside.set_nodelay(true).ok();
         outside.set_nodelay(true).ok();
-        let (up, down) = (RelayDirection::default(), RelayDirection::default());
-        Self { inside, outside, up, down, hung_up: [false; 2] }
+        Self { streams: [inside, outside], from: Default::default(), hung_up: [false; 2] }
     }
 
     pub fn fd(&self, side: RelaySide) -> BorrowedFd<'_> {
-        match side {
-            RelaySide::Inside => self.inside.as_fd(),
-            RelaySide::Outside => self.outside.as_fd(),
-        }
+        self.streams[side as usize].as_fd()
     }
 
-    /// Carries what can be carried now; the bytes of both directions that were.
+    /// Carries what can be carried now; the bytes of each side that were.
     ///
     /// # Errors
     /// Either side's, after which both shall be reset.
-    pub fn pump(&mut self, scratch: &mut [u8]) -> io::Result<(u64, u64)> {
-        let before = (self.up.bytes, self.down.bytes);
-        self.up.pump(&self.inside, &self.outside, scratch)?;
-        self.down.pump(&self.outside, &self.inside, scratch)?;
-        Ok((self.up.bytes - before.0, self.down.bytes - before.1))
+    pub fn pump(&mut self, scratch: &mut [u8]) -> io::Result<[u64; 2]> {
+        let mut carried = [0; 2];
+        for (side, direction) in self.from.iter_mut().enumerate() {
+            let before = direction.bytes;
+            direction.pump(&self.streams[side], &self.streams[1 - side], scratch)?;
+            carried[side] = direction.bytes - before;
+        }
+        Ok(carried)
     }
 
     /// A side reports an error, or that it has ended both ways.
@@ -79,40 +77,34 @@ impl TcpRelay {
     /// # Errors
     /// The error, after which both sides shall be reset.
     pub fn on_failed(&mut self, side: RelaySide) -> io::Result<()> {
-        let (stream, hung_up) = match side {
-            RelaySide::Inside => (&self.inside, &mut self.hung_up[0]),
-            RelaySide::Outside => (&self.outside, &mut self.hung_up[1]),
-        };
-        *hung_up = true;
-        stream.take_error()?.map_or(Ok(()), Err)
+        self.hung_up[side as usize] = true;
+        self.streams[side as usize].take_error()?.map_or(Ok(()), Err)
     }
 
     /// Whether both directions have ended.
     pub fn is_over(&self) -> bool {
-        self.up.is_shut_down && self.down.is_shut_down
+        self.from.iter().all(|direction| direction.is_shut_down)
     }
 
     /// In how many directions nothing more will be read.
     pub fn ends(&self) -> usize {
-        usize::from(self.up.ended) + usize::from(self.down.ended)
+        self.from.iter().filter(|direction| direction.ended).count()
     }
 
     /// What a side is waited for: where for nothing else, for its failure; `None` where that is known.
     pub fn interest(&self, side: RelaySide) -> Option<EpollInterest> {
-        let (from, to, hung_up) = match side {
-            RelaySide::Inside => (&self.up, &self.down, self.hung_up[0]),
-            RelaySide::Outside => (&self.down, &self.up, self.hung_up[1]),
-        };
+        let side = side as usize;
+        let (from, to) = (&self.from[side], &self.from[1 - side]);
         let read = !from.ended && from.pending.is_empty();
         let write = !to.pending.is_empty();
         // It has ended both ways, as it says itself or as both ends have been carried.
-        let is_over = hung_up || (from.ended && to.is_shut_down);
+        let is_over = self.hung_up[side] || (from.ended && to.is_shut_down);
         (read || write || !is_over).then_some(EpollInterest { read, write })
     }
 
     /// Ends both sides by a reset.
     pub fn reset(self) {
-        for stream in [&self.inside, &self.outside] {
+        for stream in &self.streams {
             socket::reset_on_close(stream.as_fd()).ok();
         }
     }
@@ -122,7 +114,7 @@ impl TcpRelay {
 impl TcpRelay {
     /// Whether bytes wait for room in either direction.
     pub fn is_held_up(&self) -> bool {
-        !self.up.pending.is_empty() || !self.down.pending.is_empty()
+        self.from.iter().any(|direction| !direction.pending.is_empty())
     }
 }
 

@@ -179,7 +179,7 @@ impl TcpFlows {
 
     /// Keeps no more listeners than flows: the one that goes has had no connection for longest.
     fn evict_idle_listener(&mut self, hub: &mut GatewayContext) {
-        if self.listeners.len() < hub.table.flows_max() {
+        if self.listeners.len() < hub.table.most {
             return;
         }
         let idle = self.listeners.iter().filter(|(place, _)| !self.is_in_use(**place));
@@ -250,11 +250,11 @@ impl TcpFlows {
         relay: TcpRelay,
         tokens: [u64; 2],
         mut watched: [Option<EpollInterest>; 2],
-        carried: Option<(u64, u64)>,
+        carried: Option<[u64; 2]>,
         hub: &mut GatewayContext,
     ) {
         let ended = match carried {
-            Some((up, down)) => {
+            Some([up, down]) => {
                 hub.table.count(|counts| {
                     counts.bytes_up += up;
                     counts.bytes_down += down;

@@ -26,8 +26,8 @@ const READ: EpollInterest = EpollInterest { read: true, write: false };
 
 #[derive(Debug)]
 struct UdpFlow {
-    inside: UdpSocket,
-    outside: UdpSocket,
+    /// Inside and outside.
+    sockets: [UdpSocket; 2],
     tokens: [u64; 2],
     /// Of questions to resolvers, whom they are put to now.
     resolver: Option<usize>,
@@ -61,8 +61,8 @@ impl UdpFlow {
         }
         // Without a socket for it the one before is asked again.
         if let Ok((outside, token)) = open_outside(flow, resolver, hub) {
-            hub.unwatch(self.outside.as_fd(), self.tokens[1]);
-            (self.outside, self.tokens[1], self.resolver) = (outside, token, Some(resolver));
+            hub.unwatch(self.sockets[1].as_fd(), self.tokens[1]);
+            (self.sockets[1], self.tokens[1], self.resolver) = (outside, token, Some(resolver));
         }
     }
 }
@@ -95,32 +95,28 @@ impl UdpFlows {
     pub fn handle(&mut self, flow: FiveTuple, side: RelaySide, hub: &mut GatewayContext) {
         let Some(entry) = self.entries.get_mut(&flow) else { return };
         for _ in 0..DATAGRAMS {
-            let from = match side {
-                RelaySide::Inside => &entry.inside,
-                RelaySide::Outside => &entry.outside,
-            };
-            let len = match socket::receive(from.as_fd(), &mut hub.scratch, false) {
+            let from = entry.sockets[side as usize].as_fd();
+            let len = match socket::receive(from, &mut hub.scratch, false) {
                 Ok(len) => len,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 // An error that a datagram sent earlier has come back with.
                 Err(_) => continue,
             };
-            let to = match side {
+            match side {
                 RelaySide::Inside => {
                     entry.select_resolver(flow, len, hub);
                     entry.asked += 1;
-                    &entry.outside
                 }
                 RelaySide::Outside => {
                     if let Some(resolver) = entry.resolver {
                         hub.questions.on_answer(&hub.scratch[..len], resolver);
                     }
                     entry.answered += 1;
-                    &entry.inside
                 }
-            };
+            }
             entry.used_ns = hub.now_ns;
-            if socket::send(to.as_fd(), &hub.scratch[..len]).is_ok() {
+            let to = entry.sockets[1 - side as usize].as_fd();
+            if socket::send(to, &hub.scratch[..len]).is_ok() {
                 hub.table.count(|counts| match side {
                     RelaySide::Inside => counts.bytes_up += len as u64,
                     RelaySide::Outside => counts.bytes_down += len as u64,
@@ -189,8 +185,8 @@ fn open(flow: FiveTuple, hub: &mut GatewayContext) -> io::Result<UdpFlow> {
     let (outside, token) = open_outside(flow, 0, hub)?;
     let tokens =
         [hub.watch(inside.as_fd(), WatchedSocket::Datagrams(flow, RelaySide::Inside), READ), token];
-    let (inside, used_ns) = (inside.into(), hub.now_ns);
-    Ok(UdpFlow { inside, outside, tokens, resolver, used_ns, asked: 0, answered: 0 })
+    let (sockets, used_ns) = ([inside.into(), outside], hub.now_ns);
+    Ok(UdpFlow { sockets, tokens, resolver, used_ns, asked: 0, answered: 0 })
 }
 
 /// The socket outside of a flow whose questions, if it has any, are put to this resolver.
@@ -235,8 +231,7 @@ mod tests {
     fn a_question_that_has_its_answer_is_over_and_another_flow_is_idle_after_a_second() {
         let socket = || UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let entry = |asked, answered| UdpFlow {
-            inside: socket(),
-            outside: socket(),
+            sockets: [socket(), socket()],
             tokens: [1, 2],
             resolver: None,
             used_ns: 0,

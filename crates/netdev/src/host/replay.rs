@@ -354,7 +354,7 @@ impl ReplayLoad {
             ended = StackEndReason::Complete;
         }
         let seconds = driver.read_clock().saturating_since(begun).as_secs_f64();
-        let (mut devices, ..) = driver.into_parts();
+        let mut devices = driver.devices;
         Ok(ReplayRun { seconds, ended, device: devices.pop().expect("one device") })
     }
 }

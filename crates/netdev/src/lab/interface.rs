@@ -80,12 +80,6 @@ pub struct InterfaceStats {
     pub rx_bytes: u64,
     /// Bytes sent.
     pub tx_bytes: u64,
-    /// Packets received with errors.
-    pub rx_errors: u64,
-    /// Packets not sent because of errors.
-    pub tx_errors: u64,
-    /// Packets received and dropped.
-    pub rx_dropped: u64,
     /// Packets dropped on their way out.
     pub tx_dropped: u64,
 }
@@ -112,8 +106,6 @@ pub struct InterfaceChange {
     pub mtu: Option<u32>,
     /// Its link address.
     pub mac: Option<MacAddr>,
-    /// Its name; most devices must be down for that.
-    pub name: Option<String>,
     /// Frames that may wait at it to be sent; at a TAP, to be read.
     pub tx_queue_len: Option<u32>,
 }
@@ -132,9 +124,6 @@ impl fmt::Display for InterfaceChange {
         }
         if let Some(mac) = self.mac {
             write!(f, " address {mac}")?;
-        }
-        if let Some(name) = &self.name {
-            write!(f, " name {name}")?;
         }
         if let Some(len) = self.tx_queue_len {
             write!(f, " txqueuelen {len}")?;
@@ -208,9 +197,6 @@ impl NetlinkSocket {
         }
         let mut request =
             NetlinkRequest::new(NEW, REQUEST | ACKNOWLEDGE, &fixed(index, flags, mask));
-        if let Some(name) = &change.name {
-            request.text(NAME, name);
-        }
         if let Some(mac) = change.mac {
             request.attribute(ADDRESS, &mac.0);
         }
@@ -361,9 +347,6 @@ fn read_stats(bytes: &[u8]) -> InterfaceStats {
         tx_packets: word(1),
         rx_bytes: word(2),
         tx_bytes: word(3),
-        rx_errors: word(4),
-        tx_errors: word(5),
-        rx_dropped: word(6),
         tx_dropped: word(7),
     }
 }
@@ -373,6 +356,15 @@ const NEW_ADDRESS: u16 = 20;
 const NEW_ROUTE: u16 = 24;
 const GET_ROUTE: u16 = 26;
 const NEW_NEIGHBOR: u16 = 28;
+
+/// RT_TABLE_…, RT_SCOPE_… and RTN_….
+const TABLE_MAIN: u8 = 254;
+const TABLE_LOCAL: u8 = 255;
+const SCOPE_UNIVERSE: u8 = 0;
+const SCOPE_LINK: u8 = 253;
+const SCOPE_HOST: u8 = 254;
+const ROUTE_UNICAST: u8 = 1;
+const ROUTE_LOCAL: u8 = 2;
 
 impl NetlinkSocket {
     /// Gives a device an address; an IPv6 address is usable at once, without asking whether anybody
@@ -407,8 +399,6 @@ impl NetlinkSocket {
     /// host's comes later, from a work queue (`addrconf_dad_work` in net/ipv6/addrconf.c). What
     /// arrives in between is dropped as an error of the address.
     fn wait_until_address_usable(&mut self, address: IpAddr) -> Result<(), LabError> {
-        /// RTN_LOCAL.
-        const OWN: u8 = 2;
         const DESTINATION: u16 = 1;
         let what = || format!("take packets for {address} as this host's own");
         let end = monotonic_ns() + WAIT_MAX_NS;
@@ -418,7 +408,7 @@ impl NetlinkSocket {
             let mut request = NetlinkRequest::new(GET_ROUTE, REQUEST | ACKNOWLEDGE, &fixed);
             request.attribute(DESTINATION, &octets(address));
             let answer = self.exchange(what(), request, |message| {
-                message.kind == NEW_ROUTE && message.body.get(7) == Some(&OWN)
+                message.kind == NEW_ROUTE && message.body.get(7) == Some(&ROUTE_LOCAL)
             });
             // Until then there may be no route at all, which is an error here.
             if matches!(&answer, Ok(routes) if routes.contains(&true)) {
@@ -432,39 +422,54 @@ impl NetlinkSocket {
         }
     }
 
-    /// Sends what is for `destination` through a device, to the router `via` where there is one; a
-    /// prefix of no bits is the default route.
+    /// Sends what is for `to` through a device, to the router `via` where there is one; a prefix of no
+    /// bits is the default route.
     ///
     /// # Errors
     /// The router is not reachable, or the device is down (ENETDOWN, ENETUNREACH).
     pub fn add_route(
         &mut self,
-        (destination, prefix_len): (IpAddr, u8),
+        to: (IpAddr, u8),
         via: Option<IpAddr>,
         index: u32,
     ) -> Result<(), LabError> {
-        /// RT_TABLE_MAIN, RTPROT_STATIC, RTN_UNICAST.
-        const MAIN: u8 = 254;
+        let scope = if via.is_some() { SCOPE_UNIVERSE } else { SCOPE_LINK };
+        self.add_table_route(to, via, index, [TABLE_MAIN, scope, ROUTE_UNICAST])
+    }
+
+    /// Makes the kernel take packets for `to` as its own, whatever addresses its devices have: with a
+    /// prefix of no bits, all that no longer prefix of [`NetlinkSocket::add_route_before_local`] sends on.
+    ///
+    /// # Errors
+    /// There is no such device; the loopback is what it should be.
+    pub fn add_local_route(&mut self, to: (IpAddr, u8), loopback: u32) -> Result<(), LabError> {
+        self.add_table_route(to, None, loopback, [TABLE_LOCAL, SCOPE_HOST, ROUTE_LOCAL])
+    }
+
+    /// Sends what is for `to` through a device before the kernel looks for its own addresses.
+    ///
+    /// # Errors
+    /// There is no such device, or it is down.
+    pub fn add_route_before_local(&mut self, to: (IpAddr, u8), index: u32) -> Result<(), LabError> {
+        self.add_table_route(to, None, index, [TABLE_LOCAL, SCOPE_LINK, ROUTE_UNICAST])
+    }
+
+    fn add_table_route(
+        &mut self,
+        (destination, prefix_len): (IpAddr, u8),
+        via: Option<IpAddr>,
+        index: u32,
+        [table, scope, kind]: [u8; 3],
+    ) -> Result<(), LabError> {
+        /// RTPROT_STATIC.
         const STATIC: u8 = 4;
-        const UNICAST: u8 = 1;
-        /// RT_SCOPE_LINK and RT_SCOPE_UNIVERSE.
-        const ON_LINK: u8 = 253;
-        const ANYWHERE: u8 = 0;
         const DESTINATION: u16 = 1;
         const OUT: u16 = 4;
         const GATEWAY: u16 = 5;
-        let scope = if via.is_some() || destination.is_ipv6() { ANYWHERE } else { ON_LINK };
+        let scope = if destination.is_ipv6() { SCOPE_UNIVERSE } else { scope };
         let mut fixed = [0; 12];
-        fixed[..8].copy_from_slice(&[
-            family(destination),
-            prefix_len,
-            0,
-            0,
-            MAIN,
-            STATIC,
-            scope,
-            UNICAST,
-        ]);
+        fixed[..2].copy_from_slice(&[family(destination), prefix_len]);
+        fixed[4..8].copy_from_slice(&[table, STATIC, scope, kind]);
         let flags = REQUEST | ACKNOWLEDGE | CREATE | REPLACE;
         let mut request = NetlinkRequest::new(NEW_ROUTE, flags, &fixed);
         if prefix_len > 0 {
@@ -475,67 +480,6 @@ impl NetlinkSocket {
         }
         request.attribute(OUT, &index.to_ne_bytes());
         self.change(format!("route {destination}/{prefix_len} through device {index}"), request)
-    }
-
-    /// Makes the kernel take packets for `destination` as its own, whatever addresses its devices have:
-    /// with a prefix of no bits, all that no longer prefix of [`NetlinkSocket::add_route_before_local`] sends on.
-    ///
-    /// # Errors
-    /// There is no such device; the loopback is what it should be.
-    pub fn add_local_route(
-        &mut self,
-        destination: (IpAddr, u8),
-        loopback: u32,
-    ) -> Result<(), LabError> {
-        /// RTN_LOCAL, RT_SCOPE_HOST.
-        const OWN: (u8, u8) = (2, 254);
-        self.add_local_table_route(destination, loopback, OWN)
-    }
-
-    /// Sends what is for `destination` through a device before the kernel looks for its own addresses.
-    ///
-    /// # Errors
-    /// There is no such device, or it is down.
-    pub fn add_route_before_local(
-        &mut self,
-        destination: (IpAddr, u8),
-        index: u32,
-    ) -> Result<(), LabError> {
-        /// RTN_UNICAST, RT_SCOPE_LINK.
-        const ON_LINK: (u8, u8) = (1, 253);
-        self.add_local_table_route(destination, index, ON_LINK)
-    }
-
-    fn add_local_table_route(
-        &mut self,
-        (destination, prefix_len): (IpAddr, u8),
-        index: u32,
-        (kind, scope): (u8, u8),
-    ) -> Result<(), LabError> {
-        /// RT_TABLE_LOCAL, RTPROT_STATIC.
-        const TABLE: u8 = 255;
-        const STATIC: u8 = 4;
-        const DESTINATION: u16 = 1;
-        const OUT: u16 = 4;
-        let mut fixed = [0; 12];
-        let scope = if destination.is_ipv6() { 0 } else { scope };
-        fixed[..8].copy_from_slice(&[
-            family(destination),
-            prefix_len,
-            0,
-            0,
-            TABLE,
-            STATIC,
-            scope,
-            kind,
-        ]);
-        let flags = REQUEST | ACKNOWLEDGE | CREATE | REPLACE;
-        let mut request = NetlinkRequest::new(NEW_ROUTE, flags, &fixed);
-        if prefix_len > 0 {
-            request.attribute(DESTINATION, &octets(destination));
-        }
-        request.attribute(OUT, &index.to_ne_bytes());
-        self.change(format!("take {destination}/{prefix_len} at device {index}"), request)
     }
 
     /// Tells the kernel for good which link address a neighbour has: it neither asks nor forgets.

@@ -36,9 +36,7 @@ impl NetNamespace {
             maker.join().unwrap_or_else(|_| Err(io::Error::other("the thread panicked")))
         });
         let namespace = Self { fd: made.map_err(LabError::from_netns_error)?.into() };
-        let mut netlink = namespace.netlink()?;
-        let loopback = netlink.interface("lo")?.index;
-        netlink.set_up(loopback, true)?;
+        namespace.enter(bring_up_loopback)??;
         Ok(namespace)
     }
 

@@ -468,9 +468,9 @@ impl RouterChain {
         first.netlink()?.add_veth(&end(ONWARD, NEAR), &end(BACK, FAR), second)?;
         for (host, device, side, other) in ends {
             // A router asks for a neighbour of version 6 from its link-local address, and it has none.
-            let neighbors = self.wire_addresses(wire, other).into_iter();
+            let neighbors = addresses(wire, other, self.has_v6).into_iter();
             let neighbors = neighbors.map(|(address, _)| (address, mac(wire, other)));
-            let own = self.wire_addresses(wire, side);
+            let own = addresses(wire, side, self.has_v6);
             bring_up(host, device, InterfaceChange::default(), own, neighbors)?;
         }
         for (host, device, ..) in ends {
@@ -481,36 +481,26 @@ impl RouterChain {
 
     /// Everybody knows the way to the networks of both ends; nobody asks for those between.
     fn add_routes(&self, routers: u8) -> Result<(), LabError> {
+        let (first, last) = (addresses(0, 0, self.has_v6), addresses(routers, 0, self.has_v6));
         for (host, position) in self.hosts.iter().zip(0u8..) {
             let mut netlink = host.netlink()?;
             // The last wire is its own network to the last router and to the far end.
             if position < routers {
                 let index = netlink.interface(ONWARD)?.index;
-                let next = self.wire_addresses(position, FAR);
-                for ((to, bits), (via, _)) in self.wire_addresses(routers, 0).into_iter().zip(next)
-                {
+                let next = addresses(position, FAR, self.has_v6);
+                for ((to, bits), (via, _)) in last.iter().copied().zip(next) {
                     netlink.add_route((to, bits), Some(via), index)?;
                 }
             }
             if position > 1 {
                 let index = netlink.interface(BACK)?.index;
-                let previous = self.wire_addresses(position - 1, NEAR);
-                for ((to, bits), (via, _)) in self.wire_addresses(0, 0).into_iter().zip(previous) {
+                let previous = addresses(position - 1, NEAR, self.has_v6);
+                for ((to, bits), (via, _)) in first.iter().copied().zip(previous) {
                     netlink.add_route((to, bits), Some(via), index)?;
                 }
             }
         }
         Ok(())
-    }
-
-    /// The address of one side of a wire in the families that this kernel has, with its prefix.
-    fn wire_addresses(&self, wire: u8, side: u8) -> Vec<(IpAddr, u8)> {
-        let (bits_v4, bits_v6) = TestBed::PREFIX_LEN;
-        let mut all = vec![(v4(wire, side).into(), bits_v4)];
-        if self.has_v6 {
-            all.push((v6(wire, side).into(), bits_v6));
-        }
-        all
     }
 }
 
@@ -534,6 +524,13 @@ const fn v4(wire: u8, side: u8) -> Ipv4Addr {
 
 fn v6(wire: u8, side: u8) -> Ipv6Addr {
     Ipv6Addr::new(0xfd77, 0, 0, u16::from(wire), 0, 0, 0, u16::from(side))
+}
+
+/// The addresses of one side of a wire in the families that it carries, with the bits of their networks.
+fn addresses(wire: u8, side: u8, has_v6: bool) -> Vec<(IpAddr, u8)> {
+    let (bits_v4, bits_v6) = TestBed::PREFIX_LEN;
+    let v6 = has_v6.then(|| (v6(wire, side).into(), bits_v6));
+    std::iter::once((v4(wire, side).into(), bits_v4)).chain(v6).collect()
 }
 
 /// One host.
@@ -567,15 +564,7 @@ impl LabHost {
 
     /// Its addresses, with the bits of their networks: 10.77.0.1 and fd77::1 of the first.
     pub fn addresses(&self) -> Vec<(IpAddr, u8)> {
-        let low = u16::from(self.number) + 1;
-        let (bits_v4, bits_v6) = TestBed::PREFIX_LEN;
-        let v4 = Ipv4Addr::new(10, 77, 0, self.number + 1).into();
-        let v6 = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, low).into();
-        let mut addresses = vec![(v4, bits_v4)];
-        if self.has_v6 {
-            addresses.push((v6, bits_v6));
-        }
-        addresses
+        addresses(0, self.number + 1, self.has_v6)
     }
 
     fn mac(&self) -> MacAddr {

@@ -153,7 +153,7 @@ fn spawn<D: Device + Send + 'static>(
         said.send(emulator.control()).unwrap();
         emulator.run().unwrap();
         let report = emulator.state().report();
-        let counters = emulator.devices().iter().map(Device::counters).collect();
+        let counters = emulator.devices.iter().map(Device::counters).collect();
         let (mut network, _, mut pool) = emulator.into_parts();
         network.clear(&mut pool);
         let (frames, free) = (pool.frames(), pool.available());

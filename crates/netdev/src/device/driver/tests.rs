@@ -97,10 +97,10 @@ fn a_run_passes_every_packet_in_batches_no_larger_than_asked_and_ends_with_its_s
         let end = driver.run(&mut relay, |_, _, _| false).unwrap();
         assert_eq!(end, DriverExit::Finished);
         assert_eq!((relay.passed, relay.largest), (100, batch));
-        let (sources, pool, edges) = driver.into_parts();
+        let edges = &driver.observer;
         assert_eq!((edges.received, edges.transmitted), (100, 100));
-        assert_eq!(sources[0].counters().tx_packets, 100);
-        assert_eq!(pool.available(), (1_024, 16));
+        assert_eq!(driver.devices[0].counters().tx_packets, 100);
+        assert_eq!(driver.pool.available(), (1_024, 16));
     }
 }
 
@@ -112,7 +112,7 @@ fn a_run_stops_when_it_is_told_and_has_sent_everything() {
     let mut relay = Relay::over(&[0]);
     let end = driver.run(&mut relay, |relay, _, _| relay.passed >= 1_000).unwrap();
     assert_eq!(end, DriverExit::Stopped);
-    assert_eq!(driver.devices()[0].counters().tx_packets, relay.passed as u64);
+    assert_eq!(driver.devices[0].counters().tx_packets, relay.passed as u64);
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn what_the_machine_has_before_the_first_wait_is_sent_before_it() {
     let device = loopback(PLAIN, DeviceWait::Block);
     let mut driver =
         Driver::new(vec![device], Pool::new(PoolConfig::default()), timeline(), options(8));
-    let packet = driver.pool().packet_of(b"first").unwrap();
+    let packet = driver.pool.packet_of(b"first").unwrap();
     let mut relay = Relay { waiting: vec![(0, packet)], ..Relay::over(&[0]) };
     assert_eq!(driver.run_once(&mut relay).unwrap(), 1);
 }

@@ -166,7 +166,7 @@ impl PacketDevice {
         let said = pool
             .bytes(&packet)
             .split_first_chunk::<{ vnet::HEADER_LEN }>()
-            .and_then(|(header, frame)| vnet::parse(*header, medium, frame).ok());
+            .and_then(|(header, frame)| vnet::parse(*header, medium, frame));
         let Some((checksum, segments)) = said else {
             self.counters.rx_malformed += 1;
             pool.free(packet);
@@ -214,7 +214,7 @@ impl PacketDevice {
                 continue;
             }
             let medium = self.info.capabilities.medium;
-            let Ok((checksum, segments)) = vnet::parse(*header, medium, frame) else {
+            let Some((checksum, segments)) = vnet::parse(*header, medium, frame) else {
                 self.counters.rx_malformed += 1;
                 continue;
             };

@@ -4,7 +4,7 @@
 //! kernel when each datagram is received, in real time, which is all that the kernel has for it. Moments are waited for by
 //! the clock that only rises, and where real time was set meanwhile there is no result.
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{io, thread};
@@ -15,8 +15,9 @@ use plumb_sys::datagram::{enable_receive_timestamps, receive_with_timestamp};
 use plumb_sys::socket::{IntOption, receive_drops, set_option};
 use plumb_sys::timer::{set_timer_slack_ns, sleep_ns};
 
+use crate::emulator::check::LinkCheckError;
 use crate::emulator::timing::Lateness;
-use crate::lab::{LabError, TestBed};
+use crate::lab::TestBed;
 
 /// Bytes of a datagram that are used: its number.
 pub const PAYLOAD_MIN: usize = 8;
@@ -88,46 +89,32 @@ pub struct ObservedTraffic {
     pub lateness: Lateness,
 }
 
-/// Why nothing was seen.
-#[derive(Debug, thiserror::Error)]
-pub enum ProbeError {
-    /// The namespaces.
-    #[error(transparent)]
-    Lab(#[from] LabError),
-    /// A socket.
-    #[error("cannot {what} a socket of the check: {source}")]
-    Socket {
-        /// What was to be done.
-        what: &'static str,
-        /// The kernel's answer.
-        source: io::Error,
-    },
-    /// The clock of real time was set.
-    #[error(
-        "the machine's clock was set by {0} while the check ran, so that no delay can be told; run it again"
-    )]
-    ClockSet(Span),
-    /// A thread died.
-    #[error("a thread of the check ended early, which is a bug of plumb")]
-    Thread,
+fn socket_error(what: &'static str) -> impl Fn(io::Error) -> LinkCheckError {
+    move |source| LinkCheckError::Failed(format!("cannot {what} a socket of the check: {source}"))
+}
+
+fn died<T>(_: T) -> LinkCheckError {
+    let why = "a thread of the check ended early, which is a bug of plumb";
+    LinkCheckError::Failed(why.to_owned())
 }
 
 /// Sends `up` from the near side to the far one, and `down` back, both at the same time, and waits
 /// for what arrives.
 ///
 /// # Errors
-/// [`ProbeError`].
+/// No namespace, no socket, or the clock was set meanwhile.
 pub fn exchange(
     bed: &TestBed,
     up: Option<&ProbeTraffic>,
     down: Option<&ProbeTraffic>,
-) -> Result<[ObservedTraffic; 2], ProbeError> {
-    let (near, far) = (bed.in_near(near_socket)??, bed.in_far(far_socket)??);
+) -> Result<[ObservedTraffic; 2], LinkCheckError> {
+    let (near, far) =
+        (bed.in_near(|| socket(TestBed::NEAR_V4))??, bed.in_far(|| socket(TestBed::FAR_V4))??);
     let (to_far, to_near) = (address(&far)?, address(&near)?);
     let clocks = RealtimeReading::read();
     let ended = [const { AtomicU64::new(STILL_SENDING) }; 2];
     let [up_ended, down_ended] = &ended;
-    let seen = thread::scope(|scope| -> Result<_, ProbeError> {
+    let seen = thread::scope(|scope| -> Result<_, LinkCheckError> {
         let receivers = [(up, &far, up_ended), (down, &near, down_ended)];
         let receivers = receivers.map(|(traffic, socket, ended)| {
             traffic.map(|traffic| scope.spawn(move || receive(socket, traffic, ended)))
@@ -145,13 +132,12 @@ pub fn exchange(
         let mut seen = [ObservedTraffic::default(), ObservedTraffic::default()];
         for (seen, sender) in seen.iter_mut().zip(senders) {
             if let Some(sender) = sender {
-                seen.sent = sender.join().map_err(|_| ProbeError::Thread)??;
+                seen.sent = sender.join().map_err(died)??;
             }
         }
         for (seen, receiver) in seen.iter_mut().zip(receivers) {
             if let Some(receiver) = receiver {
-                (seen.received, seen.overrun) =
-                    receiver.join().map_err(|_| ProbeError::Thread)??;
+                (seen.received, seen.overrun) = receiver.join().map_err(died)??;
             }
         }
         Ok(seen)
@@ -181,52 +167,50 @@ impl RealtimeReading {
     }
 
     /// Whether real time went on as it should from here to there: it may be steered by a thousandth, and not be set.
-    fn check_not_stepped(&self, later: &Self) -> Result<(), ProbeError> {
+    fn check_not_stepped(&self, later: &Self) -> Result<(), LinkCheckError> {
         let gone = later.monotonic_ns.saturating_sub(self.monotonic_ns);
         let should = self.realtime_ns.saturating_add(gone);
         let allowed = gone / 1_000 + self.uncertainty_ns + later.uncertainty_ns + CLOCK_STEP_MIN_NS;
         let by = should.abs_diff(later.realtime_ns);
-        if by > allowed { Err(ProbeError::ClockSet(Span::from_ns(by))) } else { Ok(()) }
+        if by <= allowed {
+            return Ok(());
+        }
+        Err(LinkCheckError::Failed(format!(
+            "the machine's clock was set by {} while the check ran, so that no delay can be told; run \
+             it again",
+            Span::from_ns(by)
+        )))
     }
 }
 
-fn near_socket() -> Result<UdpSocket, ProbeError> {
-    socket(TestBed::NEAR_V4.into())
-}
-
-fn far_socket() -> Result<UdpSocket, ProbeError> {
-    socket(TestBed::FAR_V4.into())
-}
-
-fn socket(address: IpAddr) -> Result<UdpSocket, ProbeError> {
-    let fault = |what| move |source| ProbeError::Socket { what, source };
-    let socket = UdpSocket::bind((address, 0)).map_err(fault("open"))?;
-    enable_receive_timestamps(socket.as_fd()).map_err(fault("time"))?;
+fn socket(address: Ipv4Addr) -> Result<UdpSocket, LinkCheckError> {
+    let socket = UdpSocket::bind((address, 0)).map_err(socket_error("open"))?;
+    enable_receive_timestamps(socket.as_fd()).map_err(socket_error("time"))?;
     let forced = set_option(socket.as_fd(), IntOption::ReceiveBufferForce, RECEIVE_BUFFER);
     if forced.is_err() {
         // Without the rights of the machine's own root there is less room, and the kernel counts
         // what finds none.
         let option = IntOption::ReceiveBuffer;
-        set_option(socket.as_fd(), option, RECEIVE_BUFFER).map_err(fault("make room in"))?;
+        set_option(socket.as_fd(), option, RECEIVE_BUFFER).map_err(socket_error("make room in"))?;
     }
     let patience = Some(std::time::Duration::from_millis(20));
-    socket.set_read_timeout(patience).map_err(fault("set up"))?;
+    socket.set_read_timeout(patience).map_err(socket_error("set up"))?;
     Ok(socket)
 }
 
-fn address(socket: &UdpSocket) -> Result<SocketAddr, ProbeError> {
-    socket.local_addr().map_err(|source| ProbeError::Socket { what: "name", source })
+fn address(socket: &UdpSocket) -> Result<SocketAddr, LinkCheckError> {
+    socket.local_addr().map_err(socket_error("name"))
 }
 
 fn send(
     socket: &UdpSocket,
     to: SocketAddr,
     traffic: &ProbeTraffic,
-) -> Result<Vec<ProbeSendTimes>, ProbeError> {
-    let fault = |source| ProbeError::Socket { what: "send through", source };
+) -> Result<Vec<ProbeSendTimes>, LinkCheckError> {
+    let fault = socket_error("send through");
     // Sleeps that end late are spun through, so without this only precision is lost.
     set_timer_slack_ns(1).ok();
-    socket.connect(to).map_err(fault)?;
+    socket.connect(to).map_err(&fault)?;
     let mut payload = vec![0; traffic.payload.max(PAYLOAD_MIN)];
     let mut sent = Vec::with_capacity(traffic.send_times.len());
     let mut clocks = RealtimeReading::read();
@@ -298,7 +282,7 @@ fn receive(
     socket: &UdpSocket,
     traffic: &ProbeTraffic,
     ended: &AtomicU64,
-) -> Result<(Vec<ReceivedProbe>, u32), ProbeError> {
+) -> Result<(Vec<ReceivedProbe>, u32), LinkCheckError> {
     // From the sender's own end on, however late that one was: it ends by itself, at `until` at the latest.
     let begin = read_ns(ClockId::Monotonic);
     let worst = begin + (traffic.until + traffic.last_wait + RECEIVE_GRACE).as_ns();
@@ -330,13 +314,10 @@ fn receive(
                 }
             }
             Err(error) if is_timeout(&error) => {}
-            Err(source) => {
-                return Err(ProbeError::Socket { what: "receive through", source });
-            }
+            Err(error) => return Err(socket_error("receive through")(error)),
         }
     }
-    let fault = |source| ProbeError::Socket { what: "ask", source };
-    Ok((received, receive_drops(socket.as_fd()).map_err(fault)?))
+    Ok((received, receive_drops(socket.as_fd()).map_err(socket_error("ask"))?))
 }
 
 fn is_timeout(error: &io::Error) -> bool {
@@ -360,7 +341,7 @@ mod tests {
 
     #[test]
     fn what_a_link_still_sends_is_waited_for_however_far_behind_it_is() {
-        let local = (std::net::Ipv4Addr::LOCALHOST, 0);
+        let local = (Ipv4Addr::LOCALHOST, 0);
         let (link, receiver) = (UdpSocket::bind(local).unwrap(), UdpSocket::bind(local).unwrap());
         receiver.set_read_timeout(Some(std::time::Duration::from_millis(20))).unwrap();
         let traffic = traffic(50);
@@ -382,7 +363,7 @@ mod tests {
 
     #[test]
     fn what_does_not_come_is_waited_for_no_longer_than_that() {
-        let receiver = UdpSocket::bind((std::net::Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let receiver = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         receiver.set_read_timeout(Some(std::time::Duration::from_millis(1))).unwrap();
         let traffic = ProbeTraffic { silence_max: Span::from_ms(5), ..traffic(50) };
         let ended = AtomicU64::new(read_ns(ClockId::Monotonic));
