@@ -23,15 +23,20 @@ pub struct SmoltcpTapMirror {
     send: Vec<f64>,
 }
 
-/// A TAP as smoltcp sees it: a frame in hand, and a buffer for one to send.
+/// A TAP as smoltcp sees it: a frame in hand, and where frames are sent.
 ///
-/// Two pools, because smoltcp may write a frame while it still reads another.
+/// Each with a pool of its own, because smoltcp may write a frame while it still reads another.
 struct TapPort {
+    pool: Pool,
+    received: Vec<Packet>,
+    sender: TapSender,
+}
+
+/// Where frames are sent.
+struct TapSender {
     tap: TapDevice,
-    rx_pool: Pool,
-    tx_pool: Pool,
-    rx: Vec<Packet>,
-    tx: Vec<Packet>,
+    pool: Pool,
+    frames: Vec<Packet>,
     /// The counter when the last frame was ready to be sent.
     sent_at: u64,
     watch: Stopwatch,
@@ -48,17 +53,16 @@ impl SmoltcpTapMirror {
         let tap = TapDevice::adopt(fd, site.spec.tap_settings())
             .map_err(|error| MirrorError::Unavailable(error.to_string()))?;
         let frames = PoolConfig { count: 64, size: 2_048, large: 0 };
-        let mut port = TapPort {
+        let sender = TapSender {
             tap,
-            rx_pool: Pool::new(frames),
-            tx_pool: Pool::new(frames),
-            rx: Vec::with_capacity(1),
-            tx: Vec::with_capacity(1),
+            pool: Pool::new(frames),
+            frames: Vec::with_capacity(1),
             sent_at: 0,
             watch: site.watch,
             probing: false,
             failure: None,
         };
+        let mut port = TapPort { pool: Pool::new(frames), received: Vec::with_capacity(1), sender };
         let stack = SmoltcpStack::new(&site, &mut port)?;
         Ok(Self {
             stack,
@@ -73,7 +77,7 @@ impl SmoltcpTapMirror {
     /// One frame in, and what it causes out.
     #[inline]
     fn turn(&mut self, now: Instant) {
-        if !self.port.probing {
+        if !self.port.sender.probing {
             self.stack.receive(now, &mut self.port);
             self.mirrored += self.stack.mirror();
             self.stack.send(now, &mut self.port);
@@ -87,7 +91,7 @@ impl SmoltcpTapMirror {
         if mirrored > 0 {
             let ns = |from: u64, to: u64| self.watch.ns(to.wrapping_sub(from));
             self.receive.push(ns(arrived, received));
-            self.send.push(ns(received, self.port.sent_at));
+            self.send.push(ns(received, self.port.sender.sent_at));
         }
         self.mirrored += mirrored;
     }
@@ -97,16 +101,16 @@ impl DatagramMirror for SmoltcpTapMirror {
     fn mirror(&mut self, reins: &MirrorControl) -> Result<(), MirrorError> {
         let broken = |error: DeviceError| MirrorError::Failed(error.to_string());
         while !reins.stop() {
-            let TapPort { tap, rx_pool, rx, .. } = &mut self.port;
-            if !tap.wait(None, rx_pool).map_err(broken)? {
+            let TapPort { pool, received, sender } = &mut self.port;
+            if !sender.tap.wait(None, pool).map_err(broken)? {
                 continue;
             }
-            tap.receive(time::Instant::ORIGIN, rx, 1, rx_pool).map_err(broken)?;
-            self.port.probing = reins.probing();
+            sender.tap.receive(time::Instant::ORIGIN, received, 1, pool).map_err(broken)?;
+            self.port.sender.probing = reins.probing();
             // The time only ages neighbours, which a test bed's are not here to do.
             self.turn(Instant::ZERO);
-            self.port.rx_pool.free_all(&mut self.port.rx);
-            if let Some(error) = self.port.failure.take() {
+            self.port.pool.free_all(&mut self.port.received);
+            if let Some(error) = self.port.sender.failure.take() {
                 return Err(broken(error));
             }
         }
@@ -134,31 +138,12 @@ impl phy::Device for TapPort {
     type TxToken<'a> = TapTxToken<'a>;
 
     fn receive(&mut self, _now: Instant) -> Option<(Self::RxToken<'_>, Self::TxToken<'_>)> {
-        let Self { tap, rx_pool, tx_pool, rx, tx, sent_at, watch, probing, failure } = self;
-        let packet = rx.last()?;
-        let token = TapTxToken {
-            tap,
-            pool: tx_pool,
-            tx,
-            sent_at,
-            watch: *watch,
-            probing: *probing,
-            failure,
-        };
-        Some((RxToken(rx_pool.bytes(packet)), token))
+        let packet = self.received.last()?;
+        Some((RxToken(self.pool.bytes(packet)), TapTxToken(&mut self.sender)))
     }
 
     fn transmit(&mut self, _now: Instant) -> Option<Self::TxToken<'_>> {
-        let Self { tap, tx_pool, tx, sent_at, watch, probing, failure, .. } = self;
-        Some(TapTxToken {
-            tap,
-            pool: tx_pool,
-            tx,
-            sent_at,
-            watch: *watch,
-            probing: *probing,
-            failure,
-        })
+        Some(TapTxToken(&mut self.sender))
     }
 
     fn capabilities(&self) -> DeviceCapabilities {
@@ -167,29 +152,22 @@ impl phy::Device for TapPort {
 }
 
 /// The right to send one frame.
-struct TapTxToken<'a> {
-    tap: &'a mut TapDevice,
-    pool: &'a mut Pool,
-    tx: &'a mut Vec<Packet>,
-    sent_at: &'a mut u64,
-    watch: Stopwatch,
-    probing: bool,
-    failure: &'a mut Option<DeviceError>,
-}
+struct TapTxToken<'a>(&'a mut TapSender);
 
 impl phy::TxToken for TapTxToken<'_> {
     fn consume<R, F>(self, len: usize, f: F) -> R
     where
         F: FnOnce(&mut [u8]) -> R,
     {
-        let mut packet = self.pool.allocate_for(len).expect("one frame is under way at a time");
-        let result = f(self.pool.append(&mut packet, len).expect("allocated for this length"));
-        self.tx.push(packet);
-        if self.probing {
-            *self.sent_at = self.watch.begin();
+        let TapSender { tap, pool, frames, sent_at, watch, probing, failure } = self.0;
+        let mut packet = pool.allocate_for(len).expect("one frame is under way at a time");
+        let result = f(pool.append(&mut packet, len).expect("allocated for this length"));
+        frames.push(packet);
+        if *probing {
+            *sent_at = watch.begin();
         }
-        if let Err(error) = self.tap.transmit(self.tx, self.pool) {
-            *self.failure = Some(error);
+        if let Err(error) = tap.transmit(frames, pool) {
+            *failure = Some(error);
         }
         result
     }

@@ -62,29 +62,23 @@ pub fn bound(fd: BorrowedFd<'_>) -> io::Result<u32> {
 
 /// Options whose value is an integer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
 pub enum PacketOption {
     /// PACKET_VNET_HDR: a virtio network header before each frame, both ways.
-    VnetHeader,
+    VnetHeader = libc::PACKET_VNET_HDR,
     /// PACKET_QDISC_BYPASS: straight to the driver.
-    QdiscBypass,
+    QdiscBypass = libc::PACKET_QDISC_BYPASS,
     /// PACKET_IGNORE_OUTGOING: do not receive what this machine sends.
-    IgnoreOutgoing,
+    IgnoreOutgoing = libc::PACKET_IGNORE_OUTGOING,
     /// PACKET_COPY_THRESH: queue for recv(2) what is too long for a ring's slot.
-    CopyThreshold,
+    CopyThreshold = libc::PACKET_COPY_THRESH,
     /// PACKET_VERSION: the shape of a ring's slots.
-    Version,
+    Version = libc::PACKET_VERSION,
 }
 
 /// setsockopt(2) of an integer.
 pub fn set_option(fd: BorrowedFd<'_>, option: PacketOption, value: i32) -> io::Result<()> {
-    let name = match option {
-        PacketOption::VnetHeader => libc::PACKET_VNET_HDR,
-        PacketOption::QdiscBypass => libc::PACKET_QDISC_BYPASS,
-        PacketOption::IgnoreOutgoing => libc::PACKET_IGNORE_OUTGOING,
-        PacketOption::CopyThreshold => libc::PACKET_COPY_THRESH,
-        PacketOption::Version => libc::PACKET_VERSION,
-    };
-    set(fd, name, &value)
+    set(fd, option as libc::c_int, &value)
 }
 
 fn set<T: Copy>(fd: BorrowedFd<'_>, name: libc::c_int, value: &T) -> io::Result<()> {
@@ -93,22 +87,19 @@ fn set<T: Copy>(fd: BorrowedFd<'_>, name: libc::c_int, value: &T) -> io::Result<
 
 /// What an interface shall accept beside frames to its own address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
 pub enum PacketMembership {
     /// PACKET_MR_ALLMULTI: to any group.
-    AllMulticast,
+    AllMulticast = libc::PACKET_MR_ALLMULTI,
     /// PACKET_MR_PROMISC: to anybody.
-    Promiscuous,
+    Promiscuous = libc::PACKET_MR_PROMISC,
 }
 
 /// PACKET_ADD_MEMBERSHIP: until the socket is closed.
 pub fn join(fd: BorrowedFd<'_>, index: u32, membership: PacketMembership) -> io::Result<()> {
-    let kind = match membership {
-        PacketMembership::AllMulticast => libc::PACKET_MR_ALLMULTI,
-        PacketMembership::Promiscuous => libc::PACKET_MR_PROMISC,
-    };
     let request = libc::packet_mreq {
         mr_ifindex: i32::try_from(index).map_err(|_| io::Error::from_raw_os_error(libc::ENODEV))?,
-        mr_type: libc::c_ushort::try_from(kind).expect("a small number"),
+        mr_type: libc::c_ushort::try_from(membership as libc::c_int).expect("a small number"),
         mr_alen: 0,
         mr_address: [0; 8],
     };

@@ -38,8 +38,7 @@ impl SingleOpRing {
             .flags(libc::MSG_NOSIGNAL)
             .build();
         // SAFETY: `bytes` outlives the operation: this function returns only after its completion.
-        unsafe { self.ring.submission().push(&entry) }
-            .map_err(|_| io::Error::from_raw_os_error(libc::EBUSY))?;
+        unsafe { self.ring.submission().push(&entry) }.map_err(busy)?;
         self.finish(true, &mut || Ok(()))
     }
 
@@ -58,8 +57,7 @@ impl SingleOpRing {
         let entry = opcode::Recv::new(types::Fd(fd.as_raw_fd()), buffer.as_mut_ptr(), len).build();
         // SAFETY: `buffer` outlives the operation: `finish` returns only after its completion,
         // and cancels it first when it gives up.
-        unsafe { self.ring.submission().push(&entry) }
-            .map_err(|_| io::Error::from_raw_os_error(libc::EBUSY))?;
+        unsafe { self.ring.submission().push(&entry) }.map_err(busy)?;
         self.finish(sleep, on_interrupt)
     }
 
@@ -98,10 +96,13 @@ impl SingleOpRing {
     fn cancel(&mut self) -> io::Result<()> {
         let entry = opcode::AsyncCancel::new(0).build();
         // SAFETY: a cancellation refers to no memory.
-        unsafe { self.ring.submission().push(&entry) }
-            .map_err(|_| io::Error::from_raw_os_error(libc::EBUSY))?;
+        unsafe { self.ring.submission().push(&entry) }.map_err(busy)?;
         self.ring.submit_and_wait(2)?;
         while self.complete().is_some() {}
         Ok(())
     }
+}
+
+fn busy<E>(_: E) -> io::Error {
+    io::Error::from_raw_os_error(libc::EBUSY)
 }
