@@ -30,8 +30,7 @@ mod send;
 mod udp;
 
 pub use crate::context::{DeliveryFailure, DeliveryFailureKind, HostEvent};
-pub use send::OutputError;
-pub use udp::UdpSendError;
+pub use udp::HostSendError;
 
 /// Bounds and rates of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,20 +65,6 @@ impl Default for HostConfig {
             events: 1_024,
         }
     }
-}
-
-/// Why an echo request was not sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PingError {
-    /// There is no path.
-    #[error(transparent)]
-    Path(#[from] PathError),
-    /// It does not fit the path.
-    #[error(transparent)]
-    Output(#[from] OutputError),
-    /// No frame is free that could hold it.
-    #[error("no free frame for {0} bytes: send less at once, or give the pool more frames")]
-    NoMemory(usize),
 }
 
 /// A host.
@@ -188,7 +173,7 @@ impl IpHost {
     /// Sends an echo request; a reply becomes a [`HostEvent::EchoReply`].
     ///
     /// # Errors
-    /// [`PingError`].
+    /// [`HostSendError`].
     pub fn ping(
         &mut self,
         now: Instant,
@@ -196,11 +181,11 @@ impl IpHost {
         (identifier, sequence): (u16, u16),
         data: &[u8],
         pool: &mut Pool,
-    ) -> Result<(), PingError> {
+    ) -> Result<(), HostSendError> {
         let path = self.path(now, unspecified_like(remote), remote)?;
         let (packet, egress) =
             icmp::echo_request(path.source, remote, (identifier, sequence), data, pool)
-                .ok_or(PingError::NoMemory(data.len()))?;
+                .ok_or(HostSendError::NoMemory(data.len()))?;
         self.send_on_path(&path, remote, egress, packet, pool)?;
         self.icmp.on_request_sent(now, (remote, identifier, sequence));
         Ok(())

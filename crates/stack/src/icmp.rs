@@ -9,13 +9,13 @@ use plumb_base::time::Instant;
 use plumb_copy::Sum16;
 use plumb_wire::icmp::{self, IcmpMessage, IcmpPacket};
 use plumb_wire::ip::Ecn;
-use plumb_wire::malformed::FormatError;
-use plumb_wire::ndp;
+use plumb_wire::ndp::{self, NdpMessage};
 use plumb_wire::packet::{ChecksumState, Packet, Pool};
 
 use crate::context::{DeliveryFailureKind, HostContext, HostEvent};
 use crate::counters::{CounterId, ProtocolLayer};
 use crate::ip::{IpEgress, IpIngress, Rejection};
+use crate::neighbor;
 use crate::timers::TokenBucket;
 
 mod error;
@@ -57,26 +57,17 @@ impl PendingEchoes {
     }
 }
 
-/// What the host has to do with an ICMP message.
+/// What an ICMP message asks the host to do.
 #[derive(Debug)]
 pub(crate) enum IcmpAction {
-    Done,
-    Reject(Packet, Rejection),
     /// Answer an echo request.
-    Echo(Packet),
-    /// Handle a message of neighbor discovery.
-    Neighbor(Packet),
-    /// Handle an error, if it quotes enough of a packet.
-    Error(Option<(DeliveryFailureKind, QuotedPacket)>, Packet),
-}
-
-/// A message, as far as a host distinguishes them.
-enum Received {
-    EchoRequest,
+    Echo,
+    /// Take the reply to an echo request of this identifier and sequence number.
     EchoReply(u16, u16),
-    Neighbor,
+    /// Handle a message of neighbor discovery.
+    Neighbor(NdpMessage),
+    /// Handle an error, if it quotes enough of a packet.
     Error(Option<(DeliveryFailureKind, QuotedPacket)>),
-    Drop(CounterId),
 }
 
 /// The state of ICMP: echo requests sent, and the rate limit of errors.
@@ -92,37 +83,8 @@ impl Icmp {
         Self { pending: PendingEchoes::default(), error_bucket: TokenBucket::new(errors, burst) }
     }
 
-    /// Handles a message (RFC 1122 §3.2.2, RFC 4443), whose packet is trimmed to IP.
-    pub fn handle(
-        &mut self,
-        cx: &mut HostContext<'_>,
-        ingress: &IpIngress,
-        packet: Packet,
-    ) -> IcmpAction {
-        let bytes = &cx.pool.bytes(&packet)[usize::from(ingress.header_len)..];
-        let is_verified = packet.meta.checksum == ChecksumState::Verified;
-        match read(ingress, bytes, is_verified) {
-            Err(error) => {
-                let is_v4 = ingress.source.is_ipv4();
-                let layer = if is_v4 { ProtocolLayer::Icmpv4 } else { ProtocolLayer::Icmpv6 };
-                IcmpAction::Reject(packet, Rejection::Malformed(layer, error))
-            }
-            Ok(Received::Drop(counter)) => IcmpAction::Reject(packet, Rejection::Drop(counter)),
-            Ok(Received::Neighbor) => IcmpAction::Neighbor(packet),
-            Ok(Received::Error(quoted)) => IcmpAction::Error(quoted, packet),
-            // RFC 1122 §3.2.2.6 lets a host ignore these; RFC 4443 §4.2 wants them answered.
-            Ok(Received::EchoRequest) if ingress.group && ingress.source.is_ipv4() => {
-                IcmpAction::Reject(packet, Rejection::Drop(CounterId::EchoBroadcast))
-            }
-            Ok(Received::EchoRequest) => IcmpAction::Echo(packet),
-            Ok(Received::EchoReply(identifier, sequence)) => {
-                self.handle_echo_reply(cx, ingress, (identifier, sequence), packet);
-                IcmpAction::Done
-            }
-        }
-    }
-
-    fn handle_echo_reply(
+    /// Takes an echo reply, whose packet is trimmed to IP.
+    pub fn handle_echo_reply(
         &mut self,
         cx: &mut HostContext<'_>,
         ingress: &IpIngress,
@@ -156,27 +118,43 @@ impl Icmp {
     }
 }
 
-fn read(ingress: &IpIngress, bytes: &[u8], is_verified: bool) -> Result<Received, FormatError> {
+/// Reads a message (RFC 1122 §3.2.2, RFC 4443) whose packet is trimmed to IP.
+///
+/// # Errors
+/// Why it is dropped.
+pub(crate) fn read_message(
+    ingress: &IpIngress,
+    packet: &Packet,
+    pool: &Pool,
+) -> Result<IcmpAction, Rejection> {
     let (_, pseudo) = icmp::protocol_between(ingress.source, ingress.destination);
-    let packet = IcmpPacket::parse(bytes, pseudo)?;
-    let packet = if is_verified { packet } else { packet.verify()? };
-    let is_v6 = packet.is_v6();
-    Ok(match packet.message() {
-        _ if is_v6 && ndp::is_ndp(packet.kind()) => Received::Neighbor,
+    let is_v6 = pseudo.is_some();
+    let layer = if is_v6 { ProtocolLayer::Icmpv6 } else { ProtocolLayer::Icmpv4 };
+    let malformed = |error| Rejection::Malformed(layer, error);
+    let bytes = &pool.bytes(packet)[usize::from(ingress.header_len)..];
+    let mut message = IcmpPacket::parse(bytes, pseudo).map_err(malformed)?;
+    if packet.meta.checksum != ChecksumState::Verified {
+        message = message.verify().map_err(malformed)?;
+    }
+    if is_v6 && ndp::is_ndp(message.kind()) {
+        return neighbor::read_message(ingress, message).map(IcmpAction::Neighbor);
+    }
+    let dropped = match message.message() {
         // Only duplicate address detection has an unspecified source (RFC 4291 §2.5.2).
-        _ if ingress.source.is_unspecified() => Received::Drop(CounterId::RxMartianSource),
-        IcmpMessage::EchoRequest { .. } => Received::EchoRequest,
+        _ if ingress.source.is_unspecified() => CounterId::RxMartianSource,
+        // RFC 1122 §3.2.2.6 lets a host ignore these; RFC 4443 §4.2 wants them answered.
+        IcmpMessage::EchoRequest { .. } if ingress.group && !is_v6 => CounterId::EchoBroadcast,
+        IcmpMessage::EchoRequest { .. } => return Ok(IcmpAction::Echo),
         IcmpMessage::EchoReply { identifier, sequence } => {
-            Received::EchoReply(identifier, sequence)
+            return Ok(IcmpAction::EchoReply(identifier, sequence));
         }
         // RFC 6633: "MUST silently discard".
-        IcmpMessage::Other { kind: 4, .. } if !is_v6 => Received::Drop(CounterId::IcmpSourceQuench),
-        IcmpMessage::Other { kind: 5, .. } if !is_v6 => Received::Drop(CounterId::IcmpRedirect),
-        IcmpMessage::Other { kind, .. } if !is_v6 || kind >= 128 => {
-            Received::Drop(CounterId::IcmpKind)
-        }
-        _ => Received::Error(error::parse_error(&packet)),
-    })
+        IcmpMessage::Other { kind: 4, .. } if !is_v6 => CounterId::IcmpSourceQuench,
+        IcmpMessage::Other { kind: 5, .. } if !is_v6 => CounterId::IcmpRedirect,
+        IcmpMessage::Other { kind, .. } if !is_v6 || kind >= 128 => CounterId::IcmpKind,
+        _ => return Ok(IcmpAction::Error(error::parse_error(&message))),
+    };
+    Err(Rejection::Drop(dropped))
 }
 
 /// Makes an echo request, from its IP header on, the reply that `source` sends.

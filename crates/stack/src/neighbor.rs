@@ -21,7 +21,7 @@ use crate::timers::TimerId;
 mod arp;
 mod ndp;
 
-pub(crate) use ndp::NeighborMessage;
+pub(crate) use ndp::read_message;
 
 /// Time between solicitations (RFC 4861 §10, `RETRANS_TIMER`; ARP's too).
 const RETRANSMIT: Span = Span::from_secs(1);

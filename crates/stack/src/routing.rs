@@ -437,28 +437,6 @@ mod tests {
     }
 
     #[test]
-    fn path_mtu_is_learned_and_expires_after_ten_minutes() {
-        let mut paths = PathMtuTable::new(4);
-        let now = Instant::ORIGIN;
-        for remote in [ip("192.0.2.1"), ip("2001:db8::1")] {
-            assert!(paths.on_too_big(now, remote, 1_400, 1_500).is_some());
-            assert!(paths.on_too_big(now, remote, 1_450, 1_400).is_none(), "no increase");
-            let late = now + LIFETIME;
-            assert_eq!(paths.lookup(now, remote).map(|path| path.mtu), Some(1_400));
-            assert_eq!(paths.lookup(late, remote), None);
-        }
-        assert!(paths.paths.is_empty() && paths.order.is_empty());
-    }
-
-    #[test]
-    fn path_mtu_below_the_floor_is_raised_or_ignored() {
-        let mut paths = PathMtuTable::new(4);
-        let v4 = paths.on_too_big(Instant::ORIGIN, ip("192.0.2.1"), 68, 1_500).unwrap();
-        assert_eq!((v4.mtu, v4.allow_fragmentation), (FLOOR_V4, true));
-        assert_eq!(paths.on_too_big(Instant::ORIGIN, ip("2001:db8::1"), 1_279, 1_500), None);
-    }
-
-    #[test]
     fn path_mtu_table_is_bounded_and_evicts_the_oldest() {
         let mut paths = PathMtuTable::new(4);
         for n in 0..100 {

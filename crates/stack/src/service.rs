@@ -71,11 +71,7 @@ impl<A: HostApplication> Machine for HostNode<A> {
 
     #[inline]
     fn deadline(&self) -> Option<Instant> {
-        let earliest = |a: Instant, b: Option<Instant>| b.map_or(a, |b| a.min(b));
-        match (self.host.deadline(), self.application.deadline()) {
-            (Some(host), application) => Some(earliest(host, application)),
-            (None, application) => application,
-        }
+        [self.host.deadline(), self.application.deadline()].into_iter().flatten().min()
     }
 
     fn handle_deadline(&mut self, now: Instant, pool: &mut Pool) {

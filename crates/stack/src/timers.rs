@@ -192,33 +192,6 @@ mod tests {
 
     use super::*;
 
-    fn at(ms: u64) -> Instant {
-        Instant::ORIGIN + Span::from_ms(ms)
-    }
-
-    #[test]
-    fn idle_timers_have_no_deadline() {
-        let mut timers = TimerHeap::default();
-        let timer = timers.create("one");
-        assert_eq!(timers.next(), None);
-        timers.arm(timer, at(5));
-        assert_eq!(timers.armed(timer), Some(at(5)));
-        timers.cancel(timer);
-        assert_eq!((timers.next(), timers.armed(timer)), (None, None));
-        timers.remove(timer);
-        assert_eq!(timers.create("two"), timer);
-    }
-
-    #[test]
-    fn timer_expires_once_and_names_its_owner() {
-        let mut timers = TimerHeap::default();
-        let timer = timers.create("one");
-        timers.arm(timer, at(5));
-        assert_eq!(timers.pop_due(at(4)), None);
-        assert_eq!(timers.pop_due(at(5)), Some("one"));
-        assert_eq!(timers.pop_due(at(9)), None);
-    }
-
     proptest! {
         #[test]
         fn heap_expires_timers_like_a_sorted_list(

@@ -5,7 +5,7 @@
 //! mapped addresses).
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 
 use plumb_base::seed::Seed;
 use plumb_base::time::Instant;
@@ -127,8 +127,7 @@ struct UdpSlot {
 pub struct UdpTable {
     slots: Vec<UdpSlot>,
     vacant: Vec<u32>,
-    v4: SocketDemux<Ipv4Addr>,
-    v6: SocketDemux<Ipv6Addr>,
+    demux: SocketDemux,
     ephemeral: EphemeralPorts,
     /// How many sockets are at a port of a family (`true`: IPv6), for the choice of ephemeral ones.
     ports: BTreeMap<(bool, u16), u32>,
@@ -144,8 +143,7 @@ impl UdpTable {
         Self {
             slots: Vec::new(),
             vacant: Vec::new(),
-            v4: SocketDemux::new(SipKey::new(seed, "demux v4")),
-            v6: SocketDemux::new(SipKey::new(seed, "demux v6")),
+            demux: SocketDemux::new(SipKey::new(seed, "demux")),
             ephemeral: EphemeralPorts::new(seed),
             ports: BTreeMap::new(),
             readable: VecDeque::new(),
@@ -273,24 +271,12 @@ impl UdpTable {
 
     /// The connected socket between `local` and `remote`, which gets ICMP errors about what it sent.
     pub fn connected_socket(&self, local: SocketAddr, remote: SocketAddr) -> Option<UdpId> {
-        let (p, q) = (local.port(), remote.port());
-        let index = match (local.ip(), remote.ip()) {
-            (IpAddr::V4(a), IpAddr::V4(b)) => self.v4.find_connected(a, p, b, q),
-            (IpAddr::V6(a), IpAddr::V6(b)) => self.v6.find_connected(a, p, b, q),
-            _ => None,
-        }?;
-        Some(self.id(index))
+        self.demux.bound_to(SocketBinding::Connected(local, remote)).map(|index| self.id(index))
     }
 
     /// The socket that a datagram from `remote` to `local` is for.
     pub fn lookup(&self, local: SocketAddr, remote: SocketAddr) -> Option<UdpId> {
-        let (p, q) = (local.port(), remote.port());
-        let index = match (local.ip(), remote.ip()) {
-            (IpAddr::V4(a), IpAddr::V4(b)) => self.v4.lookup(a, p, b, q),
-            (IpAddr::V6(a), IpAddr::V6(b)) => self.v6.lookup(a, p, b, q),
-            _ => None,
-        }?;
-        Some(self.id(index))
+        self.demux.lookup(local, remote).map(|index| self.id(index))
     }
 
     /// Changes whenever a datagram may be for another socket than before.
@@ -339,52 +325,12 @@ impl UdpTable {
         index: u32,
     ) -> bool {
         self.generation += 1;
-        match binding_of(local, remote) {
-            FamilyBinding::V4(binding) => self.v4.insert(binding, index),
-            FamilyBinding::V6(binding) => self.v6.insert(binding, index),
-        }
+        self.demux.insert(SocketBinding::new(local, remote), index)
     }
 
     fn remove_binding(&mut self, local: SocketAddr, remote: Option<SocketAddr>) {
         self.generation += 1;
-        match binding_of(local, remote) {
-            FamilyBinding::V4(binding) => self.v4.remove(binding),
-            FamilyBinding::V6(binding) => self.v6.remove(binding),
-        }
-    }
-}
-
-enum FamilyBinding {
-    V4(SocketBinding<Ipv4Addr>),
-    V6(SocketBinding<Ipv6Addr>),
-}
-
-fn binding_of(local: SocketAddr, remote: Option<SocketAddr>) -> FamilyBinding {
-    match local.ip() {
-        IpAddr::V4(address) => {
-            let remote = remote.and_then(|remote| match remote.ip() {
-                IpAddr::V4(address) => Some((address, remote.port())),
-                IpAddr::V6(_) => None,
-            });
-            FamilyBinding::V4(binding(address, address.is_unspecified(), local.port(), remote))
-        }
-        IpAddr::V6(address) => {
-            let remote = remote.and_then(|remote| match remote.ip() {
-                IpAddr::V6(address) => Some((address, remote.port())),
-                IpAddr::V4(_) => None,
-            });
-            FamilyBinding::V6(binding(address, address.is_unspecified(), local.port(), remote))
-        }
-    }
-}
-
-fn binding<A>(local: A, every: bool, port: u16, remote: Option<(A, u16)>) -> SocketBinding<A> {
-    match remote {
-        Some((remote, remote_port)) => {
-            SocketBinding::Connected { local, port, remote, remote_port }
-        }
-        None if every => SocketBinding::Wildcard { port },
-        None => SocketBinding::Bound { local, port },
+        self.demux.remove(SocketBinding::new(local, remote));
     }
 }
 

@@ -298,7 +298,6 @@ mod tests {
     use super::*;
     use crate::ethernet::EthernetFrame;
     use crate::flow::FiveTuple;
-    use crate::icmp::IcmpPacket;
 
     const HERE: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
     const THERE: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
@@ -324,7 +323,7 @@ mod tests {
                 assert!(extensions.by_ref().all(|extension| extension.is_ok()));
                 extensions.payload()
             }
-            other => panic!("{other}"),
+            other => panic!("{other:?}"),
         }
     }
 
@@ -339,26 +338,10 @@ mod tests {
             assert_eq!((flow.source_port, flow.destination_port), (1_000, 7));
             assert_eq!((flow.source, flow.protocol), (path.source, IpProtocol::UDP));
             let back = FiveTuple::of_frame(&path.reversed().udp(7, 1_000, &[])).unwrap();
-            assert_eq!(flow.reversed(), back);
+            assert_eq!((back.source, back.source_port), (flow.destination, 7));
             assert_ne!(flow.words(), back.words());
             let bare = PacketTemplate { link: None, ..path }.udp(1_000, 7, b"hello");
             assert_eq!(FiveTuple::of_packet(&bare), Some(flow));
-        }
-    }
-
-    #[test]
-    fn segments_and_echoes_are_right_in_both_families() {
-        for path in paths() {
-            let header = tcp::TcpHeader { flags: tcp::TcpFlags::SYN, ..tcp::TcpHeader::default() };
-            let frame = path.tcp(header, b"data");
-            let segment = tcp::TcpSegment::parse(transport(&frame)).unwrap();
-            assert!(segment.verify(path.pseudo(IpProtocol::TCP)).is_ok());
-            let (request, reply) = (path.echo_request(1, 2, b"odd"), path.echo_reply(1, 2, b"odd"));
-            for frame in [&request, &reply] {
-                let (_, pseudo) = icmp::protocol_between(path.source, path.destination);
-                let read = IcmpPacket::parse(transport(frame), pseudo).unwrap();
-                assert!(read.verify().is_ok(), "{path:?}");
-            }
         }
     }
 
@@ -388,30 +371,5 @@ mod tests {
         let flow = FiveTuple::of_frame(&frame).unwrap();
         assert_eq!((flow.source_port, flow.destination_port), (5, 6));
         assert_eq!(FiveTuple::of_sockets(&frame), Some(flow));
-    }
-
-    #[test]
-    fn questions_for_neighbours_go_to_those_who_may_answer() {
-        let frame = arp_request(HERE, Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
-        let read = EthernetFrame::parse(&frame).unwrap();
-        assert!(read.destination().is_broadcast() && read.ether_type() == EtherType::ARP);
-        assert_eq!(arp::ArpPacket::parse(read.payload()).unwrap().source_mac, HERE);
-        let target: Ipv6Addr = "2001:db8::1:2".parse().unwrap();
-        let asker = HERE.link_local();
-        let question = neighbor_solicitation(HERE, asker, target);
-        assert_eq!(
-            EthernetFrame::parse(&question).unwrap().destination().to_string(),
-            "33:33:ff:01:00:02"
-        );
-        let answer = neighbor_advertisement(THERE, target, HERE, asker);
-        let (_, pseudo) = icmp::protocol_between(target.into(), asker.into());
-        let read = IcmpPacket::parse(transport(&answer), pseudo).and_then(ndp::NdpMessage::parse);
-        let expected = ndp::NdpMessage::NeighborAdvertisement {
-            target,
-            target_mac: Some(THERE),
-            is_solicited: true,
-            overrides: true,
-        };
-        assert_eq!(read, Ok(expected));
     }
 }

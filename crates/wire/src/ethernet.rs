@@ -36,19 +36,6 @@ impl EtherType {
     }
 }
 
-impl fmt::Display for EtherType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::IPV4 => f.write_str("ipv4"),
-            Self::ARP => f.write_str("arp"),
-            Self::VLAN => f.write_str("vlan"),
-            Self::IPV6 => f.write_str("ipv6"),
-            Self::PROVIDER_VLAN => f.write_str("provider vlan"),
-            Self(number) => write!(f, "ethertype {number:#06x}"),
-        }
-    }
-}
-
 /// One VLAN tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EthernetTag {
@@ -306,18 +293,11 @@ impl MacAddr {
         !self.is_group() && self != Self::UNSPECIFIED
     }
 
-    /// The modified EUI-64 interface identifier made from it (RFC 4291, appendix A).
-    pub const fn interface_id(self) -> [u8; 8] {
-        let [a, b, c, d, e, f] = self.0;
-        [a ^ 0x02, b, c, 0xff, 0xfe, d, e, f]
-    }
-
-    /// The link-local IPv6 address made from it (RFC 2464 §5).
+    /// The link-local IPv6 address (RFC 2464 §5) with the modified EUI-64 interface identifier (RFC 4291,
+    /// appendix A) made from it.
     pub fn link_local(self) -> Ipv6Addr {
-        let mut octets = [0; 16];
-        octets[..2].copy_from_slice(&[0xfe, 0x80]);
-        octets[8..].copy_from_slice(&self.interface_id());
-        Ipv6Addr::from(octets)
+        let [a, b, c, d, e, f] = self.0;
+        Ipv6Addr::from([0xfe, 0x80, 0, 0, 0, 0, 0, 0, a ^ 0x02, b, c, 0xff, 0xfe, d, e, f])
     }
 }
 

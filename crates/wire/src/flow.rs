@@ -54,16 +54,10 @@ impl FiveTuple {
     #[inline]
     pub fn of_packet(bytes: &[u8]) -> Option<Self> {
         match bytes.first()? >> 4 {
-            4 => Self::of_v4(&ipv4::Ipv4Packet::parse(bytes).ok()?),
-            6 => Self::of_v6(&ipv6::Ipv6Packet::parse(bytes).ok()?),
+            4 => Self::v4(&ipv4::Ipv4Packet::parse(bytes).ok()?, PortScope::Whole),
+            6 => Self::v6(&ipv6::Ipv6Packet::parse(bytes).ok()?, PortScope::Whole),
             _ => None,
         }
-    }
-
-    /// The flow of an IPv4 packet; `None` when its transport's ports are cut off.
-    #[inline]
-    pub fn of_v4(packet: &ipv4::Ipv4Packet<'_>) -> Option<Self> {
-        Self::v4(packet, PortScope::Whole)
     }
 
     #[inline]
@@ -75,13 +69,6 @@ impl FiveTuple {
         let (source, destination) = (packet.source().into(), packet.destination().into());
         let protocol = packet.protocol();
         Some(Self { source, destination, protocol, source_port, destination_port })
-    }
-
-    /// The flow of an IPv6 packet; `None` when its extension headers are malformed or its
-    /// transport's ports cut off.
-    #[inline]
-    pub fn of_v6(packet: &ipv6::Ipv6Packet<'_>) -> Option<Self> {
-        Self::v6(packet, PortScope::Whole)
     }
 
     #[inline]
@@ -98,18 +85,6 @@ impl FiveTuple {
         let (source_port, destination_port) = ports(protocol, payload)?;
         let (source, destination) = (packet.source().into(), packet.destination().into());
         Some(Self { source, destination, protocol, source_port, destination_port })
-    }
-
-    /// The flow of the answers.
-    #[must_use]
-    pub const fn reversed(self) -> Self {
-        Self {
-            source: self.destination,
-            destination: self.source,
-            source_port: self.destination_port,
-            destination_port: self.source_port,
-            ..self
-        }
     }
 
     /// The same for equal flows and different for others: what a keyed hash takes. IPv4 addresses

@@ -1,8 +1,6 @@
 //! What headers of both IP families say in the same way: protocol numbers (IANA, "Assigned Internet Protocol Numbers"), traffic class,
 //! congestion notification, and the place of a fragment.
 
-use std::fmt;
-
 use crate::malformed::FormatError;
 
 /// An IPv4 protocol or IPv6 next-header number.
@@ -14,8 +12,6 @@ impl IpProtocol {
     pub const HOP_BY_HOP: Self = Self(0);
     /// ICMP (RFC 792).
     pub const ICMPV4: Self = Self(1);
-    /// IGMP (RFC 9776).
-    pub const IGMP: Self = Self(2);
     /// IPv4 in IP (RFC 2003).
     pub const IPV4: Self = Self(4);
     /// TCP (RFC 9293).
@@ -38,28 +34,6 @@ impl IpProtocol {
     pub const NO_NEXT: Self = Self(59);
     /// IPv6 destination options (RFC 8200 §4.6).
     pub const DESTINATION: Self = Self(60);
-}
-
-impl fmt::Display for IpProtocol {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::HOP_BY_HOP => f.write_str("hop-by-hop"),
-            Self::ICMPV4 => f.write_str("icmp"),
-            Self::IGMP => f.write_str("igmp"),
-            Self::IPV4 => f.write_str("ipv4"),
-            Self::TCP => f.write_str("tcp"),
-            Self::UDP => f.write_str("udp"),
-            Self::IPV6 => f.write_str("ipv6"),
-            Self::ROUTING => f.write_str("routing"),
-            Self::FRAGMENT => f.write_str("fragment"),
-            Self::ESP => f.write_str("esp"),
-            Self::AUTHENTICATION => f.write_str("ah"),
-            Self::ICMPV6 => f.write_str("icmpv6"),
-            Self::NO_NEXT => f.write_str("none"),
-            Self::DESTINATION => f.write_str("destination"),
-            Self(number) => write!(f, "protocol {number}"),
-        }
-    }
 }
 
 /// Six bits of differentiated services, two of congestion notification.

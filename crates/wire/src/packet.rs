@@ -285,14 +285,9 @@ impl Pool {
         large: &mut Packet,
     ) -> (&mut [u8], &mut [u8]) {
         assert!(!self.is_large(ordinary) && self.is_large(large), "one of each");
-        let base = (large.frame.0 - self.frames.count) as usize * LARGE_FRAME;
-        let second = &mut self.large[base + large.start as usize..base + large.end as usize];
-        let base = ordinary.frame.0 as usize * self.frames.size as usize;
-        let first = base + ordinary.start as usize..base + ordinary.end as usize;
-        match &mut self.region {
-            PoolRegion::Own(bytes) => (&mut bytes[first], second),
-            PoolRegion::Shared(memory) => (memory.bytes_mut(first), second),
-        }
+        let first = self.place(ordinary.frame, ordinary.start as usize..ordinary.end as usize);
+        let second = self.place(large.frame, large.start as usize..large.end as usize);
+        (self.region.bytes_mut(first), &mut self.large[second])
     }
 
     /// Whether a packet lies in a large frame.
@@ -403,41 +398,22 @@ impl Pool {
         assert!(range.end <= from.len() && at + range.len() <= to.len(), "bytes within the data");
         let target = to.start as usize + at..to.start as usize + at + range.len();
         let source = from.start as usize + range.start..from.start as usize + range.end;
-        let Self { region, large, frames, .. } = self;
-        let large_at = |frame: FrameId| (frame.0 - frames.count) as usize * LARGE_FRAME;
-        let small_at = |frame: FrameId| frame.0 as usize * frames.size as usize;
-        match (from.frame.0 >= frames.count, to.frame.0 >= frames.count) {
-            (true, true) => {
-                pair(
-                    large,
-                    shifted(source, large_at(from.frame)),
-                    shifted(target, large_at(to.frame)),
-                    copy,
-                );
-            }
-            (true, false) => {
-                let source = &large[shifted(source, large_at(from.frame))];
-                copy(source, region.bytes_mut(shifted(target, small_at(to.frame))));
-            }
-            (false, true) => {
-                let source = region.bytes(shifted(source, small_at(from.frame)));
-                copy(source, &mut large[shifted(target, large_at(to.frame))]);
-            }
-            (false, false) => {
-                let source = shifted(source, small_at(from.frame));
-                let target = shifted(target, small_at(to.frame));
-                match region {
-                    PoolRegion::Own(bytes) => pair(bytes, source, target, copy),
-                    PoolRegion::Shared(memory) => {
-                        let mut piece = [0; PIECE];
-                        for done in (0..source.len()).step_by(PIECE) {
-                            let len = PIECE.min(source.len() - done);
-                            let source = source.start + done..source.start + done + len;
-                            let target = target.start + done..target.start + done + len;
-                            piece[..len].copy_from_slice(memory.bytes(source));
-                            copy(&piece[..len], memory.bytes_mut(target));
-                        }
-                    }
+        let (source, target) = (self.place(from.frame, source), self.place(to.frame, target));
+        let is_large = (self.is_large(from), self.is_large(to));
+        let Self { region, large, .. } = self;
+        match (is_large, region) {
+            ((true, true), _) => pair(large, source, target, copy),
+            ((true, false), region) => copy(&large[source], region.bytes_mut(target)),
+            ((false, true), region) => copy(region.bytes(source), &mut large[target]),
+            ((false, false), PoolRegion::Own(bytes)) => pair(bytes, source, target, copy),
+            ((false, false), PoolRegion::Shared(memory)) => {
+                let mut piece = [0; PIECE];
+                for done in (0..source.len()).step_by(PIECE) {
+                    let len = PIECE.min(source.len() - done);
+                    let source = source.start + done..source.start + done + len;
+                    let target = target.start + done..target.start + done + len;
+                    piece[..len].copy_from_slice(memory.bytes(source));
+                    copy(&piece[..len], memory.bytes_mut(target));
                 }
             }
         }
@@ -481,26 +457,31 @@ impl Pool {
         if self.is_large_frame(frame) { LARGE_FRAME } else { self.frames.size as usize }
     }
 
+    /// Where bytes of a frame are: in the region, or in the memory of large frames.
+    #[inline]
+    fn place(&self, frame: FrameId, range: Range<usize>) -> Range<usize> {
+        let base = if self.is_large_frame(frame) {
+            (frame.0 - self.frames.count) as usize * LARGE_FRAME
+        } else {
+            frame.0 as usize * self.frames.size as usize
+        };
+        base + range.start..base + range.end
+    }
+
     #[inline]
     fn frame(&self, frame: FrameId, range: Range<usize>) -> &[u8] {
-        if self.is_large_frame(frame) {
-            let base = (frame.0 - self.frames.count) as usize * LARGE_FRAME;
-            return &self.large[base + range.start..base + range.end];
-        }
-        let base = frame.0 as usize * self.frames.size as usize;
-        let range = base + range.start..base + range.end;
-        self.region.bytes(range)
+        let range = self.place(frame, range);
+        if self.is_large_frame(frame) { &self.large[range] } else { self.region.bytes(range) }
     }
 
     #[inline]
     fn frame_mut(&mut self, frame: FrameId, range: Range<usize>) -> &mut [u8] {
+        let range = self.place(frame, range);
         if self.is_large_frame(frame) {
-            let base = (frame.0 - self.frames.count) as usize * LARGE_FRAME;
-            return &mut self.large[base + range.start..base + range.end];
+            &mut self.large[range]
+        } else {
+            self.region.bytes_mut(range)
         }
-        let base = frame.0 as usize * self.frames.size as usize;
-        let range = base + range.start..base + range.end;
-        self.region.bytes_mut(range)
     }
 }
 
@@ -533,11 +514,6 @@ fn pair(
     let [source, target] =
         bytes.get_disjoint_mut([source, target]).expect("two packets share no frame");
     copy(source, target);
-}
-
-#[inline]
-fn shifted(range: Range<usize>, by: usize) -> Range<usize> {
-    range.start + by..range.end + by
 }
 
 #[cfg(test)]

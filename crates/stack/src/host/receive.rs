@@ -15,7 +15,7 @@ use crate::counters::{CounterId, ProtocolLayer};
 use crate::icmp::{self, Icmp, IcmpAction, QuotedPacket, may_send_error};
 use crate::interface::{HostInterface, MTU_MIN_V6};
 use crate::ip::{self, FrameOrigin, IcmpErrorCause, IpIngress, Rejection};
-use crate::neighbor::{NeighborMessage, Reaction};
+use crate::neighbor::Reaction;
 use crate::reassembly::{FragmentDrop, ReassemblyOutcome};
 use crate::udp::{FrameHead, UdpDelivery, UdpDrop};
 
@@ -180,15 +180,24 @@ impl IpHost {
     }
 
     fn receive_icmp(&mut self, ingress: &IpIngress, packet: Packet, pool: &mut Pool) {
-        match self.icmp.handle(&mut self.core.context(pool), ingress, packet) {
-            IcmpAction::Done => {}
-            IcmpAction::Reject(packet, rejection) => self.reject(rejection, packet, pool),
-            IcmpAction::Echo(packet) => self.reply_to_echo(ingress, packet, pool),
-            IcmpAction::Neighbor(packet) => self.receive_ndp(ingress, packet, pool),
-            IcmpAction::Error(quoted, packet) => {
+        match icmp::read_message(ingress, &packet, pool) {
+            Ok(IcmpAction::Echo) => self.reply_to_echo(ingress, packet, pool),
+            Ok(IcmpAction::EchoReply(identifier, sequence)) => {
+                let mut cx = self.core.context(pool);
+                self.icmp.handle_echo_reply(&mut cx, ingress, (identifier, sequence), packet);
+            }
+            Ok(IcmpAction::Neighbor(message)) => {
+                pool.free(packet);
+                let mut cx = self.core.context(pool);
+                let reaction =
+                    self.neighbors.handle_ndp(&mut cx, &self.interfaces, ingress, message);
+                self.react(ingress.port, false, reaction, pool);
+            }
+            Ok(IcmpAction::Error(quoted)) => {
                 let counter = self.receive_error(ingress, quoted);
                 self.drop_packet(counter, packet, pool);
             }
+            Err(rejection) => self.reject(rejection, packet, pool),
         }
     }
 
@@ -201,20 +210,6 @@ impl IpHost {
         let egress = icmp::make_reply(ingress, path.source, &mut packet, pool);
         // A reply that does not fit is counted where that is found.
         let _ = self.send_on_path(&path, ingress.source, egress, packet, pool);
-    }
-
-    fn receive_ndp(&mut self, ingress: &IpIngress, packet: Packet, pool: &mut Pool) {
-        let bytes = &pool.bytes(&packet)[usize::from(ingress.header_len)..];
-        match NeighborMessage::parse(ingress, bytes) {
-            Ok(message) => {
-                pool.free(packet);
-                let mut cx = self.core.context(pool);
-                let reaction =
-                    self.neighbors.handle_ndp(&mut cx, &self.interfaces, ingress, message);
-                self.react(ingress.port, false, reaction, pool);
-            }
-            Err(rejection) => self.reject(rejection, packet, pool),
-        }
     }
 
     /// Counts a message of a neighbor, and sends the reply and the packets that were queued for it.

@@ -13,7 +13,7 @@ use plumb_wire::segmentation::{SegmentChecksums, SegmentError, segment_packet};
 use plumb_wire::udp;
 
 use super::udp::check_payload_len;
-use super::{IpHost, UdpSendError};
+use super::{HostSendError, IpHost};
 use crate::counters::CounterId;
 use crate::fragmentation::{FragmentError, fragment_packet};
 use crate::ip::{IpEgress, shift_offsets};
@@ -25,19 +25,6 @@ use crate::udp::{PayloadSum, prepend_header};
 const HEADERS_V4: usize = ethernet::HEADER_LEN + ipv4::HEADER_LEN + udp::HEADER_LEN;
 /// Bytes of all headers of UDP over IPv6: the most that have to come before a payload.
 const HEADERS_V6: usize = ethernet::HEADER_LEN + ipv6::HEADER_LEN + udp::HEADER_LEN;
-
-/// Why a packet was not sent; it was counted and its frame is free again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OutputError {
-    /// Longer than the path allows, and not to be fragmented.
-    #[error("a packet of {len} bytes exceeds the path MTU of {mtu} and cannot be fragmented")]
-    TooBig {
-        /// Of the packet.
-        len: usize,
-        /// Of the path.
-        mtu: u32,
-    },
-}
 
 /// A payload, and what is known of its sum.
 pub(super) type Payload = (Packet, PayloadSum);
@@ -110,7 +97,7 @@ impl IpHost {
         (local, remote): (SocketAddr, SocketAddr),
         (packet, sum): Payload,
         pool: &mut Pool,
-    ) -> Result<(), UdpSendError> {
+    ) -> Result<(), HostSendError> {
         let found = check_payload_len(packet.len(), remote)
             .and_then(|()| Ok(self.current_path(local.ip(), remote.ip())?));
         let path = match found {
@@ -128,14 +115,14 @@ impl IpHost {
             segments.header_len = u16::try_from(udp::HEADER_LEN).expect("eight");
         }
         let egress = IpEgress::new(IpProtocol::UDP, packet.meta.ecn);
-        Ok(self.send_on_path(&path, remote.ip(), egress, packet, pool)?)
+        self.send_on_path(&path, remote.ip(), egress, packet, pool)
     }
 
     /// Sends `packet`, a whole transport segment or message, from `path.source` to `remote`; a packet that
     /// cannot be sent for want of room is counted.
     ///
     /// # Errors
-    /// [`OutputError::TooBig`]; the packet is freed.
+    /// [`HostSendError::TooBig`]; the packet is freed.
     #[inline]
     pub(super) fn send_on_path(
         &mut self,
@@ -144,7 +131,7 @@ impl IpHost {
         egress: IpEgress,
         packet: Packet,
         pool: &mut Pool,
-    ) -> Result<(), OutputError> {
+    ) -> Result<(), HostSendError> {
         let Some(mut packet) = self.with_headroom(packet, pool) else { return Ok(()) };
         self.core.counters.add(CounterId::Originated);
         let header_len = if remote.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
@@ -158,7 +145,7 @@ impl IpHost {
         let fits = largest <= path.mtu as usize;
         if len > ipv4::PACKET_LEN_MAX || (!fits && !egress.may_fragment) {
             self.drop_packet(CounterId::TxTooBig, packet, pool);
-            return Err(OutputError::TooBig { len, mtu: path.mtu });
+            return Err(HostSendError::TooBig { len, mtu: path.mtu });
         }
         let allow_fragmentation = path.allow_fragmentation || !fits;
         self.write_ip_header(path.source, remote, egress, allow_fragmentation, &mut packet, pool);
@@ -225,7 +212,7 @@ impl IpHost {
         remote: IpAddr,
         packet: Packet,
         pool: &mut Pool,
-    ) -> Result<(), OutputError> {
+    ) -> Result<(), HostSendError> {
         let (identification, mut fragments) = (self.core.random_identification(), Vec::new());
         let mtu = path.mtu as usize;
         match fragment_packet(packet, mtu, identification, pool, &mut fragments) {
@@ -243,7 +230,7 @@ impl IpHost {
             Err((packet, _)) => {
                 let len = packet.len();
                 self.drop_packet(CounterId::TxTooBig, packet, pool);
-                Err(OutputError::TooBig { len, mtu: path.mtu })
+                Err(HostSendError::TooBig { len, mtu: path.mtu })
             }
         }
     }

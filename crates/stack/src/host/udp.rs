@@ -7,22 +7,27 @@ use plumb_wire::machine::PortId;
 use plumb_wire::packet::{Packet, Pool};
 use plumb_wire::udp::PAYLOAD_LEN_MAX;
 
-use super::{IpHost, OutputError};
+use super::IpHost;
 use crate::ip::unspecified_like;
 use crate::routing::PathError;
 use crate::udp::{
     BindError, CopyPolicy, InboundDatagram, PAYLOAD_MAX_V4, PayloadSum, UdpId, UdpOptions, copied,
 };
 
-/// Why a datagram was not sent.
+/// Why a datagram or an echo request was not sent; what was made for it is counted, and freed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum UdpSendError {
+pub enum HostSendError {
     /// There is no path.
     #[error(transparent)]
     Path(#[from] PathError),
-    /// It does not fit the path.
-    #[error(transparent)]
-    Output(#[from] OutputError),
+    /// Longer than the path allows, and not to be fragmented.
+    #[error("a packet of {len} bytes exceeds the path MTU of {mtu} and cannot be fragmented")]
+    TooBig {
+        /// Of the packet.
+        len: usize,
+        /// Of the path.
+        mtu: u32,
+    },
     /// The socket was closed.
     #[error("the socket is closed: open another")]
     Closed,
@@ -109,7 +114,7 @@ impl IpHost {
     /// Sends a copy of `payload` to `remote`, or to the connected peer.
     ///
     /// # Errors
-    /// [`UdpSendError`].
+    /// [`HostSendError`].
     pub fn udp_send(
         &mut self,
         now: Instant,
@@ -118,15 +123,15 @@ impl IpHost {
         remote: Option<SocketAddr>,
         policy: CopyPolicy,
         pool: &mut Pool,
-    ) -> Result<(), UdpSendError> {
+    ) -> Result<(), HostSendError> {
         self.core.now = now;
-        let local = self.udp.local(id).ok_or(UdpSendError::Closed)?;
-        let remote = remote.or_else(|| self.udp.remote(id)).ok_or(UdpSendError::NotConnected)?;
+        let local = self.udp.local(id).ok_or(HostSendError::Closed)?;
+        let remote = remote.or_else(|| self.udp.remote(id)).ok_or(HostSendError::NotConnected)?;
         if local.is_ipv4() != remote.is_ipv4() || remote.port() == 0 {
-            return Err(UdpSendError::Unreachable { local, remote });
+            return Err(HostSendError::Unreachable { local, remote });
         }
         check_payload_len(payload.len(), remote)?;
-        let no_memory = UdpSendError::NoMemory(payload.len());
+        let no_memory = HostSendError::NoMemory(payload.len());
         let (packet, sum) = copied(payload, policy, pool).ok_or(no_memory)?;
         match self.send_fast_path((local, remote), (packet, sum), pool) {
             Ok(()) => Ok(()),
@@ -139,14 +144,14 @@ impl IpHost {
     /// It leaves from the address that it was sent to, or from a suitable one if that was a group's.
     ///
     /// # Errors
-    /// [`UdpSendError`]; the packet is freed.
+    /// [`HostSendError`]; the packet is freed.
     #[inline]
     pub fn udp_reply(
         &mut self,
         now: Instant,
         datagram: InboundDatagram,
         pool: &mut Pool,
-    ) -> Result<(), UdpSendError> {
+    ) -> Result<(), HostSendError> {
         self.core.now = now;
         let InboundDatagram { packet, remote, local, port } = datagram;
         self.send_reply((local, remote), port, (packet, PayloadSum::Unknown), pool)
@@ -156,7 +161,7 @@ impl IpHost {
     /// datagram's packet.
     ///
     /// # Errors
-    /// [`UdpSendError`].
+    /// [`HostSendError`].
     pub fn udp_reply_copy(
         &mut self,
         now: Instant,
@@ -164,12 +169,12 @@ impl IpHost {
         payload: &[u8],
         policy: CopyPolicy,
         pool: &mut Pool,
-    ) -> Result<(), UdpSendError> {
+    ) -> Result<(), HostSendError> {
         self.core.now = now;
         let InboundDatagram { packet, remote, local, port } = datagram;
         pool.free(packet);
         check_payload_len(payload.len(), remote)?;
-        let no_memory = UdpSendError::NoMemory(payload.len());
+        let no_memory = HostSendError::NoMemory(payload.len());
         let copy = copied(payload, policy, pool).ok_or(no_memory)?;
         self.send_reply((local, remote), port, copy, pool)
     }
@@ -182,7 +187,7 @@ impl IpHost {
         port: PortId,
         (packet, sum): (Packet, PayloadSum),
         pool: &mut Pool,
-    ) -> Result<(), UdpSendError> {
+    ) -> Result<(), HostSendError> {
         let packet = match self.send_fast_path((local, remote), (packet, sum), pool) {
             Ok(()) => return Ok(()),
             Err(packet) => packet,
@@ -195,10 +200,10 @@ impl IpHost {
 }
 
 #[inline]
-pub(super) fn check_payload_len(len: usize, remote: SocketAddr) -> Result<(), UdpSendError> {
+pub(super) fn check_payload_len(len: usize, remote: SocketAddr) -> Result<(), HostSendError> {
     let max = match remote.ip() {
         IpAddr::V4(_) => PAYLOAD_MAX_V4,
         IpAddr::V6(_) => PAYLOAD_LEN_MAX,
     };
-    if len > max { Err(UdpSendError::TooLong { len, max }) } else { Ok(()) }
+    if len > max { Err(HostSendError::TooLong { len, max }) } else { Ok(()) }
 }

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use plumb_wire::checksum::PseudoHeader;
 use plumb_wire::ethernet::{self, EtherType, EthernetTags, MacAddr};
-use plumb_wire::icmp::{self, IcmpPacket};
+use plumb_wire::icmp::IcmpPacket;
 use plumb_wire::ip::IpProtocol;
 use plumb_wire::ipv6;
 use plumb_wire::machine::Medium;
@@ -22,68 +22,41 @@ use crate::ip::{FragmentKind, IpIngress, Rejection};
 /// Bytes of a link-layer address option.
 pub(super) const OPTION_LEN: usize = 8;
 
-/// A message that passed the checks of RFC 4861 §7.1.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum NeighborMessage {
-    Solicitation { target: Ipv6Addr, source_mac: Option<MacAddr> },
-    Advertisement { target: Ipv6Addr, said: NeighborAdvertisement },
-}
-
-impl NeighborMessage {
-    /// Parses an ICMPv6 message whose checksum was verified, and makes the checks of RFC 4861 §7.1.
-    ///
-    /// # Errors
-    /// Why it is dropped.
-    pub fn parse(ingress: &IpIngress, bytes: &[u8]) -> Result<Self, Rejection> {
-        let (_, pseudo) = icmp::protocol_between(ingress.source, ingress.destination);
-        let message = IcmpPacket::parse(bytes, pseudo)
-            .and_then(NdpMessage::parse)
-            .map_err(|error| Rejection::Malformed(ProtocolLayer::Ndp, error))?;
-        Self::validate(ingress, message).map_err(Rejection::Drop)
+/// Reads a message whose checksum was verified, and makes the checks of RFC 4861 §7.1.
+///
+/// # Errors
+/// Why it is dropped.
+pub(crate) fn read_message(
+    ingress: &IpIngress,
+    packet: IcmpPacket<'_>,
+) -> Result<NdpMessage, Rejection> {
+    let message = NdpMessage::parse(packet)
+        .map_err(|error| Rejection::Malformed(ProtocolLayer::Ndp, error))?;
+    if ingress.hop_limit != HOP_LIMIT {
+        return Err(Rejection::Drop(CounterId::NdpHopLimit));
     }
-
-    fn validate(ingress: &IpIngress, message: NdpMessage) -> Result<Self, CounterId> {
-        if ingress.hop_limit != HOP_LIMIT {
-            return Err(CounterId::NdpHopLimit);
-        }
-        // RFC 6980 §5: "Nodes MUST silently ignore" those that employ fragmentation.
-        if ingress.fragment != FragmentKind::Whole {
-            return Err(CounterId::NdpFragmented);
-        }
-        let IpAddr::V6(destination) = ingress.destination else {
-            return Err(CounterId::NdpAddress);
-        };
-        let is_unicast_or_absent = |mac: Option<MacAddr>| mac.is_none_or(MacAddr::is_unicast);
-        match message {
-            NdpMessage::NeighborSolicitation { target, source_mac } => {
-                let is_probe = ingress.source.is_unspecified();
-                // §7.1.1: a probe goes to the group of the address, and names no link address.
-                let probe_fits = destination == solicited_node(target) && source_mac.is_none();
-                if target.is_multicast()
-                    || (is_probe && !probe_fits)
-                    || !is_unicast_or_absent(source_mac)
-                {
-                    return Err(CounterId::NdpAddress);
-                }
-                Ok(Self::Solicitation { target, source_mac })
-            }
-            NdpMessage::NeighborAdvertisement { target, target_mac, is_solicited, overrides } => {
-                // §7.1.2: a multicast advertisement is unsolicited.
-                let is_contradictory = destination.is_multicast() && is_solicited;
-                if target.is_multicast()
-                    || is_contradictory
-                    || ingress.source.is_unspecified()
-                    || !is_unicast_or_absent(target_mac)
-                {
-                    return Err(CounterId::NdpAddress);
-                }
-                let said =
-                    NeighborAdvertisement { mac: target_mac, solicited: is_solicited, overrides };
-                Ok(Self::Advertisement { target, said })
-            }
-            NdpMessage::Router(_) => Err(CounterId::NdpIgnored),
-        }
+    // RFC 6980 §5: "Nodes MUST silently ignore" those that employ fragmentation.
+    if ingress.fragment != FragmentKind::Whole {
+        return Err(Rejection::Drop(CounterId::NdpFragmented));
     }
+    let (is_probe, to_group) =
+        (ingress.source.is_unspecified(), ingress.destination.is_multicast());
+    let (target, mac, fits) = match message {
+        // §7.1.1: a probe goes to the group of the address, and names no link address.
+        NdpMessage::NeighborSolicitation { target, source_mac } => {
+            let fits_probe = ingress.destination == solicited_node(target) && source_mac.is_none();
+            (target, source_mac, !is_probe || fits_probe)
+        }
+        // §7.1.2: a multicast advertisement is unsolicited.
+        NdpMessage::NeighborAdvertisement { target, target_mac, is_solicited, .. } => {
+            (target, target_mac, !(is_probe || (to_group && is_solicited)))
+        }
+        NdpMessage::Router(_) => return Err(Rejection::Drop(CounterId::NdpIgnored)),
+    };
+    if target.is_multicast() || !fits || !mac.is_none_or(MacAddr::is_unicast) {
+        return Err(Rejection::Drop(CounterId::NdpAddress));
+    }
+    Ok(message)
 }
 
 impl NeighborCache {
@@ -93,26 +66,30 @@ impl NeighborCache {
         cx: &mut HostContext<'_>,
         interfaces: &Interfaces,
         ingress: &IpIngress,
-        message: NeighborMessage,
+        message: NdpMessage,
     ) -> Reaction {
         let port = ingress.port;
         let interface = &interfaces[port];
         match message {
-            NeighborMessage::Solicitation { target, .. } if !interface.owns_v6(target) => {
+            NdpMessage::NeighborSolicitation { target, .. } if !interface.owns_v6(target) => {
                 Reaction::only(CounterId::NdpNotForUs)
             }
-            NeighborMessage::Solicitation { target, source_mac } => {
+            NdpMessage::NeighborSolicitation { target, source_mac } => {
                 self.handle_solicitation(cx, interface, ingress, target, source_mac)
             }
-            NeighborMessage::Advertisement { target, said } if interface.owns_v6(target) => {
-                if said.mac.is_some_and(|mac| interfaces.owns_mac(mac)) {
+            NdpMessage::NeighborAdvertisement { target, target_mac, .. }
+                if interface.owns_v6(target) =>
+            {
+                if target_mac.is_some_and(|mac| interfaces.owns_mac(mac)) {
                     return Reaction::only(CounterId::RxOwn);
                 }
-                let (address, mac) = (IpAddr::V6(target), said.mac.unwrap_or_default());
+                let (address, mac) = (IpAddr::V6(target), target_mac.unwrap_or_default());
                 cx.core.push_event(HostEvent::AddressConflict { port, address, mac });
                 Reaction::only(CounterId::AddressConflict)
             }
-            NeighborMessage::Advertisement { target, said } => {
+            NdpMessage::NeighborAdvertisement { target, target_mac, is_solicited, overrides } => {
+                let said =
+                    NeighborAdvertisement { mac: target_mac, solicited: is_solicited, overrides };
                 match self.on_advertisement(port, target.into(), said, cx) {
                     NeighborUpdate::Accepted(released, mac) => {
                         Reaction { released, mac, ..Reaction::only(CounterId::NdpAccepted) }
@@ -121,6 +98,7 @@ impl NeighborCache {
                     NeighborUpdate::Ignored => Reaction::only(CounterId::NdpUnsolicited),
                 }
             }
+            NdpMessage::Router(_) => Reaction::only(CounterId::NdpIgnored),
         }
     }
 

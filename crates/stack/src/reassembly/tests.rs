@@ -202,18 +202,6 @@ fn a_first_fragment_of_ipv6_must_hold_the_whole_header_chain() {
 }
 
 #[test]
-fn an_atomic_fragment_has_nothing_to_do_with_others() {
-    let (mut pool, mut reassembly) = (pool(), reassembly());
-    assert_eq!(
-        feed(&mut reassembly, START, &piece(true, 1, 1, 0, true, &[0; 8]), &mut pool),
-        Ok(None)
-    );
-    let atomic = piece(true, 1, 1, 0, false, &[1; 8]);
-    assert_eq!(feed(&mut reassembly, START, &atomic, &mut pool), Ok(Some(atomic)));
-    assert_eq!(reassembly.len(), 1);
-}
-
-#[test]
 fn congestion_marks_are_combined_as_rfc_3168_says() {
     use Ecn::{Capable0, Capable1, Congestion, NotCapable};
     for v6 in [false, true] {

@@ -4,5 +4,4 @@
 mod echo;
 mod lan;
 mod pair;
-mod untrusted_peers;
 mod virtual_link;

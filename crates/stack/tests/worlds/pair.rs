@@ -1,13 +1,19 @@
-//! Two hosts on a good link: neighbor resolution, datagrams of every size, and echo.
+//! Two hosts on a good link: neighbor resolution, datagrams of every size, echo, and a liar beside them.
+
+use std::net::IpAddr;
 
 use plumb_base::seed::Seed;
 use plumb_base::time::Span;
 use plumb_stack::counters::CounterKind;
-use plumb_stack::host::HostEvent;
+use plumb_stack::host::{HostEvent, IpHost};
+use plumb_stack::neighbor::NeighborState;
 use plumb_stack::udp::{CopyPolicy, UdpOptions};
+use plumb_wire::compose::neighbor_advertisement;
+use plumb_wire::ethernet::MacAddr;
 use plumb_wire::machine::Medium;
 
-use crate::lan::{address, check, end, lan};
+use crate::lan::{address, check, end, lan, mac};
+use crate::virtual_link::{PORT, VirtualLink};
 
 #[test]
 fn hosts_exchange_datagrams_of_every_size() {
@@ -66,4 +72,29 @@ fn echo_replies_of_every_size_become_events() {
         }
         check(&world, "echo of every size");
     }
+}
+
+/// A lie about host 2's address, as if host 1 had asked for it. RFC 4861 §7.2.5 has the address replaced, but not
+/// confirmed: the next use asks.
+#[test]
+fn overriding_lie_is_undone_by_a_probe() {
+    const MALLORY: MacAddr = MacAddr([2, 0, 0, 0, 0, 0x66]);
+    let mut world = lan(2, Medium::Ethernet, false, Seed(6));
+    let (here, other) = (address(true, 1), address(true, 2));
+    let is_answered = |world: &mut VirtualLink<IpHost>, number| {
+        let sent = world.with(0, |host, now, pool| host.ping(now, other, (1, number), b"?", pool));
+        sent.unwrap();
+        world.run(Span::from_ms(3_500));
+        let mut events = std::iter::from_fn(|| world.machines[0].poll_event());
+        events.any(|event| matches!(event, HostEvent::EchoReply { .. }))
+    };
+    assert!(is_answered(&mut world, 1));
+    let (IpAddr::V6(here), IpAddr::V6(claimed)) = (here, other) else { unreachable!("IPv6") };
+    assert!(world.inject(&neighbor_advertisement(MALLORY, claimed, mac(1), here)));
+    world.run(Span::from_ms(10));
+    let (state, _) = world.machines[0].neighbors().lookup(PORT, other).unwrap();
+    assert!(!matches!(state, NeighborState::Reachable(_)), "{state:?}");
+    assert!((2..8).any(|number| is_answered(&mut world, number)), "the neighbor is found again");
+    assert!(world.settle(Span::from_secs(600)), "an idle host is quiet");
+    check(&world, "an override");
 }

@@ -6,7 +6,7 @@ use plumb_wire::machine::DeviceCapabilities;
 use plumb_wire::packet::{ChecksumState, SegmentKind, SegmentationInfo};
 
 use super::*;
-use crate::host::UdpSendError;
+use crate::host::HostSendError;
 use crate::routing::PathError;
 use crate::udp::PayloadSum;
 
@@ -185,17 +185,17 @@ fn failed_sends_say_why_and_leak_nothing() {
             ("::1".parse().unwrap(), Family::both()[0].peer)
         };
         for (to, error) in [
-            (family.foreign, UdpSendError::Path(PathError::NoRoute(family.foreign))),
-            (family.ours, UdpSendError::Path(PathError::OwnAddress(family.ours))),
-            (nowhere, UdpSendError::Path(PathError::InvalidDestination(nowhere))),
-            (other, UdpSendError::Unreachable { local, remote: SocketAddr::new(other, 9) }),
+            (family.foreign, HostSendError::Path(PathError::NoRoute(family.foreign))),
+            (family.ours, HostSendError::Path(PathError::OwnAddress(family.ours))),
+            (nowhere, HostSendError::Path(PathError::InvalidDestination(nowhere))),
+            (other, HostSendError::Unreachable { local, remote: SocketAddr::new(other, 9) }),
         ] {
             let sent = send(&mut bench, id, Some(SocketAddr::new(to, 9)));
             assert_eq!(sent, Err(error));
         }
-        assert_eq!(send(&mut bench, id, None), Err(UdpSendError::NotConnected));
+        assert_eq!(send(&mut bench, id, None), Err(HostSendError::NotConnected));
         bench.host.udp_close(id, &mut bench.pool);
-        assert_eq!(send(&mut bench, id, None), Err(UdpSendError::Closed));
+        assert_eq!(send(&mut bench, id, None), Err(HostSendError::Closed));
     }
     bench.finish();
 }

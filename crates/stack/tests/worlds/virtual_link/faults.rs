@@ -123,37 +123,3 @@ impl FaultInjector {
         }
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use plumb_base::seed::Seed;
-
-    use super::*;
-
-    #[test]
-    fn faults_occur_as_often_as_asked_and_never_unasked() {
-        let mut injector = FaultInjector::new(Seed(1).stream("link"));
-        assert!((0..1_000).all(|_| {
-            let fate = injector.decide(100);
-            !fate.is_lost && !fate.is_duplicated && fate.corruption.is_none()
-        }));
-        injector.faults = LinkFaults { loss: 0.1, corrupt: 0.5, ..LinkFaults::default() };
-        let fates: Vec<PacketFate> = (0..10_000).map(|_| injector.decide(100)).collect();
-        let lost = fates.iter().filter(|fate| fate.is_lost).count();
-        assert!((900..1_100).contains(&lost), "{lost}");
-        let corrupt = fates.iter().filter(|fate| fate.corruption.is_some()).count();
-        assert!((4_300..4_700).contains(&corrupt), "{corrupt}");
-    }
-
-    #[test]
-    fn a_corruption_is_a_burst_of_at_most_15_bits_and_at_least_one() {
-        let mut injector = FaultInjector::new(Seed(1).stream("link"));
-        injector.faults = LinkFaults { corrupt: 1.0, ..LinkFaults::default() };
-        for _ in 0..10_000 {
-            let (at, [a, b, c]) = injector.decide(60).corruption.unwrap();
-            assert!(at < 60);
-            let bits = u32::from_be_bytes([0, a, b, c]);
-            assert!(bits != 0 && 32 - bits.leading_zeros() - bits.trailing_zeros() <= 15);
-        }
-    }
-}
