@@ -8,8 +8,9 @@ use plumb_base::seed::Seed;
 use plumb_base::time::Span;
 use plumb_clock::{InstantClock, Stopwatch};
 use plumb_harness::mirror::mirror_process::{
-    DatagramMirror, MirrorControl, MirrorError, MirrorSetup, NamedSamples, ReplayTask,
+    DatagramMirror, MirrorControl, MirrorSetup, NamedSamples, ReplayTask,
 };
+use plumb_harness::report::LaunchFault;
 use plumb_harness::spec::{MirrorDevice, TurnaroundPoint};
 use plumb_netdev::device::driver::{Driver, DriverExit, DriverOptions, PacketObserver};
 use plumb_netdev::device::packet::{PacketDevice, PacketOptions};
@@ -36,8 +37,8 @@ const FRAMES: PoolConfig = PoolConfig { count: 256, size: 2_048, large: 2 };
 ///
 /// # Errors
 /// When this host lacks the device or forbids it.
-pub fn open(mut site: MirrorSetup) -> Result<Box<dyn DatagramMirror>, MirrorError> {
-    let lack = |error: &dyn std::error::Error| MirrorError::Unavailable(error.to_string());
+pub fn open(mut site: MirrorSetup) -> Result<Box<dyn DatagramMirror>, LaunchFault> {
+    let lack = |error: &dyn std::error::Error| LaunchFault::Unavailable(error.to_string());
     let wait = site.spec.wait();
     match site.spec.device {
         MirrorDevice::Tap => {
@@ -66,19 +67,19 @@ pub fn open(mut site: MirrorSetup) -> Result<Box<dyn DatagramMirror>, MirrorErro
             mirror_on(device, pool, &site)
         }
         MirrorDevice::Memory => Ok(Box::new(replay::StackReplayMirror::new(&site)?)),
-        MirrorDevice::Veth => Err(MirrorError::Failed(
+        MirrorDevice::Veth => Err(LaunchFault::Failed(
             "the end of a veth is the kernel's, which mirrors there by itself".to_owned(),
         )),
     }
 }
 
-fn passed_descriptor(site: &mut MirrorSetup) -> Result<std::os::fd::OwnedFd, MirrorError> {
-    let missing = || MirrorError::Failed("no descriptor was handed over".to_owned());
+fn passed_descriptor(site: &mut MirrorSetup) -> Result<std::os::fd::OwnedFd, LaunchFault> {
+    let missing = || LaunchFault::Failed("no descriptor was handed over".to_owned());
     site.fds.pop().ok_or_else(missing)
 }
 
 /// A host at the mirror's address, behind a device of these capabilities.
-fn host(site: &MirrorSetup, capabilities: DeviceCapabilities) -> Result<IpHost, MirrorError> {
+fn host(site: &MirrorSetup, capabilities: DeviceCapabilities) -> Result<IpHost, LaunchFault> {
     let mut host = IpHost::new(HostConfig::default(), Seed(site.seed));
     let prefix_len = if site.local.is_ipv4() { 24 } else { 64 };
     let interface = InterfaceConfig {
@@ -87,7 +88,7 @@ fn host(site: &MirrorSetup, capabilities: DeviceCapabilities) -> Result<IpHost, 
         addresses: vec![(site.local.ip(), prefix_len)],
         link_local: site.local.is_ipv6(),
     };
-    host.add_interface(&interface).map_err(|error| MirrorError::Failed(error.to_string()))?;
+    host.add_interface(&interface).map_err(|error| LaunchFault::Failed(error.to_string()))?;
     Ok(host)
 }
 
@@ -95,7 +96,7 @@ fn mirror_on<D: Device + 'static>(
     device: D,
     pool: Pool,
     site: &MirrorSetup,
-) -> Result<Box<dyn DatagramMirror>, MirrorError> {
+) -> Result<Box<dyn DatagramMirror>, LaunchFault> {
     let edges = StackEdgeTimer::new(site.watch);
     let host = host(site, device.info().capabilities)?;
     let machine = mirror_node(host, site.local, site.spec.turnaround, edges.clone())?;
@@ -114,17 +115,17 @@ struct StackMirror<D> {
 }
 
 impl<D: Device> DatagramMirror for StackMirror<D> {
-    fn mirror(&mut self, reins: &MirrorControl) -> Result<(), MirrorError> {
+    fn mirror(&mut self, reins: &MirrorControl) -> Result<(), LaunchFault> {
         self.edges.set_controls(reins);
         let end = self.driver.run(&mut self.machine, |_, _, _| reins.stop());
-        match end.map_err(|error| MirrorError::Failed(error.to_string()))? {
+        match end.map_err(|error| LaunchFault::Failed(error.to_string()))? {
             DriverExit::Stopped => Ok(()),
-            DriverExit::Finished => Err(MirrorError::Failed("the device is at its end".to_owned())),
+            DriverExit::Finished => Err(LaunchFault::Failed("the device is at its end".to_owned())),
         }
     }
 
-    fn replay(&mut self, _task: &ReplayTask) -> Result<Vec<f64>, MirrorError> {
-        Err(MirrorError::Unavailable("a device with a client replays nothing".to_owned()))
+    fn replay(&mut self, _task: &ReplayTask) -> Result<Vec<f64>, LaunchFault> {
+        Err(LaunchFault::Unavailable("a device with a client replays nothing".to_owned()))
     }
 
     fn times(&mut self) -> NamedSamples {
@@ -156,7 +157,7 @@ fn mirror_node(
     local: SocketAddr,
     turn: TurnaroundPoint,
     edges: StackEdgeTimer,
-) -> Result<MirrorNode, MirrorError> {
+) -> Result<MirrorNode, LaunchFault> {
     let service = match turn {
         TurnaroundPoint::Fused => UdpService::Echo(CopyPolicy::Fused),
         TurnaroundPoint::Separate => UdpService::Echo(CopyPolicy::Separate),
@@ -168,7 +169,7 @@ fn mirror_node(
     let mut application = UdpServices::new(edges);
     application
         .open(&mut host, service, local, UdpOptions::default())
-        .map_err(|error| MirrorError::Failed(error.to_string()))?;
+        .map_err(|error| LaunchFault::Failed(error.to_string()))?;
     Ok(HostNode { host, application })
 }
 

@@ -84,7 +84,7 @@ impl<'a, E: ChannelEnd> ChannelBench<'a, E> {
     ) -> Self {
         let watch = Stopwatch::new(launch.ticks_per_ns);
         // The peer's CPU is this host's only where the peer is.
-        let theirs = launch.cpu_peer.filter(|_| !peer.is_remote());
+        let theirs = launch.cpu_peer.filter(|_| !peer.process.is_remote());
         let cpus: Vec<u32> = launch.cpu_local.into_iter().chain(theirs).collect();
         Self {
             end,
@@ -159,7 +159,7 @@ impl<'a, E: ChannelEnd> ChannelBench<'a, E> {
             let mut probe = TracepointProbe::new(self, &self.launch)?;
             return self.breakdown(spec, size, &mut probe);
         }
-        let Some(page) = self.peer.page().cloned() else {
+        let Some(page) = self.peer.page.clone() else {
             return Err(BlockError::needs_local_peer());
         };
         self.breakdown(spec, size, &mut breakdown::MirrorEdgeProbe { page })
@@ -355,7 +355,7 @@ impl<'a, E: ChannelEnd> ChannelBench<'a, E> {
 
     /// Whether transfers are timed by the peer alone, whose clock is another.
     pub(super) fn is_timed_by_peer(&self) -> bool {
-        E::LOSSY && self.peer.is_remote()
+        E::LOSSY && self.peer.process.is_remote()
     }
 
     /// One message and its one-byte acknowledgement on a lossy channel.

@@ -9,6 +9,7 @@ use plumb_netdev::lab::{LabError, NetNamespace};
 use plumb_sys::memory::SharedMap;
 use plumb_sys::{fd, timer};
 
+use crate::report::{BlockError, LaunchFault};
 use crate::spec::{ChannelSpec, WakeMode};
 
 /// Room that every receive buffer has beyond the message: some queues insist on space for their
@@ -30,6 +31,12 @@ pub(crate) enum ChannelError {
     /// The worker asked the peer to stop.
     #[error("stopped")]
     Stopped,
+}
+
+impl From<ChannelError> for BlockError {
+    fn from(fault: ChannelError) -> Self {
+        Self::Failed(fault.to_string())
+    }
 }
 
 /// One end of an open channel.
@@ -119,36 +126,20 @@ pub(crate) struct LossMarker {
     pub(crate) at: u64,
 }
 
-/// Why a channel cannot be opened.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum OpenError {
-    /// The host lacks it or forbids it: a result, not a failure.
-    #[error("{0}")]
-    Unavailable(String),
-    /// The kernel refused.
-    #[error("cannot {what}: {source}")]
-    Io {
-        /// What was tried.
-        what: &'static str,
-        /// The kernel's answer.
-        source: io::Error,
-    },
-}
-
 /// Names what was tried when the kernel refuses; absence and prohibition become results.
 pub(crate) trait IoResultExt<T> {
     /// Says what was tried.
-    fn attempt(self, what: &'static str) -> Result<T, OpenError>;
+    fn attempt(self, what: &'static str) -> Result<T, LaunchFault>;
 }
 
 impl<T> IoResultExt<T> for io::Result<T> {
-    fn attempt(self, what: &'static str) -> Result<T, OpenError> {
+    fn attempt(self, what: &'static str) -> Result<T, LaunchFault> {
         self.map_err(|source| match source.raw_os_error() {
             // ENOSYS, EOPNOTSUPP, EPROTONOSUPPORT, EAFNOSUPPORT, EADDRNOTAVAIL, ENODEV, EACCES, EPERM
             Some(38 | 95 | 93 | 97 | 99 | 19 | 13 | 1) => {
-                OpenError::Unavailable(format!("this host refuses to {what}: {source}"))
+                LaunchFault::Unavailable(format!("this host refuses to {what}: {source}"))
             }
-            _ => OpenError::Io { what, source },
+            _ => LaunchFault::failed(what, source),
         })
     }
 }
@@ -161,10 +152,10 @@ pub(crate) trait ChannelMechanism {
     type Peer: ChannelEnd;
 
     /// Makes both ends in the worker, and hands over what the peer needs.
-    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), OpenError>;
+    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), LaunchFault>;
 
     /// Makes the peer's end from what was handed over.
-    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, OpenError>;
+    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, LaunchFault>;
 }
 
 /// What the worker hands to the peer: descriptors by inheritance, numbers by message.
@@ -185,11 +176,10 @@ impl PeerHandover {
     }
 
     /// Its descriptors, which must be exactly `N`.
-    pub(crate) fn take<const N: usize>(self) -> Result<[OwnedFd; N], OpenError> {
-        self.fds.try_into().map_err(|_| OpenError::Io {
-            what: "take over the channel's descriptors",
-            source: io::Error::from(io::ErrorKind::InvalidData),
-        })
+    pub(crate) fn take<const N: usize>(self) -> Result<[OwnedFd; N], LaunchFault> {
+        let mismatch = io::Error::from(io::ErrorKind::InvalidData);
+        let wrong = LaunchFault::failed("take over the channel's descriptors", mismatch);
+        self.fds.try_into().map_err(|_| wrong)
     }
 }
 
@@ -286,6 +276,39 @@ impl PeerWatchdog {
         if timer::ticks() == self.last_tick { Ok(()) } else { self.on_interrupt() }
     }
 
+    /// Makes a call again and again until it did not have to wait.
+    #[inline]
+    pub(crate) fn retry<T>(
+        &mut self,
+        mut call: impl FnMut() -> io::Result<T>,
+    ) -> Result<T, ChannelError> {
+        loop {
+            match call() {
+                Ok(value) => return Ok(value),
+                Err(error) => self.retry_or_fail(error)?,
+            }
+        }
+    }
+
+    /// Moves so many bytes by calls that are told how many are moved already and move some more; how many calls did not
+    /// move the rest.
+    #[inline]
+    pub(crate) fn move_all(
+        &mut self,
+        len: usize,
+        mut call: impl FnMut(usize) -> io::Result<usize>,
+    ) -> Result<u64, ChannelError> {
+        let (mut moved, mut short) = (0, 0);
+        while moved < len {
+            match self.retry(|| call(moved))? {
+                0 => return Err(ChannelError::Closed),
+                n => moved += n,
+            }
+            short += u64::from(moved < len);
+        }
+        Ok(short)
+    }
+
     /// What to do about an error of a call that moves data: carry on, or give up.
     #[inline]
     pub(crate) fn retry_or_fail(&mut self, error: io::Error) -> Result<(), ChannelError> {
@@ -337,16 +360,10 @@ impl ReadinessWaiter {
         rx: BorrowedFd<'_>,
         watch: &mut PeerWatchdog,
     ) -> Result<(), ChannelError> {
-        loop {
-            let outcome = match self {
-                Self::Block | Self::Spin => return Ok(()),
-                Self::Poll => fd::poll_readable(rx, -1),
-                Self::Epoll(epoll) => fd::epoll_wait(epoll.as_fd(), -1),
-            };
-            match outcome {
-                Ok(_) => return Ok(()),
-                Err(error) => watch.retry_or_fail(error)?,
-            }
+        match self {
+            Self::Block | Self::Spin => Ok(()),
+            Self::Poll => watch.retry(|| fd::poll_readable(rx, -1)).map(drop),
+            Self::Epoll(epoll) => watch.retry(|| fd::epoll_wait(epoll.as_fd(), -1)).map(drop),
         }
     }
 }
@@ -368,9 +385,9 @@ pub(crate) trait RemoteOpener: std::fmt::Debug {
     /// The host's name, for messages.
     fn name(&self) -> &str;
     /// Where its sockets of a version of IP are reached.
-    fn address(&self, ipv6: bool) -> Result<SocketAddr, OpenError>;
+    fn address(&self, ipv6: bool) -> Result<SocketAddr, LaunchFault>;
     /// Opens both ends of a channel, and returns the near one.
-    fn open(&self, setup: &ChannelSetup<'_>, ipv6: bool) -> Result<OwnedFd, OpenError>;
+    fn open(&self, setup: &ChannelSetup<'_>, ipv6: bool) -> Result<OwnedFd, LaunchFault>;
 }
 
 /// Two namespaces between which packets travel.
@@ -388,7 +405,7 @@ pub(crate) struct NamespacePair {
 
 impl EndpointLocation {
     /// Opens something at the worker's end.
-    pub(crate) fn in_near<R>(&self, open: impl FnOnce() -> R) -> Result<R, OpenError> {
+    pub(crate) fn in_near<R>(&self, open: impl FnOnce() -> R) -> Result<R, LaunchFault> {
         match self {
             Self::Namespaces(NamespacePair { near: Some(near), .. }) => {
                 near.enter(open).map_err(unavailable)
@@ -398,11 +415,11 @@ impl EndpointLocation {
     }
 
     /// Opens something at the peer's end.
-    pub(crate) fn in_far<R>(&self, open: impl FnOnce() -> R) -> Result<R, OpenError> {
+    pub(crate) fn in_far<R>(&self, open: impl FnOnce() -> R) -> Result<R, LaunchFault> {
         match self {
             Self::Namespaces(apart) => apart.far.enter(open).map_err(unavailable),
             Self::Loopback => Ok(open()),
-            Self::RemoteHost(host) => Err(OpenError::Unavailable(format!(
+            Self::RemoteHost(host) => Err(LaunchFault::Unavailable(format!(
                 "this is measured with both ends on one machine: choose another link than the host {}",
                 host.name()
             ))),
@@ -410,7 +427,7 @@ impl EndpointLocation {
     }
 
     /// Where the peer's end is reached, at a port that the kernel chooses.
-    pub(crate) fn far_address(&self, ipv6: bool) -> Result<SocketAddr, OpenError> {
+    pub(crate) fn far_address(&self, ipv6: bool) -> Result<SocketAddr, LaunchFault> {
         if let Self::RemoteHost(host) = self {
             return host.address(ipv6);
         }
@@ -423,7 +440,7 @@ impl EndpointLocation {
         };
         let version = if ipv6 { 6 } else { 4 };
         address.map(|address| SocketAddr::new(address, 0)).ok_or_else(|| {
-            OpenError::Unavailable(format!(
+            LaunchFault::Unavailable(format!(
                 "the far side has no IPv{version} address: IPv{version} is switched off there"
             ))
         })
@@ -432,6 +449,6 @@ impl EndpointLocation {
 
 /// Namespaces that cannot be made or entered are a result with its reason.
 #[expect(clippy::needless_pass_by_value, reason = "what map_err hands over")]
-pub(crate) fn unavailable(error: LabError) -> OpenError {
-    OpenError::Unavailable(error.to_string())
+pub(crate) fn unavailable(error: LabError) -> LaunchFault {
+    LaunchFault::Unavailable(error.to_string())
 }

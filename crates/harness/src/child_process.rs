@@ -16,9 +16,10 @@ use plumb_sys::{fd, process, sched, signal, timer};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::channel::{IoResultExt as _, OpenError, TICK_US};
+use crate::channel::{IoResultExt as _, TICK_US};
 use crate::control_page::ControlPage;
 use crate::control_socket::ControlSocket;
+use crate::report::LaunchFault;
 
 /// This same binary.
 pub(crate) const SELF_EXE: &str = "/proc/self/exe";
@@ -53,46 +54,36 @@ pub enum HiddenCommand {
 }
 
 impl HiddenCommand {
-    const WITH_CONTROL_SOCKET: [fn(RawFd) -> Self; 6] = [
-        Self::Peer,
-        Self::Mirror,
-        Self::StreamsSender,
-        Self::CpuLoad,
-        Self::Emulator,
-        Self::GatewayHelper,
+    /// The commands that are told what to do over a control socket: the first argument, and what fails when one does
+    /// not start.
+    const CONTROLLED: [(fn(RawFd) -> Self, &str, &str); 6] = [
+        (Self::Peer, "__peer", "start the peer process"),
+        (Self::Mirror, "__mirror", "start the mirror's process"),
+        (Self::StreamsSender, "__source", "start the sender's process"),
+        (Self::CpuLoad, "__share", "start the process that takes CPU time away"),
+        (Self::Emulator, "__link", "start the link's process"),
+        (Self::GatewayHelper, "__outside", "start the gateway's helper"),
     ];
-
-    /// The first argument.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Worker => "__worker",
-            Self::PageServer { .. } => "__web",
-            Self::Peer(_) => "__peer",
-            Self::Mirror(_) => "__mirror",
-            Self::StreamsSender(_) => "__source",
-            Self::CpuLoad(_) => "__share",
-            Self::Emulator(_) => "__link",
-            Self::GatewayHelper(_) => "__outside",
-        }
-    }
 
     /// All arguments.
     pub fn arguments(self) -> Vec<String> {
-        let mut arguments = vec![self.name().to_owned()];
         match self {
-            Self::Worker => {}
+            Self::Worker => vec!["__worker".to_owned()],
             Self::PageServer { address, client } => {
-                arguments.push(address.to_string());
-                arguments.extend(client.map(|client| client.to_string()));
+                let client = client.map(|client| client.to_string());
+                ["__web".to_owned(), address.to_string()].into_iter().chain(client).collect()
             }
             Self::Peer(number)
             | Self::Mirror(number)
             | Self::StreamsSender(number)
             | Self::CpuLoad(number)
             | Self::Emulator(number)
-            | Self::GatewayHelper(number) => arguments.push(number.to_string()),
+            | Self::GatewayHelper(number) => {
+                let mut rows = Self::CONTROLLED.iter();
+                let name = rows.find(|row| row.0(number) == self).map_or("", |row| row.1);
+                vec![name.to_owned(), number.to_string()]
+            }
         }
-        arguments
     }
 
     /// The command of a program's arguments, if it is one with all that it needs.
@@ -105,25 +96,16 @@ impl HiddenCommand {
                 client: word(2).map(str::parse).transpose().ok()?,
             }),
             name => {
-                let number = word(1)?.parse().ok()?;
-                let mut commands = Self::WITH_CONTROL_SOCKET.iter().map(|command| command(number));
-                commands.find(|command| command.name() == name)
+                let row = Self::CONTROLLED.iter().find(|row| row.1 == name)?;
+                Some(row.0(word(1)?.parse().ok()?))
             }
         }
     }
 
-    /// What fails when it does not start, for errors.
-    const fn starting(self) -> &'static str {
-        match self {
-            Self::Worker => "start the measuring process",
-            Self::PageServer { .. } => "start the web server",
-            Self::Peer(_) => "start the peer process",
-            Self::Mirror(_) => "start the mirror's process",
-            Self::StreamsSender(_) => "start the sender's process",
-            Self::CpuLoad(_) => "start the process that takes CPU time away",
-            Self::Emulator(_) => "start the link's process",
-            Self::GatewayHelper(_) => "start the gateway's helper",
-        }
+    /// What fails when a command with a control socket does not start.
+    fn starting(self, number: RawFd) -> &'static str {
+        let mut rows = Self::CONTROLLED.iter();
+        rows.find(|row| row.0(number) == self).map_or("start a process", |row| row.2)
     }
 }
 
@@ -184,7 +166,7 @@ pub(crate) struct ControlledProcess {
 }
 
 /// Both ends of a control socket: this process's, and that of a process yet to be started.
-pub(crate) fn control_sockets() -> Result<(OwnedFd, OwnedFd), OpenError> {
+pub(crate) fn control_sockets() -> Result<(OwnedFd, OwnedFd), LaunchFault> {
     socket::pair(UnixSocketKind::Stream).attempt("make a control socket")
 }
 
@@ -197,12 +179,13 @@ impl ControlledProcess {
         (own, theirs): (OwnedFd, OwnedFd),
         inherited: Vec<OwnedFd>,
         task: &impl Serialize,
-    ) -> Result<(Self, A), OpenError> {
+    ) -> Result<(Self, A), LaunchFault> {
         for fd in inherited.iter().chain([&theirs]) {
             fd::set_inheritable(fd.as_fd(), true).attempt("hand a descriptor over")?;
         }
-        let command = command(theirs.as_raw_fd());
-        let failed = |source| OpenError::Io { what: command.starting(), source };
+        let number = theirs.as_raw_fd();
+        let command = command(number);
+        let failed = |source| LaunchFault::failed(command.starting(number), source);
         let process = ChildProcess::spawn(
             Command::new(program)
                 .args(command.arguments())
@@ -293,7 +276,7 @@ mod tests {
     fn hidden_commands_are_read_from_their_own_arguments() {
         let address = "[::1]:8080".parse().unwrap();
         let client = Some("10.0.0.2".parse().unwrap());
-        let with_socket = HiddenCommand::WITH_CONTROL_SOCKET.map(|command| command(7));
+        let with_socket = HiddenCommand::CONTROLLED.map(|(command, ..)| command(7));
         let others = [
             HiddenCommand::Worker,
             HiddenCommand::PageServer { address, client },

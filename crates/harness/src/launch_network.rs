@@ -15,10 +15,9 @@ use plumb_netdev::lab::{
 };
 
 use crate::channel::{
-    ChannelSetup, EndpointLocation, IoResultExt as _, NamespacePair, OpenError, RemoteOpener,
-    unavailable,
+    ChannelSetup, EndpointLocation, IoResultExt as _, NamespacePair, RemoteOpener, unavailable,
 };
-use crate::report::BlockReport;
+use crate::report::{BlockReport, LaunchFault};
 use crate::spec::{DeviceOptions, HostSpec, LaunchSpec, PathKind, PathSpec, RemoteSpec};
 use crate::supervisor::client::{SharedSupervisor, SupervisorClient};
 
@@ -83,7 +82,7 @@ impl LaunchNetwork {
         remote: &RemoteSpec,
         launch: &LaunchSpec,
         cpus: &[u32],
-    ) -> Result<Self, OpenError> {
+    ) -> Result<Self, LaunchFault> {
         let site = Self::for_path(&remote.path, launch, cpus)?;
         if let Some(window) = remote.channel.options.window {
             site.open_windows(window)?;
@@ -96,7 +95,7 @@ impl LaunchNetwork {
         path: &PathSpec,
         launch: &LaunchSpec,
         cpus: &[u32],
-    ) -> Result<Self, OpenError> {
+    ) -> Result<Self, LaunchFault> {
         let mut site = match &path.kind {
             PathKind::Veth => Self::veth(path)?,
             PathKind::Outer(text) => Self::outer(text)?,
@@ -121,11 +120,11 @@ impl LaunchNetwork {
         path: &PathSpec,
         launch: &LaunchSpec,
         cpus: &[u32],
-    ) -> Result<Self, OpenError> {
+    ) -> Result<Self, LaunchFault> {
         become_root().map_err(unavailable)?;
         let mut emulation = EmulatorProcess::start(text, path, launch, cpus)?;
         let (Some(near), Some(far)) = (emulation.near.take(), emulation.far.take()) else {
-            return Err(OpenError::Unavailable("the link has no two sides".to_owned()));
+            return Err(LaunchFault::Unavailable("the link has no two sides".to_owned()));
         };
         let ground = EndpointLocation::Namespaces(NamespacePair {
             near: Some(near),
@@ -152,7 +151,7 @@ impl LaunchNetwork {
     ///
     /// The most that a receiver may ever use decides in what steps it tells its window, and what it
     /// tells is rounded up: no more than needed, so that a small window is told in small steps.
-    fn open_windows(&self, window: u64) -> Result<(), OpenError> {
+    fn open_windows(&self, window: u64) -> Result<(), LaunchFault> {
         let most = window.saturating_mul(2).max(RECEIVE_MOST_MIN);
         for side in self.sides() {
             for (name, value) in [
@@ -167,7 +166,7 @@ impl LaunchNetwork {
     }
 
     /// Has TCP learn nothing from connections that are over: what one lost is none of the next one's.
-    pub(crate) fn forget_connections(&self) -> Result<(), OpenError> {
+    pub(crate) fn forget_connections(&self) -> Result<(), LaunchFault> {
         for side in self.sides() {
             set_sysctl(side, "ipv4/tcp_no_metrics_save", "1").map_err(unavailable)?;
         }
@@ -194,7 +193,7 @@ impl LaunchNetwork {
     }
 
     /// A virtual Ethernet.
-    fn veth(path: &PathSpec) -> Result<Self, OpenError> {
+    fn veth(path: &PathSpec) -> Result<Self, LaunchFault> {
         become_root().map_err(unavailable)?;
         let options = TestBedOptions { mtu: path.mtu, ..TestBedOptions::default() };
         let bed = TestBed::veth(FarEndMode::Answers, options).map_err(unavailable)?;
@@ -204,7 +203,7 @@ impl LaunchNetwork {
     }
 
     /// Linux's routers in a row.
-    fn routers(routers: u8, path: &PathSpec) -> Result<Self, OpenError> {
+    fn routers(routers: u8, path: &PathSpec) -> Result<Self, LaunchFault> {
         become_root().map_err(unavailable)?;
         let options = TestBedOptions { mtu: path.mtu, ..TestBedOptions::default() };
         let chain = RouterChain::new(routers, options).map_err(unavailable)?;
@@ -220,11 +219,9 @@ impl LaunchNetwork {
     }
 
     /// Another host, where a supervisor is started for this launch.
-    fn host(spec: &HostSpec, launch: &LaunchSpec) -> Result<Self, OpenError> {
-        let reached = SupervisorClient::connect(spec).map_err(|error| OpenError::Io {
-            what: "reach the other host",
-            source: std::io::Error::other(error),
-        })?;
+    fn host(spec: &HostSpec, launch: &LaunchSpec) -> Result<Self, LaunchFault> {
+        let reached = SupervisorClient::connect(spec)
+            .map_err(|error| LaunchFault::failed("reach the other host", error))?;
         let supervisor = SharedSupervisor::new(reached);
         let host = RemotePeerHost { supervisor, spec: spec.clone(), launch: launch.clone() };
         let location = EndpointLocation::RemoteHost(Box::new(host.clone()));
@@ -233,10 +230,10 @@ impl LaunchNetwork {
     }
 
     /// The link that this process runs behind already, which is this one now.
-    fn outer(text: &str) -> Result<Self, OpenError> {
-        let variable = |name: &str| -> Result<OsString, OpenError> {
+    fn outer(text: &str) -> Result<Self, LaunchFault> {
+        let variable = |name: &str| -> Result<OsString, LaunchFault> {
             std::env::var_os(name).filter(|value| !value.is_empty()).ok_or_else(|| {
-                OpenError::Unavailable(format!(
+                LaunchFault::Unavailable(format!(
                     "plumb does not run behind a link here ({name} is not set): put it behind one \
                      with 'plumb link … -- plumb …', or choose another link"
                 ))
@@ -267,7 +264,7 @@ pub(crate) struct RemotePeerHost {
 
 impl RemotePeerHost {
     /// Its address of any version, the older first.
-    pub(crate) fn any_address(&self) -> Result<SocketAddr, OpenError> {
+    pub(crate) fn any_address(&self) -> Result<SocketAddr, LaunchFault> {
         self.address(false).or_else(|_| self.address(true))
     }
 }
@@ -277,22 +274,22 @@ impl RemoteOpener for RemotePeerHost {
         &self.spec.name
     }
 
-    fn address(&self, ipv6: bool) -> Result<SocketAddr, OpenError> {
+    fn address(&self, ipv6: bool) -> Result<SocketAddr, LaunchFault> {
         let address = if ipv6 { self.spec.v6 } else { self.spec.v4 };
         address.ok_or_else(|| {
             let (version, name) = (if ipv6 { 6 } else { 4 }, &self.spec.name);
-            OpenError::Unavailable(format!("{name} is not reached over IPv{version} from here"))
+            LaunchFault::Unavailable(format!("{name} is not reached over IPv{version} from here"))
         })
     }
 
-    fn open(&self, setup: &ChannelSetup<'_>, ipv6: bool) -> Result<OwnedFd, OpenError> {
+    fn open(&self, setup: &ChannelSetup<'_>, ipv6: bool) -> Result<OwnedFd, LaunchFault> {
         let at = self.address(ipv6)?;
         self.supervisor.lock().open_channel(setup, at, &self.launch)
     }
 }
 
 /// Has both devices of a bed do by themselves what they shall.
-fn set_device(bed: &TestBed, device: DeviceOptions) -> Result<(), OpenError> {
+fn set_device(bed: &TestBed, device: DeviceOptions) -> Result<(), LaunchFault> {
     let cuts = device.segmentation.map(|on| [(EthtoolOffload::Tso, on), (EthtoolOffload::Gso, on)]);
     let joins = device.coalescing.map(|on| (EthtoolOffload::Gro, on));
     let wanted: Vec<(EthtoolOffload, bool)> = cuts.into_iter().flatten().chain(joins).collect();
@@ -304,8 +301,8 @@ fn set_device(bed: &TestBed, device: DeviceOptions) -> Result<(), OpenError> {
 }
 
 /// The two sides of a bed.
-fn namespaces_of(bed: &TestBed) -> Result<EndpointLocation, OpenError> {
-    let missing = || OpenError::Unavailable("the test bed has no far side".to_owned());
+fn namespaces_of(bed: &TestBed) -> Result<EndpointLocation, LaunchFault> {
+    let missing = || LaunchFault::Unavailable("the test bed has no far side".to_owned());
     let far = bed.far().ok_or_else(missing)?.try_clone().map_err(unavailable)?;
     let has_v6 = bed.addresses().any(|(_, far, _)| far.is_ipv6());
     Ok(EndpointLocation::Namespaces(NamespacePair {

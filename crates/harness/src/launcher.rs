@@ -11,7 +11,7 @@ use plumb_remote::message;
 
 use crate::child_process::{ChildProcess, HiddenCommand, wait_readable};
 use crate::orchestrator_pipe::{OrchestratorMessage, WorkerMessage};
-use crate::report::{BlockReport, LaunchFacts};
+use crate::report::{BlockReport, LaunchFacts, LaunchFault};
 use crate::spec::{BlockSpec, LaunchSpec};
 
 /// Why a launch or a block gave no report.
@@ -82,12 +82,11 @@ impl RunningLaunch {
         launch.send(&OrchestratorMessage::Launch(spec.clone()))?;
         let deadline = spec.subject.other_host().map_or(OPEN_DEADLINE, |_| OPEN_DEADLINE_FAR);
         match launch.receive(deadline, abort)? {
-            WorkerMessage::Ready(facts) => {
+            WorkerMessage::Ready(Ok(facts)) => {
                 launch.facts = facts;
                 Ok(launch)
             }
-            WorkerMessage::Unavailable(reason) => Err(LaunchError::Unavailable(reason)),
-            WorkerMessage::Failed(reason) => Err(launch.failed(&reason)),
+            WorkerMessage::Ready(Err(error)) => Err(launch.failed(error)),
             other => Err(LaunchError::Failed(format!("unexpected answer {other:?}"))),
         }
     }
@@ -101,9 +100,9 @@ impl RunningLaunch {
     ) -> Result<BlockReport, LaunchError> {
         self.send(&OrchestratorMessage::Measure(spec.clone()))?;
         match self.receive(deadline, abort)? {
-            WorkerMessage::Block(report) => Ok(*report),
-            WorkerMessage::BlockUnavailable(reason) => Err(LaunchError::Unavailable(reason)),
-            WorkerMessage::Failed(reason) => Err(self.failed(&reason)),
+            WorkerMessage::Block(report) => {
+                report.map(|report| *report).map_err(|error| self.failed(error))
+            }
             other => Err(LaunchError::Failed(format!("unexpected answer {other:?}"))),
         }
     }
@@ -148,9 +147,14 @@ impl RunningLaunch {
         LaunchError::Died(self.process.exit_report())
     }
 
-    /// Why the worker failed, with what it or a process of its own wrote to standard error.
-    fn failed(&self, reason: &str) -> LaunchError {
-        LaunchError::Failed(format!("{reason}{}", self.process.stderr_suffix()))
+    /// Why the worker did not do it; where it failed, with what it or a process of its own wrote to standard error.
+    fn failed(&self, error: LaunchFault) -> LaunchError {
+        match error {
+            LaunchFault::Unavailable(reason) => LaunchError::Unavailable(reason),
+            LaunchFault::Failed(reason) => {
+                LaunchError::Failed(format!("{reason}{}", self.process.stderr_suffix()))
+            }
+        }
     }
 }
 

@@ -26,12 +26,12 @@ use plumb_sys::memory::SharedMap;
 
 use crate::channel::ChannelMechanism;
 // For the modules of streams and supervisor.
-pub(crate) use crate::channel::{ChannelSetup, IoResultExt, OpenError, PeerHandover, PeerWatchdog};
+pub(crate) use crate::channel::{ChannelSetup, IoResultExt, PeerHandover, PeerWatchdog};
+use crate::report::LaunchFault;
 use crate::spec::Mechanism;
 use tcp::Tcp4Variant;
 pub(crate) use tcp::{connect, connected_pair, set_options, socket_facts};
 pub(crate) use udp::{UdpEnd, connect_datagrams, set_datagram_options};
-use unix::{UnixMessageChannel, UnixStreamChannel};
 
 /// Something to do with a channel whose type is known at compile time, so that no call between
 /// two clock reads goes through a table.
@@ -45,19 +45,14 @@ pub(crate) trait ChannelVisitor {
 /// Visits the channel of a mechanism.
 pub(crate) fn visit_channel<V: ChannelVisitor>(mechanism: Mechanism, visitor: V) -> V::Output {
     match mechanism {
-        Mechanism::Pipe => visitor.visit::<pipe::PipeChannel>(),
-        Mechanism::Fifo => visitor.visit::<pipe::FifoChannel>(),
-        Mechanism::SocketpairStream => visitor.visit::<UnixStreamChannel<unix::UnnamedStream>>(),
-        Mechanism::SocketpairDgram => visitor.visit::<UnixMessageChannel<unix::UnnamedDatagram>>(),
-        Mechanism::SocketpairSeqpacket => {
-            visitor.visit::<UnixMessageChannel<unix::UnnamedSeqpacket>>()
+        Mechanism::Pipe | Mechanism::Fifo => visitor.visit::<pipe::PipeChannel>(),
+        Mechanism::SocketpairStream | Mechanism::UnixStream | Mechanism::UnixStreamAbstract => {
+            visitor.visit::<unix::UnixStreamChannel>()
         }
-        Mechanism::UnixStream => visitor.visit::<UnixStreamChannel<unix::PathStream>>(),
-        Mechanism::UnixStreamAbstract => visitor.visit::<UnixStreamChannel<unix::AbstractStream>>(),
-        Mechanism::UnixDgram => visitor.visit::<UnixMessageChannel<unix::PathDatagram>>(),
-        Mechanism::UnixDgramAbstract => {
-            visitor.visit::<UnixMessageChannel<unix::AbstractDatagram>>()
-        }
+        Mechanism::SocketpairDgram
+        | Mechanism::SocketpairSeqpacket
+        | Mechanism::UnixDgram
+        | Mechanism::UnixDgramAbstract => visitor.visit::<unix::UnixMessageChannel>(),
         Mechanism::Tcp4 => visitor.visit::<tcp::TcpChannel<false>>(),
         Mechanism::Tcp6 => visitor.visit::<tcp::TcpChannel<true>>(),
         Mechanism::Udp4 => visitor.visit::<udp::UdpChannel<false>>(),
@@ -87,12 +82,12 @@ pub fn sweep_leftovers() -> usize {
 }
 
 /// Memory to share with the peer, and the file behind it to hand over.
-fn shared_memory(name: &CStr, len: usize) -> Result<(SharedMap, OwnedFd), OpenError> {
+fn shared_memory(name: &CStr, len: usize) -> Result<(SharedMap, OwnedFd), LaunchFault> {
     let file = fd::memory_file(name, len as u64).attempt("make shared memory")?;
     Ok((map_memory(&file, len)?, file))
 }
 
 /// The memory behind a file that was handed over.
-fn map_memory(file: &OwnedFd, len: usize) -> Result<SharedMap, OpenError> {
+fn map_memory(file: &OwnedFd, len: usize) -> Result<SharedMap, LaunchFault> {
     SharedMap::new(file.as_fd(), len).attempt("map shared memory")
 }

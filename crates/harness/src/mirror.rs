@@ -18,15 +18,15 @@ use plumb_wire::machine::Medium;
 
 use crate::bench::ChannelBench;
 use crate::channel::{
-    ChannelSetup, EndpointLocation, IoResultExt as _, LOSS_TIMEOUT_TICKS, OpenError, unavailable,
+    ChannelSetup, EndpointLocation, IoResultExt as _, LOSS_TIMEOUT_TICKS, unavailable,
 };
 use crate::child_process::SELF_EXE;
 use crate::effort::{Canary, EffortMeter, KernelTimes};
 use crate::mechanisms::UdpEnd;
-use crate::orchestrator_pipe::{OrchestratorPipe, WorkerMessage, open_failure};
+use crate::orchestrator_pipe::{OrchestratorPipe, WorkerMessage};
 use crate::peer_handle::{PeerHandle, PeerStartup};
 use crate::peer_protocol::{PeerEnd, PeerRole, PeerTask, PeerToWorker, WorkerToPeer};
-use crate::report::{BlockError, BlockOutcome, BlockReport, CpuUsage};
+use crate::report::{BlockError, BlockOutcome, BlockReport, CpuUsage, LaunchFault};
 use crate::sampler;
 use crate::spec::{
     BlockSpec, BlockTask, ChannelSpec, LaunchSpec, Mechanism, MirrorDevice, MirrorSpec,
@@ -66,10 +66,10 @@ pub(super) fn work(
 ) -> io::Result<()> {
     let (client, mut peer) = match open(spec, mirror) {
         Ok(opened) => opened,
-        Err(error) => return orchestrator.send(&open_failure(error)),
+        Err(error) => return orchestrator.send(&WorkerMessage::Ready(Err(error))),
     };
     let facts = std::mem::take(&mut peer.facts);
-    orchestrator.send(&WorkerMessage::Ready(facts))?;
+    orchestrator.send(&WorkerMessage::Ready(Ok(facts)))?;
     match client {
         Some((end, channel)) => {
             let mut bench = ChannelBench::new(end, &mut peer, spec, &channel);
@@ -83,7 +83,7 @@ pub(super) fn work(
 type MirrorClient = Option<(UdpEnd, ChannelSpec)>;
 
 /// Makes the test bed, connects the client through it, and starts the mirror.
-fn open(spec: &LaunchSpec, mirror: &MirrorSpec) -> Result<(MirrorClient, PeerHandle), OpenError> {
+fn open(spec: &LaunchSpec, mirror: &MirrorSpec) -> Result<(MirrorClient, PeerHandle), LaunchFault> {
     let startup = PeerStartup::new()?;
     let watch = startup.watchdog(LOSS_TIMEOUT_TICKS)?;
     let bed = make_bed(mirror)?;
@@ -104,7 +104,7 @@ fn open(spec: &LaunchSpec, mirror: &MirrorSpec) -> Result<(MirrorClient, PeerHan
 }
 
 /// The program that mirrors with a stack: this one, or one that stands beside it.
-fn program(stack: MirrorStack) -> Result<PathBuf, OpenError> {
+fn program(stack: MirrorStack) -> Result<PathBuf, LaunchFault> {
     if stack != MirrorStack::Smoltcp {
         return Ok(PathBuf::from(SELF_EXE));
     }
@@ -113,7 +113,7 @@ fn program(stack: MirrorStack) -> Result<PathBuf, OpenError> {
     if beside.is_file() {
         return Ok(beside);
     }
-    Err(OpenError::Unavailable(format!(
+    Err(LaunchFault::Unavailable(format!(
         "{SMOLTCP_PROGRAM} does not stand beside plumb: build it with \
          'cargo build --release -p {SMOLTCP_PROGRAM}'"
     )))
@@ -130,15 +130,13 @@ fn measure_replay(peer: &mut PeerHandle, launch: &LaunchSpec, spec: &BlockSpec) 
     let meter = EffortMeter::start(&mut kernel, watch, spec);
     let (duration_ns, samples_max) = (spec.duration_ns, spec.samples_max);
     let role = PeerRole::Replay { cold, duration_ns, samples_max };
-    peer.send(WorkerToPeer::Begin(PeerTask { role, size: frame, ack: 0 }))?;
+    peer.process.send(&WorkerToPeer::Begin(PeerTask { role, size: frame, ack: 0 }))?;
     let done = loop {
         match peer.receive()? {
             PeerToWorker::Armed => {}
             PeerToWorker::Done(report) => break *report,
-            PeerToWorker::Unavailable(why) | PeerToWorker::Failed(why) => {
-                return Err(BlockError::Unavailable(why));
-            }
-            PeerToWorker::Attached => {
+            PeerToWorker::Failed(why) => return Err(BlockError::Unavailable(why)),
+            PeerToWorker::Attached(_) => {
                 return Err(BlockError::Failed(
                     "protocol error: unexpected message from the mirror".to_owned(),
                 ));
@@ -182,7 +180,7 @@ struct MirrorTestBed {
 }
 
 /// Makes the bed that a mirror needs.
-fn make_bed(mirror: &MirrorSpec) -> Result<MirrorTestBed, OpenError> {
+fn make_bed(mirror: &MirrorSpec) -> Result<MirrorTestBed, LaunchFault> {
     if mirror.device == MirrorDevice::Memory {
         return Ok(memory_bed(mirror));
     }
@@ -246,7 +244,7 @@ fn handover(
     bed: &TestBed,
     mirror: &MirrorSpec,
     address: SocketAddr,
-) -> Result<Vec<OwnedFd>, OpenError> {
+) -> Result<Vec<OwnedFd>, LaunchFault> {
     let duplicate = |fd: BorrowedFd<'_>| {
         fd.try_clone_to_owned().attempt("duplicate a descriptor for the mirror")
     };
@@ -260,14 +258,13 @@ fn handover(
             let tap = bed
                 .in_near(|| TapDevice::open(TestBed::NEAR_DEVICE, settings))
                 .map_err(unavailable)?;
-            let tap = tap.map_err(|error| OpenError::Unavailable(error.to_string()))?;
+            let tap = tap.map_err(|error| LaunchFault::Unavailable(error.to_string()))?;
             Ok(vec![duplicate(tap.as_fd())?])
         }
         MirrorDevice::Packet | MirrorDevice::Xdp => {
-            let namespace = bed.far().ok_or_else(|| OpenError::Io {
-                what: "find the mirror's namespace",
-                source: io::Error::from(io::ErrorKind::NotFound),
-            })?;
+            let missing = io::Error::from(io::ErrorKind::NotFound);
+            let missing = || LaunchFault::failed("find the mirror's namespace", missing);
+            let namespace = bed.far().ok_or_else(missing)?;
             Ok(vec![duplicate(namespace.as_fd())?])
         }
         MirrorDevice::Memory => Ok(Vec::new()),

@@ -5,23 +5,16 @@ use std::io;
 use plumb_remote::message;
 use serde::{Deserialize, Serialize};
 
-use crate::channel::OpenError;
-use crate::report::{BlockError, BlockOutcome, BlockReport, LaunchFacts};
+use crate::report::{BlockError, BlockOutcome, BlockReport, LaunchFacts, LaunchFault};
 use crate::spec::{BlockSpec, LaunchSpec};
 
 /// What a worker says.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum WorkerMessage {
-    /// The channel is open and both sides are placed.
-    Ready(LaunchFacts),
-    /// This host cannot open the channel: a result, not a failure.
-    Unavailable(String),
-    /// One block is done.
-    Block(Box<BlockReport>),
-    /// One block cannot be done on this host, and why; the launch goes on.
-    BlockUnavailable(String),
-    /// The launch is over because something broke.
-    Failed(String),
+    /// The channel is open and both sides are placed; or why not.
+    Ready(Result<LaunchFacts, LaunchFault>),
+    /// One block is done; or why not: where it is unavailable the launch goes on.
+    Block(Result<Box<BlockReport>, LaunchFault>),
 }
 
 /// What the orchestrator says.
@@ -60,24 +53,18 @@ impl OrchestratorPipe {
         mut measure: impl FnMut(&BlockSpec) -> BlockOutcome,
     ) -> io::Result<()> {
         while let Some(OrchestratorMessage::Measure(spec)) = self.receive()? {
-            match measure(&spec) {
-                Ok(report) => self.send(&WorkerMessage::Block(Box::new(report)))?,
-                Err(BlockError::Unavailable(reason) | BlockError::NothingDelivered(reason)) => {
-                    self.send(&WorkerMessage::BlockUnavailable(reason))?;
+            let outcome = measure(&spec).map(Box::new).map_err(|error| match error {
+                BlockError::Unavailable(reason) | BlockError::NothingDelivered(reason) => {
+                    LaunchFault::Unavailable(reason)
                 }
-                Err(BlockError::Failed(reason)) => {
-                    return self.send(&WorkerMessage::Failed(reason));
-                }
+                BlockError::Failed(reason) => LaunchFault::Failed(reason),
+            });
+            let is_broken = matches!(outcome, Err(LaunchFault::Failed(_)));
+            self.send(&WorkerMessage::Block(outcome))?;
+            if is_broken {
+                break;
             }
         }
         Ok(())
-    }
-}
-
-/// What becomes of a launch whose channel cannot be opened.
-pub(super) fn open_failure(error: OpenError) -> WorkerMessage {
-    match error {
-        OpenError::Unavailable(reason) => WorkerMessage::Unavailable(reason),
-        broken @ OpenError::Io { .. } => WorkerMessage::Failed(broken.to_string()),
     }
 }

@@ -13,14 +13,14 @@ use std::process::{Command, Stdio};
 use plumb_clock::Stopwatch;
 use plumb_sys::{clock, process, sched, signal};
 
-use crate::channel::{IoResultExt as _, OpenError};
+use crate::channel::IoResultExt as _;
 use crate::child_process::{
     ChildProcess, HiddenCommand, SELF_EXE, START_TIMEOUT, no_answer, wait_readable,
 };
 use crate::effort::{Canary, EffortMeter, KernelTimes};
 use crate::launch_network::LaunchNetwork;
-use crate::orchestrator_pipe::{OrchestratorPipe, WorkerMessage, open_failure};
-use crate::report::{BlockError, BlockOutcome, BlockReport};
+use crate::orchestrator_pipe::{OrchestratorPipe, WorkerMessage};
+use crate::report::{BlockError, BlockOutcome, BlockReport, LaunchFault};
 use crate::sampler;
 use crate::spec::{BlockSpec, BlockTask, LaunchSpec, PageLoadSpec};
 use crate::supervisor::client::SharedSupervisor;
@@ -70,10 +70,10 @@ pub(super) fn work(
 ) -> io::Result<()> {
     let mut visitor = match open(launch, spec, allowed, fetch) {
         Ok(visitor) => visitor,
-        Err(error) => return orchestrator.send(&open_failure(error)),
+        Err(error) => return orchestrator.send(&WorkerMessage::Ready(Err(error))),
     };
     let facts = facts(&visitor.network, spec);
-    orchestrator.send(&WorkerMessage::Ready(facts))?;
+    orchestrator.send(&WorkerMessage::Ready(Ok(facts)))?;
     orchestrator.serve(|block| visitor.measure(block))
 }
 
@@ -129,7 +129,7 @@ fn open(
     spec: &PageLoadSpec,
     allowed: &[u32],
     fetch: FetchPage,
-) -> Result<PageLoader, OpenError> {
+) -> Result<PageLoader, LaunchFault> {
     let site = match &spec.path {
         Some(path) => LaunchNetwork::for_path(path, launch, &launch.spare_cpus(allowed))?,
         None => LaunchNetwork::default(),

@@ -11,7 +11,7 @@ use plumb_sys::memory::PageAlignedBuffer;
 
 use crate::channel::{
     ChannelEnd, ChannelError, ChannelMechanism, ChannelSetup, EndpointLocation, LossMarker,
-    MessageOrMarker, OpenError, PeerHandover, PeerWatchdog, RECEIVE_SLACK,
+    MessageOrMarker, PeerHandover, PeerWatchdog, RECEIVE_SLACK,
 };
 use crate::control_page::ControlPage;
 use crate::control_socket::ControlSocket;
@@ -84,9 +84,9 @@ impl ChannelVisitor for PeerService {
         };
         let mut end = match C::attach(&setup, handover) {
             Ok(end) => end,
-            Err(error) => return self.refuse(error),
+            Err(error) => return self.control.send(&PeerToWorker::Attached(Err(error))),
         };
-        self.control.send(&PeerToWorker::Attached)?;
+        self.control.send(&PeerToWorker::Attached(Ok(())))?;
         loop {
             match self.control.receive()? {
                 WorkerToPeer::Begin(task) => self.perform(&mut end, task)?,
@@ -97,14 +97,6 @@ impl ChannelVisitor for PeerService {
 }
 
 impl PeerService {
-    /// Says why this end cannot be taken over.
-    fn refuse(&mut self, error: OpenError) -> io::Result<()> {
-        self.control.send(&match error {
-            OpenError::Unavailable(reason) => PeerToWorker::Unavailable(reason),
-            error @ OpenError::Io { .. } => PeerToWorker::Failed(error.to_string()),
-        })
-    }
-
     /// The part in a task, with its buffers made and touched.
     fn task_run(&self, task: PeerTask) -> io::Result<PeerTaskRun> {
         let size = usize::try_from(task.size).map_err(io::Error::other)?;

@@ -6,88 +6,119 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::channel::{IoResultExt as _, OpenError, PeerHandover, PeerWatchdog};
+use plumb_remote::message::{decode, encode};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::channel::{IoResultExt as _, PeerHandover, PeerWatchdog};
 use crate::child_process::{ControlledProcess, HiddenCommand, SELF_EXE, control_sockets};
 use crate::control_page::{ControlPage, ControlPageWrite};
 use crate::control_socket::ControlSocket;
 use crate::peer_protocol::{AttachPeer, PeerEnd, PeerReport, PeerTask, PeerToWorker, WorkerToPeer};
-use crate::report::BlockError;
+use crate::report::{BlockError, LaunchFault};
 use crate::spec::{ChannelSpec, PeerContext};
 use crate::supervisor::client::SharedSupervisor;
 use crate::supervisor::protocol::{SupervisorReply, SupervisorRequest};
 
-/// The peer process.
+/// The far process of a launch: a child of this process, or of a supervisor on another host.
 #[derive(Debug)]
-pub(crate) struct PeerHandle {
-    process: PeerProcess,
-    pub(super) facts: BTreeMap<String, String>,
-}
-
-/// Who started it.
-#[derive(Debug)]
-enum PeerProcess {
-    /// This process.
-    Local { peer: ControlledProcess, page: ControlPage },
-    /// A supervisor on another host.
+pub(crate) enum FarProcess {
+    /// A child of this process.
+    Local(ControlledProcess),
+    /// A child of a supervisor.
     Remote(SharedSupervisor),
 }
 
-impl PeerHandle {
-    /// A process that a supervisor has started.
-    pub(super) fn remote(supervisor: SharedSupervisor) -> Self {
-        Self { process: PeerProcess::Remote(supervisor), facts: BTreeMap::new() }
-    }
-
+impl FarProcess {
     /// Whether it is on another host, whose clock is another.
     pub(super) fn is_remote(&self) -> bool {
-        matches!(self.process, PeerProcess::Remote(_))
-    }
-
-    /// The page that it reads, where this process shares it.
-    pub(super) fn page(&self) -> Option<&ControlPage> {
-        match &self.process {
-            PeerProcess::Local { page, .. } => Some(page),
-            PeerProcess::Remote(_) => None,
-        }
+        matches!(self, Self::Remote(_))
     }
 
     /// Sends it a message.
-    pub(super) fn send(&mut self, message: WorkerToPeer) -> io::Result<()> {
-        match &mut self.process {
-            PeerProcess::Local { peer, .. } => peer.control.send(&message),
-            PeerProcess::Remote(supervisor) => {
-                supervisor.lock().send(&SupervisorRequest::ToPeer(Box::new(message)))
+    pub(super) fn send(&mut self, message: &impl Serialize) -> io::Result<()> {
+        match self {
+            Self::Local(process) => process.control.send(message),
+            Self::Remote(supervisor) => {
+                supervisor.lock().send(&SupervisorRequest::ToProcess(encode(message)))
             }
         }
     }
 
-    /// Its next message; an error when it is gone.
-    pub(super) fn receive(&mut self) -> io::Result<PeerToWorker> {
-        match &mut self.process {
-            PeerProcess::Local { peer, .. } => peer.control.receive(),
-            PeerProcess::Remote(supervisor) => match supervisor.lock().receive()? {
-                SupervisorReply::FromPeer(message) => Ok(message),
-                SupervisorReply::Failed(reason) => Ok(PeerToWorker::Failed(reason)),
+    /// Its next message, or `failed` if it fails at once; an error when it is gone.
+    pub(super) fn receive<M: DeserializeOwned>(
+        &mut self,
+        failed: fn(String) -> M,
+    ) -> io::Result<M> {
+        match self {
+            Self::Local(process) => process.control.receive(),
+            Self::Remote(supervisor) => match supervisor.lock().receive()? {
+                SupervisorReply::FromProcess(message) => {
+                    decode(&message).ok_or_else(|| io::ErrorKind::InvalidData.into())
+                }
+                SupervisorReply::Refused(LaunchFault::Failed(reason)) => Ok(failed(reason)),
                 other => Err(io::Error::other(format!("the other host said {other:?}"))),
             },
         }
     }
 
+    /// Its control socket once more, for a thread that listens while another sends.
+    pub(super) fn clone_control(&self) -> io::Result<ControlSocket> {
+        match self {
+            Self::Local(process) => process.control.try_clone(),
+            Self::Remote(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// Its process id, where it is one of this host.
+    pub(super) fn pid(&self) -> Option<u32> {
+        match self {
+            Self::Local(process) => Some(process.process.child.id()),
+            Self::Remote(_) => None,
+        }
+    }
+
+    /// Tells it to end, and waits until it is gone.
+    pub(super) fn quit(&mut self, message: &impl Serialize) -> io::Result<()> {
+        // One that is gone already has quit.
+        drop(self.send(message));
+        match self {
+            Self::Local(process) => process.process.child.wait().map(drop),
+            // Dropping the supervisor waits for it.
+            Self::Remote(_) => Ok(()),
+        }
+    }
+}
+
+/// The peer process.
+#[derive(Debug)]
+pub(crate) struct PeerHandle {
+    pub(super) process: FarProcess,
+    /// The page that it reads, where this process shares it.
+    pub(super) page: Option<ControlPage>,
+    pub(super) facts: BTreeMap<String, String>,
+}
+
+impl PeerHandle {
     /// Writes to the page that it reads. On another host it takes a round trip, so it must not stand between two clock
     /// reads.
     pub(super) fn write(&mut self, word: ControlPageWrite) -> io::Result<()> {
-        match &mut self.process {
-            PeerProcess::Local { page, .. } => {
-                page.write(word);
-                Ok(())
-            }
-            PeerProcess::Remote(supervisor) => supervisor.lock().write_page(word),
+        if let Some(page) = &self.page {
+            page.write(word);
+        } else if let FarProcess::Remote(supervisor) = &self.process {
+            supervisor.lock().write_page(word)?;
         }
+        Ok(())
+    }
+
+    /// Its next message; an error when it is gone.
+    pub(super) fn receive(&mut self) -> io::Result<PeerToWorker> {
+        self.process.receive(PeerToWorker::Failed)
     }
 
     /// Starts it on its part of a task.
     pub(super) fn begin(&mut self, task: PeerTask) -> Result<(), BlockError> {
-        self.send(WorkerToPeer::Begin(task))?;
+        self.process.send(&WorkerToPeer::Begin(task))?;
         match self.receive()? {
             PeerToWorker::Armed => Ok(()),
             other => Err(unexpected_message(&other)),
@@ -102,31 +133,9 @@ impl PeerHandle {
         }
     }
 
-    /// Its process, where it is one of this host.
-    pub(crate) fn pid(&self) -> Option<u32> {
-        match &self.process {
-            PeerProcess::Local { peer, .. } => Some(peer.process.child.id()),
-            PeerProcess::Remote(_) => None,
-        }
-    }
-
-    /// Its control socket once more, for who listens while another speaks.
-    pub(super) fn clone_control(&self) -> io::Result<ControlSocket> {
-        match &self.process {
-            PeerProcess::Local { peer, .. } => peer.control.try_clone(),
-            PeerProcess::Remote(_) => Err(io::ErrorKind::Unsupported.into()),
-        }
-    }
-
     /// Has it end, and waits until it is gone.
     pub(super) fn quit(&mut self) -> io::Result<()> {
-        // One that is gone already has quit.
-        drop(self.send(WorkerToPeer::Quit));
-        match &mut self.process {
-            PeerProcess::Local { peer, .. } => peer.process.child.wait().map(drop),
-            // Who forgets the supervisor waits for it.
-            PeerProcess::Remote(_) => Ok(()),
-        }
+        self.process.quit(&WorkerToPeer::Quit)
     }
 }
 
@@ -145,13 +154,13 @@ pub(super) struct PeerStartup {
 }
 
 impl PeerStartup {
-    pub(super) fn new() -> Result<Self, OpenError> {
+    pub(super) fn new() -> Result<Self, LaunchFault> {
         let (page, page_fd) = ControlPage::create().attempt("share a page with the peer")?;
         Ok(Self { page, page_fd, sockets: control_sockets()? })
     }
 
     /// How the worker's end notices that the peer is gone.
-    pub(super) fn watchdog(&self, timeout_ticks: u32) -> Result<PeerWatchdog, OpenError> {
+    pub(super) fn watchdog(&self, timeout_ticks: u32) -> Result<PeerWatchdog, LaunchFault> {
         let fd = self.sockets.0.try_clone().attempt("duplicate a socket")?;
         Ok(PeerWatchdog::new(Arc::new(fd), timeout_ticks, None))
     }
@@ -163,7 +172,7 @@ impl PeerStartup {
         channel: ChannelSpec,
         is_remote: bool,
         context: PeerContext,
-    ) -> Result<PeerHandle, OpenError> {
+    ) -> Result<PeerHandle, LaunchFault> {
         let PeerHandover { fds, numbers, facts } = handover;
         let end = PeerEnd::Channel { channel, numbers, is_remote };
         let mut peer = self.start(Path::new(SELF_EXE), fds, end, context)?;
@@ -178,7 +187,7 @@ impl PeerStartup {
         mut fds: Vec<OwnedFd>,
         end: PeerEnd,
         context: PeerContext,
-    ) -> Result<PeerHandle, OpenError> {
+    ) -> Result<PeerHandle, LaunchFault> {
         let command = match end {
             PeerEnd::Channel { .. } => HiddenCommand::Peer,
             PeerEnd::Mirror { .. } => HiddenCommand::Mirror,
@@ -190,17 +199,13 @@ impl PeerStartup {
         fds.push(self.page_fd);
         let (peer, answer) =
             ControlledProcess::start(program, command, self.sockets, fds, &attach)?;
-        let broken = |source| OpenError::Io { what: "attach the peer", source };
         match answer {
-            PeerToWorker::Attached => {
-                let process = PeerProcess::Local { peer, page: self.page };
-                Ok(PeerHandle { process, facts: BTreeMap::new() })
+            PeerToWorker::Attached(Ok(())) => {
+                let (process, page) = (FarProcess::Local(peer), Some(self.page));
+                Ok(PeerHandle { process, page, facts: BTreeMap::new() })
             }
-            PeerToWorker::Unavailable(reason) => Err(OpenError::Unavailable(reason)),
-            PeerToWorker::Failed(reason) => Err(broken(io::Error::other(reason))),
-            PeerToWorker::Armed | PeerToWorker::Done(_) => {
-                Err(broken(io::ErrorKind::InvalidData.into()))
-            }
+            PeerToWorker::Attached(Err(error)) => Err(error),
+            other => Err(LaunchFault::failed("attach the peer", format!("it said {other:?}"))),
         }
     }
 }

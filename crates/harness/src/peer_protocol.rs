@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::report::CpuUsage;
+use crate::report::{CpuUsage, LaunchFault};
 use crate::spec::{ChannelSpec, MirrorSpec, PeerContext};
 
 /// What the worker says.
@@ -98,11 +98,9 @@ pub(crate) enum PeerRole {
 /// What the peer says.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum PeerToWorker {
-    /// The channel's other end is made.
-    Attached,
-    /// This host cannot make it.
-    Unavailable(String),
-    /// Something broke.
+    /// The channel's other end is made; or why not.
+    Attached(Result<(), LaunchFault>),
+    /// Something broke in a task.
     Failed(String),
     /// CPU clocks are read; the task has begun.
     Armed,

@@ -1,12 +1,11 @@
 //! What a launch and its blocks gave: facts, samples, counts and cost, as plain data.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::io;
 use std::num::TryFromIntError;
 
 use serde::{Deserialize, Serialize};
-
-use crate::channel::{ChannelError, OpenError};
 
 /// What is known of a launch once it is open. What was set and what the kernel made of it: `congestion`, `sndbuf`,
 /// `rcvbuf`, …; without a channel, what the clock resolves here: `resolution_ns`, `read_cost_ns`.
@@ -97,6 +96,24 @@ pub struct CpuUsage {
     pub migrations: u64,
 }
 
+/// Why a launch or a part of it cannot be had.
+#[derive(Clone, Debug, PartialEq, thiserror::Error, Serialize, Deserialize)]
+pub enum LaunchFault {
+    /// The host lacks it or forbids it: a result, not a failure.
+    #[error("{0}")]
+    Unavailable(String),
+    /// Something broke.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl LaunchFault {
+    /// What was tried, and the kernel's answer.
+    pub(crate) fn failed(what: &str, source: impl Display) -> Self {
+        Self::Failed(format!("cannot {what}: {source}"))
+    }
+}
+
 /// What measuring a block comes to.
 pub(crate) type BlockOutcome = Result<BlockReport, BlockError>;
 
@@ -123,12 +140,6 @@ impl BlockError {
     }
 }
 
-impl From<ChannelError> for BlockError {
-    fn from(fault: ChannelError) -> Self {
-        Self::Failed(fault.to_string())
-    }
-}
-
 impl From<io::Error> for BlockError {
     fn from(error: io::Error) -> Self {
         Self::Failed(format!("the peer did not answer: {error}"))
@@ -141,11 +152,11 @@ impl From<TryFromIntError> for BlockError {
     }
 }
 
-impl From<OpenError> for BlockError {
-    fn from(error: OpenError) -> Self {
+impl From<LaunchFault> for BlockError {
+    fn from(error: LaunchFault) -> Self {
         match error {
-            OpenError::Unavailable(reason) => Self::Unavailable(reason),
-            error @ OpenError::Io { .. } => Self::Failed(error.to_string()),
+            LaunchFault::Unavailable(reason) => Self::Unavailable(reason),
+            LaunchFault::Failed(reason) => Self::Failed(reason),
         }
     }
 }

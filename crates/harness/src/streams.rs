@@ -10,24 +10,22 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
+use plumb_sys::sched;
 use plumb_sys::socket::{self, IntOption, UnixSocketKind};
-use plumb_sys::{clock, sched};
 
 use super::child_process::{ControlledProcess, HiddenCommand, SELF_EXE, control_sockets};
-use super::control_socket::ControlSocket;
 use super::effort::KernelTimes;
 use super::launch_network::LaunchNetwork;
-use super::orchestrator_pipe::{OrchestratorPipe, open_failure};
+use super::orchestrator_pipe::OrchestratorPipe;
+use super::peer_handle::FarProcess;
 use super::spec::{
     ChannelSpec, LaunchSpec, Mechanism, ProcessTweaks, SocketOptions, TcpStreamsSpec, WakeMode,
 };
-use super::supervisor::client::SharedSupervisor;
-use super::supervisor::protocol::{SupervisorReply, SupervisorRequest};
 use crate::mechanisms::{
-    ChannelSetup, IoResultExt as _, OpenError, PeerWatchdog, connected_pair, set_options,
+    ChannelSetup, IoResultExt as _, PeerWatchdog, connected_pair, set_options,
 };
 use crate::orchestrator_pipe::WorkerMessage;
-use crate::report::BlockError;
+use crate::report::LaunchFault;
 use plumb_clock::Stopwatch;
 
 pub mod cpu_load;
@@ -48,100 +46,32 @@ pub(super) fn work(
 ) -> io::Result<()> {
     let mut receiver = match open(launch, spec, allowed) {
         Ok(receiver) => receiver,
-        Err(error) => return orchestrator.send(&open_failure(error)),
+        Err(error) => return orchestrator.send(&WorkerMessage::Ready(Err(error))),
     };
     let facts = std::mem::take(&mut receiver.facts);
-    orchestrator.send(&WorkerMessage::Ready(facts))?;
+    orchestrator.send(&WorkerMessage::Ready(Ok(facts)))?;
     orchestrator.serve(|block| receiver.measure(block))?;
-    receiver.sender.end()
+    receiver.sender.quit(&WorkerToSender::Quit)
 }
 
-/// The process that sends, as the worker knows it.
-#[derive(Debug)]
-pub(super) struct StreamsSender(SenderProcess);
-
-/// What it is held by.
-#[derive(Debug)]
-enum SenderProcess {
-    /// A process of this one's own.
-    Local(ControlledProcess),
-    /// A process of a supervisor's.
-    Remote(SharedSupervisor),
-}
-
-impl StreamsSender {
-    /// Starts it with the far ends.
-    pub(super) fn start(
-        far: Vec<OwnedFd>,
-        cpus: Vec<u32>,
-        tweaks: ProcessTweaks,
-        seed: u64,
-    ) -> Result<Self, OpenError> {
-        let fds = far.iter().map(AsRawFd::as_raw_fd).collect();
-        let task = WorkerToSender::Attach(AttachStreams { fds, cpus, tweaks, seed });
-        let (program, command) = (Path::new(SELF_EXE), HiddenCommand::StreamsSender);
-        let (process, answer) =
-            ControlledProcess::start(program, command, control_sockets()?, far, &task)?;
-        match answer {
-            SenderToWorker::Attached => Ok(Self(SenderProcess::Local(process))),
-            SenderToWorker::Refused(reason) => Err(OpenError::Unavailable(reason)),
-            _ => Err(OpenError::Io {
-                what: "hand the streams to the sender",
-                source: io::ErrorKind::InvalidData.into(),
-            }),
-        }
-    }
-
-    /// Sends it a message.
-    pub(super) fn send(&mut self, message: WorkerToSender) -> io::Result<()> {
-        match &mut self.0 {
-            SenderProcess::Local(sender) => sender.control.send(&message),
-            SenderProcess::Remote(supervisor) => {
-                supervisor.lock().send(&SupervisorRequest::ToSender(message))
-            }
-        }
-    }
-
-    /// Its next message; an error when it is gone.
-    fn receive(&mut self) -> io::Result<SenderToWorker> {
-        match &mut self.0 {
-            SenderProcess::Local(sender) => sender.control.receive(),
-            SenderProcess::Remote(supervisor) => match supervisor.lock().receive()? {
-                SupervisorReply::FromSender(message) => Ok(message),
-                SupervisorReply::Failed(reason) => Ok(SenderToWorker::Failed(reason)),
-                other => Err(io::Error::other(format!("the other host said {other:?}"))),
-            },
-        }
-    }
-
-    /// Its control socket once more, for who listens while another speaks.
-    pub(super) fn clone_control(&self) -> io::Result<ControlSocket> {
-        match &self.0 {
-            SenderProcess::Local(sender) => sender.control.try_clone(),
-            SenderProcess::Remote(_) => Err(io::ErrorKind::Unsupported.into()),
-        }
-    }
-
-    /// Whether it is on another host.
-    fn is_remote(&self) -> bool {
-        matches!(self.0, SenderProcess::Remote(_))
-    }
-
-    /// CPU time that it has used so far; none of a process of another host, which says itself in the end.
-    fn cpu_ns(&self) -> Result<Option<u64>, BlockError> {
-        let SenderProcess::Local(sender) = &self.0 else { return Ok(None) };
-        let gone = |error| BlockError::Failed(format!("the sender is gone: {error}"));
-        clock::process_cpu_ns(sender.process.child.id()).map(Some).map_err(gone)
-    }
-
-    /// Has it end, and waits until it is gone.
-    fn end(&mut self) -> io::Result<()> {
-        // One that is gone already has ended.
-        drop(self.send(WorkerToSender::Quit));
-        match &mut self.0 {
-            SenderProcess::Local(sender) => sender.process.child.wait().map(drop),
-            // Who forgets the supervisor waits for it.
-            SenderProcess::Remote(_) => Ok(()),
+/// Starts the process that sends, with the far ends.
+pub(super) fn start_sender(
+    far: Vec<OwnedFd>,
+    cpus: Vec<u32>,
+    tweaks: ProcessTweaks,
+    seed: u64,
+) -> Result<FarProcess, LaunchFault> {
+    let fds = far.iter().map(AsRawFd::as_raw_fd).collect();
+    let task = WorkerToSender::Attach(AttachStreams { fds, cpus, tweaks, seed });
+    let (program, command) = (Path::new(SELF_EXE), HiddenCommand::StreamsSender);
+    let (process, answer) =
+        ControlledProcess::start(program, command, control_sockets()?, far, &task)?;
+    match answer {
+        SenderToWorker::Attached => Ok(FarProcess::Local(process)),
+        SenderToWorker::Refused(reason) => Err(LaunchFault::Unavailable(reason)),
+        other => {
+            let said = format!("it said {other:?}");
+            Err(LaunchFault::failed("hand the streams to the sender", said))
         }
     }
 }
@@ -151,7 +81,7 @@ fn open(
     launch: &LaunchSpec,
     spec: &TcpStreamsSpec,
     allowed: &[u32],
-) -> Result<StreamsReceiver, OpenError> {
+) -> Result<StreamsReceiver, LaunchFault> {
     let own_cpus = process_cpus(spec, launch.cpu_local, allowed)?;
     let site = match &spec.path {
         Some(path) => LaunchNetwork::for_path(path, launch, &launch.spare_cpus(allowed))?,
@@ -171,12 +101,12 @@ fn open(
         for socket in &sockets {
             set_stream_options(spec, socket.as_fd())?;
         }
-        (sockets, StreamsSender(SenderProcess::Remote(host.supervisor.clone())))
+        (sockets, FarProcess::Remote(host.supervisor.clone()))
     } else {
         let theirs = process_cpus(spec, launch.cpu_peer, allowed)?;
         cpus.extend(&theirs);
         let (sockets, far) = connect_streams(launch, spec, &site, &mut facts)?;
-        (sockets, StreamsSender::start(far, theirs, spec.tweaks, launch.seed)?)
+        (sockets, start_sender(far, theirs, spec.tweaks, launch.seed)?)
     };
     if let Some(socket) = sockets.first() {
         let bytes = socket::option(socket.as_fd(), IntOption::ReceiveBuffer);
@@ -194,7 +124,7 @@ fn open(
         }
     }
     // Last, so that nothing that was started inherits it.
-    spec.tweaks.apply().map_err(OpenError::Unavailable)?;
+    spec.tweaks.apply().map_err(LaunchFault::Unavailable)?;
     Ok(StreamsReceiver {
         spec: spec.clone(),
         seed: launch.seed,
@@ -223,12 +153,12 @@ pub(super) fn process_cpus(
     spec: &TcpStreamsSpec,
     cpu: Option<u32>,
     allowed: &[u32],
-) -> Result<Vec<u32>, OpenError> {
+) -> Result<Vec<u32>, LaunchFault> {
     let Some(count) = spec.cpus.map(usize::from) else {
         return Ok(cpu.into_iter().collect());
     };
     let Some(chosen) = allowed.get(..count).filter(|chosen| !chosen.is_empty()) else {
-        return Err(OpenError::Unavailable(format!(
+        return Err(LaunchFault::Unavailable(format!(
             "{count} CPUs are asked for, and {} may be used here",
             allowed.len()
         )));
@@ -240,7 +170,7 @@ pub(super) fn process_cpus(
 pub(super) fn set_stream_options(
     spec: &TcpStreamsSpec,
     fd: BorrowedFd<'_>,
-) -> Result<(), OpenError> {
+) -> Result<(), LaunchFault> {
     let fd = fd.try_clone_to_owned().attempt("duplicate a socket")?;
     // Buffers are set below, whatever the host allows others.
     set_options(&SocketOptions { buffer: None, ..spec.options.clone() }, &fd)?;
@@ -253,7 +183,7 @@ fn connect_streams(
     spec: &TcpStreamsSpec,
     site: &LaunchNetwork,
     facts: &mut BTreeMap<String, String>,
-) -> Result<(Vec<TcpStream>, Vec<OwnedFd>), OpenError> {
+) -> Result<(Vec<TcpStream>, Vec<OwnedFd>), LaunchFault> {
     // Nobody waits while they are made.
     let (nobody, _) = socket::pair(UnixSocketKind::Stream).attempt("make a socket")?;
     let watch = PeerWatchdog::new(Arc::new(nobody), u32::MAX, None);
@@ -284,7 +214,7 @@ fn connect_streams(
 }
 
 /// Gives a socket both buffers of this size, which Linux doubles for its own records.
-fn set_buffers(fd: &OwnedFd, bytes: u64) -> Result<(), OpenError> {
+fn set_buffers(fd: &OwnedFd, bytes: u64) -> Result<(), LaunchFault> {
     let wanted = i32::try_from(bytes).unwrap_or(i32::MAX / 2);
     for (force, ask, limit) in [
         (IntOption::SendBufferForce, IntOption::SendBuffer, "wmem_max"),
@@ -295,7 +225,7 @@ fn set_buffers(fd: &OwnedFd, bytes: u64) -> Result<(), OpenError> {
         }
         let got = socket::option(fd.as_fd(), ask).attempt("read a socket's buffer")?;
         if got < wanted.saturating_mul(2) {
-            return Err(OpenError::Unavailable(format!(
+            return Err(LaunchFault::Unavailable(format!(
                 "this host allows socket buffers of {} bytes, not {bytes}: run as root, or raise \
                  net.core.{limit}",
                 got / 2

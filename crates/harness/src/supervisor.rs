@@ -21,18 +21,21 @@ use plumb_remote::token_listener::accept_all;
 use plumb_remote::udp_handshake::{self, UdpHandshakeError};
 use plumb_sys::sched;
 use plumb_sys::socket::{self, IntOption};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::control_socket::ControlSocket;
 use super::page_load::{self, PageServer};
-use super::peer_handle::{PeerHandle, PeerStartup};
+use super::peer_handle::{FarProcess, PeerHandle, PeerStartup};
 use super::streams::cpu_load::CpuLoadProcess;
-use super::streams::sender::SenderToWorker;
-use super::streams::{StreamsSender, loaded_cpus, process_cpus, set_stream_options};
+use super::streams::sender::{SenderToWorker, WorkerToSender};
+use super::streams::{loaded_cpus, process_cpus, set_stream_options, start_sender};
 use crate::environment;
 use crate::mechanisms::{
-    IoResultExt as _, OpenError, PeerHandover, set_datagram_options, set_options, socket_facts,
+    IoResultExt as _, PeerHandover, set_datagram_options, set_options, socket_facts,
 };
-use crate::peer_protocol::PeerToWorker;
+use crate::peer_protocol::{PeerToWorker, WorkerToPeer};
+use crate::report::LaunchFault;
 use crate::spec::{ChannelSpec, PeerContext, TcpStreamsSpec};
 
 pub mod client;
@@ -116,7 +119,7 @@ struct Admission {
 
 impl Admission {
     /// So many connections of the worker, in its order.
-    fn streams(&self, count: u16) -> Result<Vec<TcpStream>, OpenError> {
+    fn streams(&self, count: u16) -> Result<Vec<TcpStream>, LaunchFault> {
         let AdmissionSocket::Listener(listener) = &self.socket else {
             return Err(failed(io::ErrorKind::InvalidInput.into()));
         };
@@ -131,7 +134,7 @@ impl Admission {
     }
 
     /// The one connection of the worker, or a socket that is connected to it.
-    fn socket(&self) -> Result<OwnedFd, OpenError> {
+    fn socket(&self) -> Result<OwnedFd, LaunchFault> {
         let AdmissionSocket::Datagram(socket) = &self.socket else {
             let stream = self.streams(1)?.pop();
             return stream.map(OwnedFd::from).ok_or_else(nothing_arrived);
@@ -152,15 +155,15 @@ impl Admission {
     }
 }
 
-fn nothing_arrived() -> OpenError {
-    OpenError::Unavailable(format!(
+fn nothing_arrived() -> LaunchFault {
+    LaunchFault::Unavailable(format!(
         "nothing with the launch's token arrived at the other host within {ADMISSION_TIMEOUT}: let through what its firewall, \
          or one on the way, keeps from the ports in net.ipv4.ip_local_port_range"
     ))
 }
 
-fn failed(source: io::Error) -> OpenError {
-    OpenError::Io { what: "do it on the other host", source }
+fn failed(source: io::Error) -> LaunchFault {
+    LaunchFault::failed("do it on the other host", source)
 }
 
 fn unexpected_request() -> io::Error {
@@ -172,7 +175,7 @@ enum SupervisedProcess {
     Nothing,
     Peer(PeerHandle),
     Sender {
-        source: StreamsSender,
+        source: FarProcess,
         /// CPUs of which a part is taken away while it sends, and how much is left.
         slowed: Vec<u32>,
         percent: u8,
@@ -220,27 +223,24 @@ impl LaunchSupervisor {
         }
     }
 
-    fn reply(&self, outcome: Result<SupervisorReply, OpenError>) {
-        let reply = outcome.unwrap_or_else(|error| match error {
-            OpenError::Unavailable(reason) => SupervisorReply::Unavailable(reason),
-            OpenError::Io { .. } => SupervisorReply::Failed(error.to_string()),
-        });
+    fn reply(&self, outcome: Result<SupervisorReply, LaunchFault>) {
+        let reply = outcome.unwrap_or_else(SupervisorReply::Refused);
         self.replies.send(encode(&reply));
     }
 
     fn handle_request(
         &mut self,
         request: SupervisorRequest,
-    ) -> Result<Option<SupervisorReply>, OpenError> {
+    ) -> Result<Option<SupervisorReply>, LaunchFault> {
         match (request, &mut self.child) {
-            (SupervisorRequest::ToPeer(message), SupervisedProcess::Peer(peer)) => {
-                peer.send(*message).map(|()| None).map_err(failed)
+            (SupervisorRequest::ToProcess(message), SupervisedProcess::Peer(peer)) => {
+                pass_on::<WorkerToPeer>(&mut peer.process, &message)
             }
-            (SupervisorRequest::ToSender(message), SupervisedProcess::Sender { source, .. }) => {
-                source.send(message).map(|()| None).map_err(failed)
+            (SupervisorRequest::ToProcess(message), SupervisedProcess::Sender { source, .. }) => {
+                pass_on::<WorkerToSender>(source, &message)
             }
             (SupervisorRequest::WritePage(write), SupervisedProcess::Peer(peer)) => {
-                peer.page().ok_or_else(|| failed(unexpected_request()))?.write(write);
+                peer.write(write).map_err(failed)?;
                 Ok(Some(SupervisorReply::PageWritten))
             }
             (
@@ -249,8 +249,7 @@ impl LaunchSupervisor {
             ) => {
                 *share = None;
                 let load = is_taken.then(|| CpuLoadProcess::start(slowed, *percent)).transpose();
-                let outcome = load.map(|load| *share = load).map_err(|error| error.to_string());
-                Ok(Some(SupervisorReply::CpuLoadSet(outcome)))
+                Ok(Some(SupervisorReply::CpuLoadSet(load.map(|load| *share = load))))
             }
             (SupervisorRequest::ServerCpuTime, SupervisedProcess::PageServer(server)) => {
                 let used = server.cpu_ns().attempt("read the server's CPU clock")?;
@@ -265,7 +264,7 @@ impl LaunchSupervisor {
         channel: &ChannelSpec,
         request: &LaunchRequest,
         admission: &Admission,
-    ) -> Result<SupervisorReply, OpenError> {
+    ) -> Result<SupervisorReply, LaunchFault> {
         let fd = admission.socket()?;
         let facts = if request.is_datagram() {
             set_datagram_options(&channel.options, &fd)?;
@@ -279,7 +278,7 @@ impl LaunchSupervisor {
         let context = PeerContext { cpu: request.cpu, ticks_per_ns, seed: request.seed };
         let handover = PeerHandover::of([fd]);
         let peer = PeerStartup::new()?.start_channel(handover, channel.clone(), true, context)?;
-        self.forward::<PeerToWorker>(peer.clone_control(), SupervisorReply::FromPeer)?;
+        self.forward::<PeerToWorker>(peer.process.clone_control())?;
         self.child = SupervisedProcess::Peer(peer);
         let facts = facts.into_iter().map(|(name, fact)| (format!("far_{name}"), fact));
         Ok(SupervisorReply::Ready(facts.collect()))
@@ -290,7 +289,7 @@ impl LaunchSupervisor {
         spec: &TcpStreamsSpec,
         request: &LaunchRequest,
         admission: &Admission,
-    ) -> Result<SupervisorReply, OpenError> {
+    ) -> Result<SupervisorReply, LaunchFault> {
         let allowed = sched::allowed_cpus().attempt("read which CPUs may be used")?;
         let cpus = process_cpus(spec, request.cpu, &allowed)?;
         let streams = admission.streams(request.connections())?;
@@ -304,8 +303,8 @@ impl LaunchSupervisor {
         }
         let slowed = loaded_cpus(spec, &cpus, &allowed);
         let far = streams.into_iter().map(OwnedFd::from).collect();
-        let source = StreamsSender::start(far, cpus, spec.tweaks, request.seed)?;
-        self.forward::<SenderToWorker>(source.clone_control(), SupervisorReply::FromSender)?;
+        let source = start_sender(far, cpus, spec.tweaks, request.seed)?;
+        self.forward::<SenderToWorker>(source.clone_control())?;
         self.child =
             SupervisedProcess::Sender { source, slowed, percent: spec.cpu_percent, share: None };
         Ok(SupervisorReply::Ready(facts))
@@ -316,7 +315,7 @@ impl LaunchSupervisor {
         &mut self,
         request: &LaunchRequest,
         admission: &Admission,
-    ) -> Result<SupervisorReply, OpenError> {
+    ) -> Result<SupervisorReply, LaunchFault> {
         let stream = TcpStream::from(admission.socket()?);
         let client = stream.peer_addr().attempt("read an address")?.ip().to_canonical();
         let mut address = stream.local_addr().attempt("read an address")?;
@@ -331,28 +330,36 @@ impl LaunchSupervisor {
     }
 
     /// Passes on what a process says, in a thread of its own.
-    fn forward<T: for<'de> serde::Deserialize<'de> + Send + 'static>(
+    fn forward<M: Serialize + DeserializeOwned>(
         &self,
         control: io::Result<ControlSocket>,
-        reply: fn(T) -> SupervisorReply,
-    ) -> Result<(), OpenError> {
+    ) -> Result<(), LaunchFault> {
         let mut control = control.map_err(failed)?;
         let replies = self.replies.clone();
         let work = move || {
-            while let Ok(message) = control.receive() {
-                if !replies.send(encode(&reply(message))) {
+            while let Ok(message) = control.receive::<M>() {
+                if !replies.send(encode(&SupervisorReply::FromProcess(encode(&message)))) {
                     return;
                 }
             }
-            let ended = "its process on the other host ended".to_owned();
-            replies.send(encode(&SupervisorReply::Failed(ended)));
+            let ended = LaunchFault::Failed("its process on the other host ended".to_owned());
+            replies.send(encode(&SupervisorReply::Refused(ended)));
         };
         let started = std::thread::Builder::new().name("forward".to_owned()).spawn(work);
         started.map(drop).map_err(failed)
     }
 }
 
-fn host_info() -> Result<SupervisorReply, OpenError> {
+/// Passes on what the worker says to a process.
+fn pass_on<M: Serialize + DeserializeOwned>(
+    process: &mut FarProcess,
+    message: &[u8],
+) -> Result<Option<SupervisorReply>, LaunchFault> {
+    let message: M = decode(message).ok_or_else(|| failed(unexpected_request()))?;
+    process.send(&message).map(|()| None).map_err(failed)
+}
+
+fn host_info() -> Result<SupervisorReply, LaunchFault> {
     let mut facts = environment::capture();
     facts.retain(|name, _| REPORTED_FACTS.contains(&name.as_str()));
     let cpus = sched::allowed_cpus().attempt("read which CPUs may be used")?;
@@ -413,7 +420,7 @@ mod tests {
         let Some(SupervisorReply::Admitted(host_info)) = next(&mut client) else { panic!() };
         assert!(!host_info.cpus.is_empty());
         assert!(client.send_data(encode(&SupervisorRequest::ServerCpuTime)));
-        assert!(matches!(next(&mut client), Some(SupervisorReply::Failed(_))));
+        assert!(matches!(next(&mut client), Some(SupervisorReply::Refused(_))));
         assert!(next(&mut client).is_none());
     }
 

@@ -11,17 +11,16 @@ use plumb_sys::{process, sched, signal, timer};
 
 use crate::bench::ChannelBench;
 use crate::channel::{
-    ChannelEnd, ChannelMechanism, ChannelSetup, IoResultExt as _, LOSS_TIMEOUT_TICKS, OpenError,
-    PeerWatchdog, TICK_US,
+    ChannelEnd, ChannelMechanism, ChannelSetup, IoResultExt as _, LOSS_TIMEOUT_TICKS, PeerWatchdog,
+    TICK_US,
 };
 use crate::host_costs::HostBench;
 use crate::launch_network::{LaunchNetwork, path_probe};
 use crate::mechanisms::{ChannelVisitor, visit_channel};
-use crate::orchestrator_pipe::{
-    OrchestratorMessage, OrchestratorPipe, WorkerMessage, open_failure,
-};
+use crate::orchestrator_pipe::{OrchestratorMessage, OrchestratorPipe, WorkerMessage};
 use crate::page_load::FetchPage;
-use crate::peer_handle::{PeerHandle, PeerStartup};
+use crate::peer_handle::{FarProcess, PeerHandle, PeerStartup};
+use crate::report::LaunchFault;
 use crate::spec::{ChannelSpec, LaunchSpec, LaunchSubject, PathKind};
 
 /// Bytes of the longest datagram that a lost one is waited for as long as.
@@ -49,7 +48,7 @@ fn work(fetch: FetchPage) -> io::Result<()> {
         && let Err(error) = sched::bind(&[cpu])
     {
         let reason = format!("may not run on CPU {cpu}: {error}");
-        return orchestrator.send(&WorkerMessage::Unavailable(reason));
+        return orchestrator.send(&WorkerMessage::Ready(Err(LaunchFault::Unavailable(reason))));
     }
     // What fetches pages has deadlines of its own, and never has to look around.
     if !matches!(spec.subject, LaunchSubject::PageLoads(_)) {
@@ -65,7 +64,7 @@ fn work(fetch: FetchPage) -> io::Result<()> {
             let network = LaunchNetwork::for_channel(&remote, &spec, &spec.spare_cpus(&allowed));
             let network = match network {
                 Ok(network) => network,
-                Err(error) => return orchestrator.send(&open_failure(error)),
+                Err(error) => return orchestrator.send(&WorkerMessage::Ready(Err(error))),
             };
             let channel = remote.channel;
             let launch = ChannelLaunch { spec, channel, network, orchestrator };
@@ -85,7 +84,7 @@ fn work(fetch: FetchPage) -> io::Result<()> {
 /// Clocks and kernel calls need no peer.
 fn measure_alone(spec: &LaunchSpec, mut orchestrator: OrchestratorPipe) -> io::Result<()> {
     let watch = Stopwatch::new(spec.ticks_per_ns);
-    orchestrator.send(&WorkerMessage::Ready(watch.measure().facts()))?;
+    orchestrator.send(&WorkerMessage::Ready(Ok(watch.measure().facts())))?;
     let mut bench = HostBench::new(watch, spec.cpu_local.into_iter().collect());
     orchestrator.serve(|block| bench.measure(block))
 }
@@ -105,11 +104,11 @@ impl ChannelVisitor for ChannelLaunch {
         let opened = self.open::<C>();
         let (end, mut peer) = match opened {
             Ok(opened) => opened,
-            Err(error) => return self.orchestrator.send(&open_failure(error)),
+            Err(error) => return self.orchestrator.send(&WorkerMessage::Ready(Err(error))),
         };
         let mut facts = std::mem::take(&mut peer.facts);
         facts.extend(self.network.facts.clone());
-        self.orchestrator.send(&WorkerMessage::Ready(facts))?;
+        self.orchestrator.send(&WorkerMessage::Ready(Ok(facts)))?;
         let mut bench = ChannelBench::new(end, &mut peer, &self.spec, &self.channel);
         let site = &mut self.network;
         self.orchestrator.serve(|block| {
@@ -127,7 +126,7 @@ impl ChannelVisitor for ChannelLaunch {
 
 impl ChannelLaunch {
     /// Opens the channel, starts the peer and has it take over the other end.
-    fn open<C: ChannelMechanism>(&self) -> Result<(C::Local, PeerHandle), OpenError> {
+    fn open<C: ChannelMechanism>(&self) -> Result<(C::Local, PeerHandle), LaunchFault> {
         let patience = if C::Local::LOSSY {
             self.loss_timeout_ticks()
         } else {
@@ -138,8 +137,9 @@ impl ChannelLaunch {
             let connection = connection.attempt("watch over the connection to the other host")?;
             let watch = PeerWatchdog::new(Arc::new(connection), patience, None);
             let (end, handover) = C::open(&self.setup(&watch))?;
-            let mut peer = PeerHandle::remote(host.supervisor.clone());
-            peer.facts = host.supervisor.lock().facts.clone();
+            let process = FarProcess::Remote(host.supervisor.clone());
+            let facts = host.supervisor.lock().facts.clone();
+            let mut peer = PeerHandle { process, page: None, facts };
             peer.facts.extend(handover.facts.into_iter().map(|(k, v)| (k.to_owned(), v)));
             return Ok((end, peer));
         }
@@ -148,7 +148,7 @@ impl ChannelLaunch {
         let (mut end, handover) = C::open(&self.setup(&watchdog))?;
         let channel = self.channel.clone();
         let peer = startup.start_channel(handover, channel, false, self.spec.peer_context())?;
-        if let Some(pid) = peer.pid() {
+        if let Some(pid) = peer.process.pid() {
             end.set_peer_pid(pid);
         }
         Ok((end, peer))

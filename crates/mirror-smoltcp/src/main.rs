@@ -7,7 +7,8 @@
 use std::process::ExitCode;
 
 use plumb_harness::child_process::HiddenCommand;
-use plumb_harness::mirror::mirror_process::{self, DatagramMirror, MirrorError, MirrorSetup};
+use plumb_harness::mirror::mirror_process::{self, DatagramMirror, MirrorSetup};
+use plumb_harness::report::LaunchFault;
 use plumb_harness::spec::MirrorDevice;
 
 mod replay;
@@ -22,13 +23,13 @@ fn main() -> ExitCode {
     }
 }
 
-fn open(site: MirrorSetup) -> Result<Box<dyn DatagramMirror>, MirrorError> {
+fn open(site: MirrorSetup) -> Result<Box<dyn DatagramMirror>, LaunchFault> {
     match site.spec.device {
         MirrorDevice::Tap => Ok(Box::new(tap::SmoltcpTapMirror::new(site)?)),
         MirrorDevice::Memory => Ok(Box::new(replay::SmoltcpReplayMirror::new(&site)?)),
         other => {
             let name = other.name();
-            Err(MirrorError::Unavailable(format!("smoltcp is not measured over {name}")))
+            Err(LaunchFault::Unavailable(format!("smoltcp is not measured over {name}")))
         }
     }
 }

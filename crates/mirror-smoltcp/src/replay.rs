@@ -5,8 +5,9 @@
 
 use plumb_clock::Stopwatch;
 use plumb_harness::mirror::mirror_process::{
-    DatagramMirror, MirrorControl, MirrorError, MirrorFlow, MirrorSetup, ReplayTask,
+    DatagramMirror, MirrorControl, MirrorFlow, MirrorSetup, ReplayTask,
 };
+use plumb_harness::report::LaunchFault;
 use plumb_wire::packet::{Packet, Pool, PoolConfig};
 use smoltcp::phy::{self, DeviceCapabilities};
 use smoltcp::time::Instant;
@@ -26,7 +27,7 @@ pub struct SmoltcpReplayMirror {
 }
 
 impl SmoltcpReplayMirror {
-    pub fn new(site: &MirrorSetup) -> Result<Self, MirrorError> {
+    pub fn new(site: &MirrorSetup) -> Result<Self, LaunchFault> {
         let frames = PoolConfig { count: 64, size: 2_048, large: 0 };
         let mut memory = ReplayDevice {
             frame: Vec::new(),
@@ -57,13 +58,13 @@ impl SmoltcpReplayMirror {
 }
 
 impl DatagramMirror for SmoltcpReplayMirror {
-    fn mirror(&mut self, _reins: &MirrorControl) -> Result<(), MirrorError> {
-        Err(MirrorError::Unavailable("memory has no client".to_owned()))
+    fn mirror(&mut self, _reins: &MirrorControl) -> Result<(), LaunchFault> {
+        Err(LaunchFault::Unavailable("memory has no client".to_owned()))
     }
 
-    fn replay(&mut self, task: &ReplayTask) -> Result<Vec<f64>, MirrorError> {
+    fn replay(&mut self, task: &ReplayTask) -> Result<Vec<f64>, LaunchFault> {
         if task.cold || task.frame > 1514 {
-            return Err(MirrorError::Unavailable(
+            return Err(LaunchFault::Unavailable(
                 "smoltcp is replayed warm, in frames of Ethernet".to_owned(),
             ));
         }
@@ -85,7 +86,7 @@ impl DatagramMirror for SmoltcpReplayMirror {
         let asked = samples.len() as u64 * u64::from(BATCH);
         if self.memory.count != asked {
             let sent = self.memory.count;
-            return Err(MirrorError::Failed(format!("{sent} of {asked} datagrams were mirrored")));
+            return Err(LaunchFault::Failed(format!("{sent} of {asked} datagrams were mirrored")));
         }
         self.packets += asked;
         Ok(samples)

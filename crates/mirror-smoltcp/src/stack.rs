@@ -2,7 +2,8 @@
 //!
 //! Frames are given to smoltcp in place: it makes no copy that plumb's stack does not make.
 
-use plumb_harness::mirror::mirror_process::{MirrorError, MirrorSetup};
+use plumb_harness::mirror::mirror_process::MirrorSetup;
+use plumb_harness::report::LaunchFault;
 use smoltcp::iface::{Config, Interface, SocketHandle, SocketSet};
 use smoltcp::phy::{self, Device, DeviceCapabilities, Medium};
 use smoltcp::socket::udp;
@@ -23,7 +24,7 @@ pub struct SmoltcpStack {
 
 impl SmoltcpStack {
     /// A stack at the mirror's addresses over a device.
-    pub fn new(site: &MirrorSetup, device: &mut impl Device) -> Result<Self, MirrorError> {
+    pub fn new(site: &MirrorSetup, device: &mut impl Device) -> Result<Self, LaunchFault> {
         let mac = EthernetAddress(site.mac.0);
         let mut interface = Interface::new(Config::new(mac.into()), device, Instant::ZERO);
         let prefix = if site.local.is_ipv4() { 24 } else { 64 };
@@ -38,7 +39,7 @@ impl SmoltcpStack {
         let mut socket = udp::Socket::new(queue(), queue());
         socket
             .bind(site.local.port())
-            .map_err(|error| MirrorError::Failed(format!("smoltcp cannot bind: {error}")))?;
+            .map_err(|error| LaunchFault::Failed(format!("smoltcp cannot bind: {error}")))?;
         let mut sockets = SocketSet::new(Vec::new());
         let handle = sockets.add(socket);
         Ok(Self { interface, sockets, handle, buffer: vec![1; 1 << 16] })

@@ -3,8 +3,9 @@
 use plumb_base::time;
 use plumb_clock::Stopwatch;
 use plumb_harness::mirror::mirror_process::{
-    DatagramMirror, MirrorControl, MirrorError, MirrorSetup, NamedSamples, ReplayTask,
+    DatagramMirror, MirrorControl, MirrorSetup, NamedSamples, ReplayTask,
 };
+use plumb_harness::report::LaunchFault;
 use plumb_netdev::device::tap::TapDevice;
 use plumb_netdev::device::{Device as _, DeviceError};
 use plumb_wire::packet::{Packet, Pool, PoolConfig};
@@ -45,13 +46,13 @@ struct TapSender {
 }
 
 impl SmoltcpTapMirror {
-    pub fn new(mut site: MirrorSetup) -> Result<Self, MirrorError> {
+    pub fn new(mut site: MirrorSetup) -> Result<Self, LaunchFault> {
         let fd = site
             .fds
             .pop()
-            .ok_or_else(|| MirrorError::Failed("no TAP was handed over".to_owned()))?;
+            .ok_or_else(|| LaunchFault::Failed("no TAP was handed over".to_owned()))?;
         let tap = TapDevice::adopt(fd, site.spec.tap_settings())
-            .map_err(|error| MirrorError::Unavailable(error.to_string()))?;
+            .map_err(|error| LaunchFault::Unavailable(error.to_string()))?;
         let frames = PoolConfig { count: 64, size: 2_048, large: 0 };
         let sender = TapSender {
             tap,
@@ -98,8 +99,8 @@ impl SmoltcpTapMirror {
 }
 
 impl DatagramMirror for SmoltcpTapMirror {
-    fn mirror(&mut self, reins: &MirrorControl) -> Result<(), MirrorError> {
-        let broken = |error: DeviceError| MirrorError::Failed(error.to_string());
+    fn mirror(&mut self, reins: &MirrorControl) -> Result<(), LaunchFault> {
+        let broken = |error: DeviceError| LaunchFault::Failed(error.to_string());
         while !reins.stop() {
             let TapPort { pool, received, sender } = &mut self.port;
             if !sender.tap.wait(None, pool).map_err(broken)? {
@@ -117,8 +118,8 @@ impl DatagramMirror for SmoltcpTapMirror {
         Ok(())
     }
 
-    fn replay(&mut self, _task: &ReplayTask) -> Result<Vec<f64>, MirrorError> {
-        Err(MirrorError::Unavailable("a TAP replays nothing".to_owned()))
+    fn replay(&mut self, _task: &ReplayTask) -> Result<Vec<f64>, LaunchFault> {
+        Err(LaunchFault::Unavailable("a TAP replays nothing".to_owned()))
     }
 
     fn times(&mut self) -> NamedSamples {

@@ -10,8 +10,9 @@ use std::collections::VecDeque;
 use plumb_base::time::Instant;
 use plumb_clock::Stopwatch;
 use plumb_harness::mirror::mirror_process::{
-    DatagramMirror, MirrorControl, MirrorError, MirrorFlow, MirrorSetup, ReplayTask,
+    DatagramMirror, MirrorControl, MirrorFlow, MirrorSetup, ReplayTask,
 };
+use plumb_harness::report::LaunchFault;
 use plumb_harness::spec::TurnaroundPoint;
 use plumb_stack::host::IpHost;
 use plumb_stack::service::{HostNode, SwapMirror};
@@ -56,7 +57,7 @@ struct ReplayBuffers {
 }
 
 impl StackReplayMirror {
-    pub(super) fn new(site: &MirrorSetup) -> Result<Self, MirrorError> {
+    pub(super) fn new(site: &MirrorSetup) -> Result<Self, LaunchFault> {
         let turn = site.spec.turnaround;
         let unsummed = is_unsummed(turn);
         // An interface of the longest datagrams, which a memory has no reason to refuse.
@@ -83,7 +84,7 @@ impl StackReplayMirror {
     }
 
     /// Lets the stack learn the client's link address, as it would from the client's question.
-    fn resolve_client(&mut self, pool: &mut Pool) -> Result<(), MirrorError> {
+    fn resolve_client(&mut self, pool: &mut Pool) -> Result<(), LaunchFault> {
         let question = pool.packet_of(&self.ends.resolution());
         self.batch.extend(question);
         self.exchange(pool);
@@ -92,7 +93,7 @@ impl StackReplayMirror {
         if answered {
             return Ok(());
         }
-        Err(MirrorError::Failed("the stack did not answer who it is".to_owned()))
+        Err(LaunchFault::Failed("the stack did not answer who it is".to_owned()))
     }
 
     /// The batch through the stack: what comes out takes the place of what went in.
@@ -107,7 +108,7 @@ impl StackReplayMirror {
     }
 
     /// One packet after the other put into the pool's frames and taken out again.
-    fn warm(&mut self, task: &ReplayTask, stage: ReplayBuffers) -> Result<Vec<f64>, MirrorError> {
+    fn warm(&mut self, task: &ReplayTask, stage: ReplayBuffers) -> Result<Vec<f64>, LaunchFault> {
         let ReplayBuffers { frame, mut pool, count, .. } = stage;
         let state = self.state();
         self.repeat(
@@ -131,7 +132,7 @@ impl StackReplayMirror {
     }
 
     /// Packets that wait in a long row, of which the first come next and go to the end again.
-    fn cold(&mut self, task: &ReplayTask, stage: ReplayBuffers) -> Result<Vec<f64>, MirrorError> {
+    fn cold(&mut self, task: &ReplayTask, stage: ReplayBuffers) -> Result<Vec<f64>, LaunchFault> {
         let ReplayBuffers { frame, mut pool, count, waiting } = stage;
         let state = self.state();
         let row = RefCell::new(waiting);
@@ -159,7 +160,7 @@ impl StackReplayMirror {
         pool: &mut Pool,
         mut fill: impl FnMut(&mut Vec<Packet>, &mut Pool),
         mut empty: impl FnMut(&mut Vec<Packet>, &mut Pool),
-    ) -> Result<Vec<f64>, MirrorError> {
+    ) -> Result<Vec<f64>, LaunchFault> {
         let mut samples = Vec::with_capacity(task.samples_max);
         let mut mirrored = 0;
         let begin = self.watch.begin();
@@ -178,7 +179,7 @@ impl StackReplayMirror {
         let asked = samples.len() * count;
         if mirrored != asked {
             let fault = format!("{mirrored} of {asked} datagrams were mirrored");
-            return Err(MirrorError::Failed(fault));
+            return Err(LaunchFault::Failed(fault));
         }
         self.packets += asked as u64;
         Ok(samples)
@@ -191,11 +192,11 @@ impl StackReplayMirror {
 }
 
 impl DatagramMirror for StackReplayMirror {
-    fn mirror(&mut self, _reins: &MirrorControl) -> Result<(), MirrorError> {
-        Err(MirrorError::Unavailable("memory has no client".to_owned()))
+    fn mirror(&mut self, _reins: &MirrorControl) -> Result<(), LaunchFault> {
+        Err(LaunchFault::Unavailable("memory has no client".to_owned()))
     }
 
-    fn prepare(&mut self, task: &ReplayTask) -> Result<(), MirrorError> {
+    fn prepare(&mut self, task: &ReplayTask) -> Result<(), LaunchFault> {
         let frame = self.ends.datagram(task.frame);
         let count = batch_of(frame.len());
         let room = if is_large(frame.len()) { LARGE_FRAME } else { ORDINARY };
@@ -207,9 +208,9 @@ impl DatagramMirror for StackReplayMirror {
         Ok(())
     }
 
-    fn replay(&mut self, task: &ReplayTask) -> Result<Vec<f64>, MirrorError> {
+    fn replay(&mut self, task: &ReplayTask) -> Result<Vec<f64>, LaunchFault> {
         let Some(stage) = self.buffers.take() else {
-            return Err(MirrorError::Failed("the replay was not prepared".to_owned()));
+            return Err(LaunchFault::Failed("the replay was not prepared".to_owned()));
         };
         if task.cold { self.cold(task, stage) } else { self.warm(task, stage) }
     }

@@ -65,7 +65,7 @@ impl TracepointProbe {
         let unavailable =
             |e: crate::trace::TraceUnavailable| BlockError::Unavailable(e.to_string());
         let hit_ns = ProbeCost::measure_hit_ns(here, bench.stopwatch).map_err(unavailable)?;
-        let Some(peer) = bench.peer.pid() else {
+        let Some(peer) = bench.peer.process.pid() else {
             return Err(BlockError::needs_local_peer());
         };
         let shape = TracedThreads { worker: std::process::id(), peer };

@@ -22,9 +22,9 @@ use plumb_wire::machine::{Medium, PortId};
 use plumb_wire::packet::{Pool, PoolConfig};
 use serde::{Deserialize, Serialize};
 
-use crate::channel::OpenError;
 use crate::child_process::{self, ControlledProcess, HiddenCommand, SELF_EXE, control_sockets};
 use crate::control_socket::ControlSocket;
+use crate::report::LaunchFault;
 use crate::spec::{LaunchSpec, PathSpec};
 
 /// What the worker says.
@@ -98,7 +98,7 @@ impl EmulatorProcess {
         path: &PathSpec,
         launch: &LaunchSpec,
         cpus: &[u32],
-    ) -> Result<Self, OpenError> {
+    ) -> Result<Self, LaunchFault> {
         let task = WorkerToLink::Start(EmulationRequest {
             text: text.to_owned(),
             mtu: path.mtu,
@@ -114,7 +114,7 @@ impl EmulatorProcess {
             &task,
         )?;
         let mut link = Self { process, near: None, far: None, has_v6: false };
-        let broken = |source| OpenError::Io { what: "start the link", source };
+        let broken = |source: io::Error| LaunchFault::failed("start the link", source);
         match answer {
             LinkToWorker::Started { near, far, has_v6 } => {
                 link.near = Some(link.namespace(near).map_err(broken)?);
@@ -122,7 +122,7 @@ impl EmulatorProcess {
                 link.has_v6 = has_v6;
                 Ok(link)
             }
-            LinkToWorker::Refused(reason) => Err(OpenError::Unavailable(reason)),
+            LinkToWorker::Refused(reason) => Err(LaunchFault::Unavailable(reason)),
             LinkToWorker::Report(_) => Err(broken(io::ErrorKind::InvalidData.into())),
         }
     }

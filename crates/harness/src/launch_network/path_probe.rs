@@ -12,10 +12,10 @@ use plumb_clock::{Stopwatch, monotonic_ns};
 use plumb_sys::socket::{self, IntOption};
 
 use super::LaunchNetwork;
-use crate::channel::{IoResultExt as _, OpenError};
+use crate::channel::IoResultExt as _;
 use crate::effort::{Canary, CpuReading};
 use crate::mechanisms::{connect, connect_datagrams};
-use crate::report::{BlockError, BlockReport};
+use crate::report::{BlockError, BlockReport, LaunchFault};
 use crate::spec::{BlockSpec, BlockTask, LaunchSpec, LaunchSubject, RemoteSpec};
 use crate::{payload, sampler};
 
@@ -100,7 +100,7 @@ impl<'a> PathProbe<'a> {
         Ok((values, lost))
     }
 
-    fn connection(&self) -> Result<bool, OpenError> {
+    fn connection(&self) -> Result<bool, LaunchFault> {
         let (near, far) = connect(&self.site.location, false)?;
         for stream in [&near, &far] {
             stream.set_read_timeout(Some(POLL_INTERVAL)).attempt("set SO_RCVTIMEO")?;
@@ -121,7 +121,7 @@ impl<'a> PathProbe<'a> {
         mut from: &TcpStream,
         mut to: &TcpStream,
         until: u64,
-    ) -> Result<bool, OpenError> {
+    ) -> Result<bool, LaunchFault> {
         // The kernel has room for it: this waits for nobody.
         from.write_all(&self.message).attempt("send")?;
         let mut buffer = vec![0; self.message.len()];
@@ -132,7 +132,7 @@ impl<'a> PathProbe<'a> {
                 Ok(len) => done += len,
                 Err(error) if is_timeout(&error) && monotonic_ns() < until => {}
                 Err(error) if is_timeout(&error) => return Ok(false),
-                Err(source) => return Err(OpenError::Io { what: "receive", source }),
+                Err(source) => return Err(LaunchFault::failed("receive", source)),
             }
         }
         Ok(buffer == self.message)
@@ -173,7 +173,7 @@ impl<'a> PathProbe<'a> {
         Ok((values, lost))
     }
 
-    fn datagrams(&self) -> Result<(UdpSocket, UdpSocket), OpenError> {
+    fn datagrams(&self) -> Result<(UdpSocket, UdpSocket), LaunchFault> {
         let (near, far) = connect_datagrams(&self.site.location, false)?;
         for socket in [&near, &far] {
             socket.set_read_timeout(Some(POLL_INTERVAL)).attempt("set SO_RCVTIMEO")?;
@@ -205,7 +205,7 @@ impl<'a> PathProbe<'a> {
         }
     }
 
-    fn allow_fragmentation(&self, socket: &impl AsFd) -> Result<(), OpenError> {
+    fn allow_fragmentation(&self, socket: &impl AsFd) -> Result<(), LaunchFault> {
         if !self.may_be_fragmented {
             // As Linux has it: set, and what a router says is obeyed.
             return Ok(());

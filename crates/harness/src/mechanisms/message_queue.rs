@@ -13,9 +13,10 @@ use plumb_sys::ipc::{self, SysvMessage};
 use plumb_sys::{fd, namespace, process};
 
 use crate::channel::{
-    ChannelEnd, ChannelError, ChannelMechanism, ChannelSetup, IoResultExt, OpenError, PeerHandover,
+    ChannelEnd, ChannelError, ChannelMechanism, ChannelSetup, IoResultExt, PeerHandover,
     PeerWatchdog, ReadinessWaiter,
 };
+use crate::report::LaunchFault;
 use crate::spec::WakeMode;
 
 /// The calls of one kind of queue.
@@ -48,7 +49,7 @@ impl<Q: MessageQueue> MessageEnd<Q> {
         setup: &ChannelSetup<'_>,
         queue: Q,
         part_max: usize,
-    ) -> Result<Self, OpenError> {
+    ) -> Result<Self, LaunchFault> {
         if setup.wake() == WakeMode::Spin {
             queue.make_nonblocking().attempt("make the queue non-blocking")?;
         }
@@ -105,7 +106,7 @@ impl ChannelMechanism for MqPosix {
     type Local = MessageEnd<PosixQueues>;
     type Peer = MessageEnd<PosixQueues>;
 
-    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), OpenError> {
+    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), LaunchFault> {
         let message_size = posix_limit("msgsize_max", 8192);
         let messages = posix_limit("msg_max", 10);
         let queue = |end: &str| {
@@ -125,7 +126,7 @@ impl ChannelMechanism for MqPosix {
         Ok((local, handover))
     }
 
-    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, OpenError> {
+    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, LaunchFault> {
         let part_max = handover.numbers.first().and_then(|&n| usize::try_from(n).ok()).unwrap_or(1);
         let [rx, tx] = handover.take()?;
         MessageEnd::new(setup, PosixQueues { rx, tx }, part_max)
@@ -172,7 +173,7 @@ impl ChannelMechanism for MqSysv {
     type Local = MessageEnd<SysvQueues>;
     type Peer = MessageEnd<SysvQueues>;
 
-    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), OpenError> {
+    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), LaunchFault> {
         let isolated =
             namespace::unshare_ipc().or_else(|_| namespace::unshare_user_and_ipc()).is_ok();
         let part_max = part_max();
@@ -190,7 +191,7 @@ impl ChannelMechanism for MqSysv {
         Ok((MessageEnd::new(setup, queues, part_max)?, handover))
     }
 
-    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, OpenError> {
+    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, LaunchFault> {
         let id = |index: usize| {
             handover
                 .numbers

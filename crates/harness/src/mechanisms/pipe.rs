@@ -9,46 +9,34 @@ use plumb_sys::fd;
 
 use super::scratch_directory::ScratchDirectory;
 use super::stream::{FileCalls, StreamEnd};
-use crate::channel::{ChannelMechanism, ChannelSetup, IoResultExt, OpenError, PeerHandover};
+use crate::channel::{ChannelMechanism, ChannelSetup, IoResultExt, PeerHandover};
+use crate::report::LaunchFault;
+use crate::spec::Mechanism;
 
-/// Two pipes.
+/// Two pipes, named or not.
 pub(crate) struct PipeChannel;
 
 impl ChannelMechanism for PipeChannel {
     type Local = StreamEnd<FileCalls>;
     type Peer = StreamEnd<FileCalls>;
 
-    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), OpenError> {
-        let (there_rx, here_tx) = fd::pipe().attempt("make a pipe")?;
-        let (here_rx, there_tx) = fd::pipe().attempt("make a pipe")?;
+    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), LaunchFault> {
+        let named = setup.channel.mechanism == Mechanism::Fifo;
+        let scratch = named.then(|| ScratchDirectory::new(setup.seed)).transpose();
+        let scratch = scratch.attempt("make a directory for a named pipe")?;
+        let pipe = |name: &str| match &scratch {
+            Some(scratch) => named_pipe(scratch, name).attempt("make a named pipe"),
+            None => fd::pipe().attempt("make a pipe"),
+        };
+        let (there_rx, here_tx) = pipe("out")?;
+        let (here_rx, there_tx) = pipe("in")?;
         let local = StreamEnd::new(setup, here_rx, Some(here_tx))?;
         Ok((local, PeerHandover::of([there_rx, there_tx])))
     }
 
-    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, OpenError> {
+    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, LaunchFault> {
         let [rx, tx] = handover.take()?;
         StreamEnd::new(setup, rx, Some(tx))
-    }
-}
-
-/// Two named pipes.
-pub(crate) struct FifoChannel;
-
-impl ChannelMechanism for FifoChannel {
-    type Local = StreamEnd<FileCalls>;
-    type Peer = StreamEnd<FileCalls>;
-
-    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), OpenError> {
-        let scratch =
-            ScratchDirectory::new(setup.seed).attempt("make a directory for a named pipe")?;
-        let (there_rx, here_tx) = named_pipe(&scratch, "out").attempt("make a named pipe")?;
-        let (here_rx, there_tx) = named_pipe(&scratch, "in").attempt("make a named pipe")?;
-        let local = StreamEnd::new(setup, here_rx, Some(here_tx))?;
-        Ok((local, PeerHandover::of([there_rx, there_tx])))
-    }
-
-    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, OpenError> {
-        PipeChannel::attach(setup, handover)
     }
 }
 

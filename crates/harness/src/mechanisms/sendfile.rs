@@ -7,7 +7,8 @@ use plumb_sys::fd;
 
 use super::stream::{SocketCalls, StreamEnd};
 use super::tcp::OverTcp;
-use crate::channel::{ChannelEnd, ChannelError, ChannelSetup, IoResultExt, OpenError};
+use crate::channel::{ChannelEnd, ChannelError, ChannelSetup, IoResultExt};
+use crate::report::LaunchFault;
 use crate::spec::MESSAGE_SIZE_MAX;
 
 /// One end.
@@ -19,7 +20,7 @@ pub(crate) struct SendfileEnd {
 }
 
 impl OverTcp for SendfileEnd {
-    fn over(setup: &ChannelSetup<'_>, fd: OwnedFd) -> Result<Self, OpenError> {
+    fn over(setup: &ChannelSetup<'_>, fd: OwnedFd) -> Result<Self, LaunchFault> {
         let file =
             fd::memory_file(c"plumb-sendfile", MESSAGE_SIZE_MAX).attempt("make a memory file")?;
         Ok(Self { stream: StreamEnd::new(setup, fd, None)?, file, short_writes: 0 })
@@ -42,18 +43,11 @@ impl ChannelEnd for SendfileEnd {
 
     #[inline]
     fn send(&mut self, message: &[u8]) -> Result<(), ChannelError> {
-        self.stream.watch.begin();
-        let mut sent = 0;
-        while sent < message.len() {
-            let left = message.len() - sent;
-            match fd::sendfile(self.stream.tx(), self.file.as_fd(), sent as u64, left) {
-                Ok(n) => {
-                    sent += n;
-                    self.short_writes += u64::from(sent < message.len());
-                }
-                Err(error) => self.stream.watch.retry_or_fail(error)?,
-            }
-        }
+        let StreamEnd { rx, tx, watch, .. } = &mut self.stream;
+        let (tx, file) = (tx.as_ref().unwrap_or(rx).as_fd(), self.file.as_fd());
+        watch.begin();
+        let send = |sent: usize| fd::sendfile(tx, file, sent as u64, message.len() - sent);
+        self.short_writes += watch.move_all(message.len(), send)?;
         Ok(())
     }
 

@@ -13,9 +13,10 @@ use plumb_sys::{fd, ipc};
 
 use super::{map_memory, shared_memory};
 use crate::channel::{
-    ChannelEnd, ChannelError, ChannelMechanism, ChannelSetup, IoResultExt, OpenError, PeerHandover,
+    ChannelEnd, ChannelError, ChannelMechanism, ChannelSetup, IoResultExt, PeerHandover,
     PeerWatchdog, ReadinessWaiter,
 };
+use crate::report::LaunchFault;
 
 /// Bytes a ring holds.
 const CAPACITY: usize = 1 << 20;
@@ -32,7 +33,7 @@ pub(crate) trait RingNotifier: Sized {
     /// Descriptors it needs: for reader and writer of each of two rings.
     const FDS: usize;
     /// From its descriptors, the reader's first.
-    fn new(setup: &ChannelSetup<'_>, fds: Vec<OwnedFd>) -> Result<Self, OpenError>;
+    fn new(setup: &ChannelSetup<'_>, fds: Vec<OwnedFd>) -> Result<Self, LaunchFault>;
     /// Whether sides ever sleep.
     const SLEEPS: bool;
     /// Sleeps until notified; `word` is 1 as long as nobody did.
@@ -68,7 +69,7 @@ impl RingNotifier for SpinNotifier {
     const FDS: usize = 0;
     const SLEEPS: bool = false;
 
-    fn new(_setup: &ChannelSetup<'_>, _fds: Vec<OwnedFd>) -> Result<Self, OpenError> {
+    fn new(_setup: &ChannelSetup<'_>, _fds: Vec<OwnedFd>) -> Result<Self, LaunchFault> {
         Ok(Self)
     }
 
@@ -96,7 +97,7 @@ impl RingNotifier for FutexNotifier {
     const FDS: usize = 0;
     const SLEEPS: bool = true;
 
-    fn new(_setup: &ChannelSetup<'_>, _fds: Vec<OwnedFd>) -> Result<Self, OpenError> {
+    fn new(_setup: &ChannelSetup<'_>, _fds: Vec<OwnedFd>) -> Result<Self, LaunchFault> {
         Ok(Self)
     }
 
@@ -142,7 +143,7 @@ impl RingNotifier for EventfdNotifier {
     const FDS: usize = 4;
     const SLEEPS: bool = true;
 
-    fn new(setup: &ChannelSetup<'_>, fds: Vec<OwnedFd>) -> Result<Self, OpenError> {
+    fn new(setup: &ChannelSetup<'_>, fds: Vec<OwnedFd>) -> Result<Self, LaunchFault> {
         let [other_reader, own_reader, own_writer, other_writer] = PeerHandover::of(fds).take()?;
         if setup.wake() == crate::spec::WakeMode::Spin {
             fd::set_nonblocking(own_reader.as_fd(), true)
@@ -182,7 +183,7 @@ impl<B: RingNotifier> ChannelMechanism for ShmChannel<B> {
     type Local = ShmRingEnd<B>;
     type Peer = ShmRingEnd<B>;
 
-    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), OpenError> {
+    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), LaunchFault> {
         let (map, file) = shared_memory(c"plumb-ring", 2 * RING)?;
         let bells = (0..B::FDS).map(|_| fd::eventfd()).collect::<Result<Vec<_>, _>>();
         let bells = bells.attempt("make an eventfd")?;
@@ -199,7 +200,7 @@ impl<B: RingNotifier> ChannelMechanism for ShmChannel<B> {
         Ok((local, handover))
     }
 
-    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, OpenError> {
+    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, LaunchFault> {
         let mut fds = handover.fds;
         let bells = fds.split_off(1.min(fds.len()));
         let [file] = PeerHandover::of(fds).take()?;

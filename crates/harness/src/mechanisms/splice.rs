@@ -16,9 +16,10 @@ use plumb_sys::fd;
 use super::pipe::PipeChannel;
 use super::stream::{FileCalls, StreamEnd};
 use crate::channel::{
-    ChannelEnd, ChannelError, ChannelMechanism, ChannelSetup, IoResultExt, OpenError, PeerHandover,
+    ChannelEnd, ChannelError, ChannelMechanism, ChannelSetup, IoResultExt, PeerHandover,
     PeerWatchdog,
 };
+use crate::report::LaunchFault;
 use crate::spec::WakeMode;
 
 /// Two pipes; the peer splices.
@@ -28,11 +29,11 @@ impl ChannelMechanism for SpliceChannel {
     type Local = StreamEnd<FileCalls>;
     type Peer = SpliceEnd;
 
-    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), OpenError> {
+    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), LaunchFault> {
         PipeChannel::open(setup)
     }
 
-    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, OpenError> {
+    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, LaunchFault> {
         let [rx, tx] = handover.take()?;
         let (store_rx, store_tx) = fd::pipe().attempt("make a pipe")?;
         fd::set_pipe_size(store_tx.as_fd(), STORE)
@@ -63,7 +64,7 @@ pub(crate) struct SpliceEnd {
 /// Capacity of the pipe in which the peer gathers a message: what every user may have.
 const STORE: usize = 1 << 20;
 
-/// Moves `len` bytes; `sleep` says whether the kernel may wait for them.
+/// Moves `len` bytes; `sleep` says whether the kernel may wait for them. How many moves were short.
 #[inline]
 fn move_pages(
     watch: &mut PeerWatchdog,
@@ -72,19 +73,7 @@ fn move_pages(
     len: usize,
     sleep: bool,
 ) -> Result<u64, ChannelError> {
-    let mut moved = 0;
-    let mut moves = 0;
-    while moved < len {
-        match fd::splice(from, to, len - moved, sleep) {
-            Ok(0) => return Err(ChannelError::Closed),
-            Ok(n) => {
-                moved += n;
-                moves += 1;
-            }
-            Err(error) => watch.retry_or_fail(error)?,
-        }
-    }
-    Ok(moves - 1)
+    watch.move_all(len, |moved| fd::splice(from, to, len - moved, sleep))
 }
 
 impl ChannelEnd for SpliceEnd {
@@ -126,12 +115,12 @@ impl ChannelMechanism for VmspliceChannel {
     type Local = VmspliceEnd;
     type Peer = VmspliceEnd;
 
-    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), OpenError> {
+    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), LaunchFault> {
         let (stream, handover) = PipeChannel::open(setup)?;
         Ok((VmspliceEnd { stream }, handover))
     }
 
-    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, OpenError> {
+    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, LaunchFault> {
         Ok(VmspliceEnd { stream: PipeChannel::attach(setup, handover)? })
     }
 }
@@ -147,14 +136,10 @@ impl ChannelEnd for VmspliceEnd {
 
     #[inline]
     fn send(&mut self, message: &[u8]) -> Result<(), ChannelError> {
-        self.stream.watch.begin();
-        let mut sent = 0;
-        while sent < message.len() {
-            match fd::vmsplice(self.stream.tx(), &message[sent..]) {
-                Ok(n) => sent += n,
-                Err(error) => self.stream.watch.retry_or_fail(error)?,
-            }
-        }
+        let StreamEnd { rx, tx, watch, .. } = &mut self.stream;
+        let tx = tx.as_ref().unwrap_or(rx).as_fd();
+        watch.begin();
+        watch.move_all(message.len(), |sent| fd::vmsplice(tx, &message[sent..]))?;
         Ok(())
     }
 

@@ -7,8 +7,9 @@ use plumb_sys::fd;
 use plumb_sys::socket::{self, IntOption, set_option};
 
 use crate::channel::{
-    ChannelEnd, ChannelError, ChannelSetup, IoResultExt, OpenError, PeerWatchdog, ReadinessWaiter,
+    ChannelEnd, ChannelError, ChannelSetup, IoResultExt, PeerWatchdog, ReadinessWaiter,
 };
+use crate::report::LaunchFault;
 use crate::spec::{SocketOptions, WakeMode};
 
 /// The pair of calls that moves bytes.
@@ -82,7 +83,7 @@ impl<C: StreamCalls> StreamEnd<C> {
         setup: &ChannelSetup<'_>,
         rx: OwnedFd,
         tx: Option<OwnedFd>,
-    ) -> Result<Self, OpenError> {
+    ) -> Result<Self, LaunchFault> {
         if setup.wake() == WakeMode::Spin {
             C::make_nonblocking(rx.as_fd()).attempt("make the channel non-blocking")?;
         }
@@ -121,16 +122,9 @@ impl<C: StreamCalls> ChannelEnd for StreamEnd<C> {
     #[inline]
     fn send(&mut self, message: &[u8]) -> Result<(), ChannelError> {
         self.watch.begin();
-        let mut sent = 0;
-        while sent < message.len() {
-            match C::send(self.tx(), &message[sent..]) {
-                Ok(n) => {
-                    sent += n;
-                    self.short_writes += u64::from(sent < message.len());
-                }
-                Err(error) => self.watch.retry_or_fail(error)?,
-            }
-        }
+        let tx = self.tx.as_ref().unwrap_or(&self.rx).as_fd();
+        self.short_writes +=
+            self.watch.move_all(message.len(), |sent| C::send(tx, &message[sent..]))?;
         Ok(())
     }
 

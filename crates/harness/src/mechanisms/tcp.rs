@@ -13,9 +13,9 @@ use plumb_sys::socket::{self, IntOption};
 use super::stream::{SocketCalls, StreamEnd};
 use super::unix::set_buffers;
 use crate::channel::{
-    ChannelEnd, ChannelMechanism, ChannelSetup, EndpointLocation, IoResultExt, OpenError,
-    PeerHandover,
+    ChannelEnd, ChannelMechanism, ChannelSetup, EndpointLocation, IoResultExt, PeerHandover,
 };
+use crate::report::LaunchFault;
 use crate::spec::SocketOptions;
 
 /// TCP over IPv4 or IPv6.
@@ -25,7 +25,7 @@ impl<const IPV6: bool> ChannelMechanism for TcpChannel<IPV6> {
     type Local = StreamEnd<SocketCalls>;
     type Peer = StreamEnd<SocketCalls>;
 
-    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), OpenError> {
+    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), LaunchFault> {
         let (here, handover) = match setup.location {
             EndpointLocation::RemoteHost(host) => {
                 let here = host.open(setup, IPV6)?;
@@ -38,7 +38,7 @@ impl<const IPV6: bool> ChannelMechanism for TcpChannel<IPV6> {
         Ok((local.with_options(&setup.channel.options), handover))
     }
 
-    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, OpenError> {
+    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, LaunchFault> {
         let [fd] = handover.take()?;
         Ok(StreamEnd::new(setup, fd, None)?.with_options(&setup.channel.options))
     }
@@ -47,7 +47,7 @@ impl<const IPV6: bool> ChannelMechanism for TcpChannel<IPV6> {
 /// An end that needs nothing but its socket.
 pub(crate) trait OverTcp: ChannelEnd + Sized {
     /// Over a connected socket.
-    fn over(setup: &ChannelSetup<'_>, fd: OwnedFd) -> Result<Self, OpenError>;
+    fn over(setup: &ChannelSetup<'_>, fd: OwnedFd) -> Result<Self, LaunchFault>;
 }
 
 /// TCP over 127.0.0.1 with ends of another kind.
@@ -57,12 +57,12 @@ impl<E: OverTcp> ChannelMechanism for Tcp4Variant<E> {
     type Local = E;
     type Peer = E;
 
-    fn open(setup: &ChannelSetup<'_>) -> Result<(E, PeerHandover), OpenError> {
+    fn open(setup: &ChannelSetup<'_>) -> Result<(E, PeerHandover), LaunchFault> {
         let (here, handover) = connected_pair(setup, false)?;
         Ok((E::over(setup, here)?, handover))
     }
 
-    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<E, OpenError> {
+    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<E, LaunchFault> {
         let [fd] = handover.take()?;
         E::over(setup, fd)
     }
@@ -72,7 +72,7 @@ impl<E: OverTcp> ChannelMechanism for Tcp4Variant<E> {
 pub(crate) fn connected_pair(
     setup: &ChannelSetup<'_>,
     ipv6: bool,
-) -> Result<(OwnedFd, PeerHandover), OpenError> {
+) -> Result<(OwnedFd, PeerHandover), LaunchFault> {
     let (here, there) = connect(setup.location, ipv6)?;
     let (here, there) = (OwnedFd::from(here), OwnedFd::from(there));
     for fd in [&here, &there] {
@@ -86,7 +86,7 @@ pub(crate) fn connected_pair(
 pub(crate) fn connect(
     location: &EndpointLocation,
     ipv6: bool,
-) -> Result<(TcpStream, TcpStream), OpenError> {
+) -> Result<(TcpStream, TcpStream), LaunchFault> {
     let at = location.far_address(ipv6)?;
     let listener = location.in_far(|| TcpListener::bind(at))?.attempt("listen")?;
     let address = listener.local_addr().attempt("read the listener's address")?;
@@ -96,7 +96,7 @@ pub(crate) fn connect(
 }
 
 /// Sets a launch's options on a connected socket.
-pub(crate) fn set_options(options: &SocketOptions, fd: &OwnedFd) -> Result<(), OpenError> {
+pub(crate) fn set_options(options: &SocketOptions, fd: &OwnedFd) -> Result<(), LaunchFault> {
     set_buffers(options, [fd])?;
     socket::set_option(fd.as_fd(), IntOption::NoDelay, i32::from(options.nodelay))
         .attempt("set TCP_NODELAY")?;
@@ -112,7 +112,7 @@ pub(crate) fn set_options(options: &SocketOptions, fd: &OwnedFd) -> Result<(), O
 }
 
 /// Bounds the window that a socket offers, and gives it a buffer that never bounds it first.
-fn set_window(fd: &OwnedFd, window: u64) -> Result<(), OpenError> {
+fn set_window(fd: &OwnedFd, window: u64) -> Result<(), LaunchFault> {
     let clamp = i32::try_from(window).unwrap_or(i32::MAX);
     // Linux doubles what is asked for, and counts what holds the bytes too: four times is plenty.
     let buffer = clamp.saturating_mul(2).max(1 << 16);
@@ -123,7 +123,7 @@ fn set_window(fd: &OwnedFd, window: u64) -> Result<(), OpenError> {
     }
     let got = socket::option(fd.as_fd(), IntOption::ReceiveBuffer).attempt("read SO_RCVBUF")?;
     if got < clamp.saturating_mul(2) {
-        return Err(OpenError::Unavailable(format!(
+        return Err(LaunchFault::Unavailable(format!(
             "this host allows a receive buffer of {got} bytes, too small for a window of {window}: \
              run as root, or raise net.core.rmem_max"
         )));
@@ -131,21 +131,21 @@ fn set_window(fd: &OwnedFd, window: u64) -> Result<(), OpenError> {
     socket::set_option(fd.as_fd(), IntOption::WindowClamp, clamp).attempt("set TCP_WINDOW_CLAMP")
 }
 
-fn congestion_refused(name: &str, error: &io::Error) -> OpenError {
+fn congestion_refused(name: &str, error: &io::Error) -> LaunchFault {
     if error.kind() == io::ErrorKind::PermissionDenied {
-        return OpenError::Unavailable(format!(
+        return LaunchFault::Unavailable(format!(
             "this user may not choose the congestion control '{name}' ({error}); run plumb as root, or \
              add it: sudo sysctl -w net.ipv4.tcp_allowed_congestion_control=\"reno … {name}\""
         ));
     }
-    OpenError::Unavailable(format!(
+    LaunchFault::Unavailable(format!(
         "this kernel does not offer the congestion control '{name}' ({error}); \
          see net.ipv4.tcp_available_congestion_control"
     ))
 }
 
 /// What the kernel made of a socket's options.
-pub(crate) fn socket_facts(fd: &OwnedFd) -> Result<Vec<(&'static str, String)>, OpenError> {
+pub(crate) fn socket_facts(fd: &OwnedFd) -> Result<Vec<(&'static str, String)>, LaunchFault> {
     let read = || {
         Ok(vec![
             ("congestion", socket::congestion(fd.as_fd())?),

@@ -16,8 +16,9 @@ use rand::Rng as _;
 use super::unix::set_buffers;
 use crate::channel::{
     ChannelEnd, ChannelError, ChannelMechanism, ChannelSetup, EndpointLocation, IoResultExt,
-    LossMarker, MessageOrMarker, OpenError, PeerHandover, PeerWatchdog, ReadinessWaiter,
+    LossMarker, MessageOrMarker, PeerHandover, PeerWatchdog, ReadinessWaiter,
 };
+use crate::report::LaunchFault;
 use crate::spec::SocketOptions;
 
 /// 65,535 less the IPv4 header of 20 and the UDP header of 8 (RFC 768, RFC 791 §3.1).
@@ -40,7 +41,7 @@ impl<const IPV6: bool> ChannelMechanism for UdpChannel<IPV6> {
     type Local = UdpEnd;
     type Peer = UdpEnd;
 
-    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), OpenError> {
+    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), LaunchFault> {
         let (here, there) = match setup.location {
             EndpointLocation::RemoteHost(host) => (host.open(setup, IPV6)?, None),
             location => {
@@ -58,14 +59,17 @@ impl<const IPV6: bool> ChannelMechanism for UdpChannel<IPV6> {
         Ok((UdpEnd::new(setup, here, Self::DATAGRAM_MAX)?, handover))
     }
 
-    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, OpenError> {
+    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, LaunchFault> {
         let [fd] = handover.take()?;
         UdpEnd::new(setup, fd, Self::DATAGRAM_MAX)
     }
 }
 
 /// Sets a launch's options on a socket.
-pub(crate) fn set_datagram_options(options: &SocketOptions, fd: &OwnedFd) -> Result<(), OpenError> {
+pub(crate) fn set_datagram_options(
+    options: &SocketOptions,
+    fd: &OwnedFd,
+) -> Result<(), LaunchFault> {
     if let Some(allowed) = options.fragments {
         let discover = if allowed { PMTUDISC_DONT } else { PMTUDISC_PROBE };
         socket::set_option(fd.as_fd(), IntOption::MtuDiscover, discover)
@@ -78,7 +82,7 @@ pub(crate) fn set_datagram_options(options: &SocketOptions, fd: &OwnedFd) -> Res
 pub(crate) fn connect_datagrams(
     ground: &EndpointLocation,
     ipv6: bool,
-) -> Result<(UdpSocket, UdpSocket), OpenError> {
+) -> Result<(UdpSocket, UdpSocket), LaunchFault> {
     let at = ground.far_address(ipv6)?;
     let there = ground.in_far(|| UdpSocket::bind(at))?.attempt("bind the far UDP socket")?;
     let address = there.local_addr().attempt("read the far socket's address")?;
@@ -118,11 +122,11 @@ pub(crate) struct UdpEnd {
 
 impl UdpEnd {
     /// Over a socket that is connected already, whatever to.
-    pub(crate) fn over(setup: &ChannelSetup<'_>, fd: OwnedFd) -> Result<Self, OpenError> {
+    pub(crate) fn over(setup: &ChannelSetup<'_>, fd: OwnedFd) -> Result<Self, LaunchFault> {
         Self::new(setup, fd, DATAGRAM_MAX_IPV4)
     }
 
-    fn new(setup: &ChannelSetup<'_>, fd: OwnedFd, limit: usize) -> Result<Self, OpenError> {
+    fn new(setup: &ChannelSetup<'_>, fd: OwnedFd, limit: usize) -> Result<Self, LaunchFault> {
         let options = &setup.channel.options;
         let wanted =
             options.datagram_max.and_then(|max| usize::try_from(max).ok()).unwrap_or(limit);
@@ -157,20 +161,13 @@ impl UdpEnd {
             return Ok(());
         }
         self.watch.begin();
-        loop {
-            let result = if header.is_empty() {
-                socket::send(self.fd.as_fd(), body)
-            } else {
-                socket::send_parts(self.fd.as_fd(), header, body)
-            };
-            match result {
-                Ok(_) => {
-                    self.datagrams += 1;
-                    return Ok(());
-                }
-                Err(error) => self.watch.retry_or_fail(error)?,
-            }
-        }
+        let fd = self.fd.as_fd();
+        self.watch.retry(|| match header {
+            [] => socket::send(fd, body),
+            _ => socket::send_parts(fd, header, body),
+        })?;
+        self.datagrams += 1;
+        Ok(())
     }
 
     fn send_in_parts(&mut self, message: &[u8]) -> Result<(), ChannelError> {
@@ -316,12 +313,7 @@ impl ChannelEnd for UdpEnd {
     }
 
     fn wait_readable(&mut self, timeout_ms: i32) -> Result<bool, ChannelError> {
-        loop {
-            match fd::poll_readable(self.fd.as_fd(), timeout_ms) {
-                Ok(readable) => return Ok(readable),
-                Err(error) => self.watch.retry_or_fail(error)?,
-            }
-        }
+        self.watch.retry(|| fd::poll_readable(self.fd.as_fd(), timeout_ms))
     }
 
     fn drain(&mut self) -> Result<(), ChannelError> {

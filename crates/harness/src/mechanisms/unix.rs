@@ -1,7 +1,6 @@
 //! unix(7) sockets: unnamed by socketpair(2), bound to a path, or with an abstract name.
 
 use std::io;
-use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener, UnixStream};
@@ -11,77 +10,28 @@ use plumb_sys::socket::{self, IntOption, UnixSocketKind};
 use super::message_queue::{MessageEnd, MessageQueue};
 use super::scratch_directory::ScratchDirectory;
 use super::stream::{SocketCalls, StreamEnd};
-use crate::channel::{ChannelMechanism, ChannelSetup, IoResultExt, OpenError, PeerHandover};
-use crate::spec::SocketOptions;
+use crate::channel::{ChannelMechanism, ChannelSetup, IoResultExt, PeerHandover};
+use crate::report::LaunchFault;
+use crate::spec::{Mechanism, SocketOptions};
 
-/// How a connected pair of sockets comes to be.
-pub(crate) trait SocketPair {
-    /// The worker's and the peer's.
-    fn connect(setup: &ChannelSetup<'_>) -> Result<(OwnedFd, OwnedFd), OpenError>;
-}
-
-/// socketpair(2), SOCK_STREAM.
-pub(crate) struct UnnamedStream;
-
-impl SocketPair for UnnamedStream {
-    fn connect(_: &ChannelSetup<'_>) -> Result<(OwnedFd, OwnedFd), OpenError> {
-        socket::pair(UnixSocketKind::Stream).attempt("make a socket pair")
-    }
-}
-
-/// socketpair(2), SOCK_DGRAM.
-pub(crate) struct UnnamedDatagram;
-
-impl SocketPair for UnnamedDatagram {
-    fn connect(_: &ChannelSetup<'_>) -> Result<(OwnedFd, OwnedFd), OpenError> {
-        socket::pair(UnixSocketKind::Datagram).attempt("make a socket pair")
-    }
-}
-
-/// socketpair(2), SOCK_SEQPACKET.
-pub(crate) struct UnnamedSeqpacket;
-
-impl SocketPair for UnnamedSeqpacket {
-    fn connect(_: &ChannelSetup<'_>) -> Result<(OwnedFd, OwnedFd), OpenError> {
-        socket::pair(UnixSocketKind::SeqPacket).attempt("make a socket pair")
-    }
-}
-
-/// Stream socket bound to a path.
-pub(crate) struct PathStream;
-
-impl SocketPair for PathStream {
-    fn connect(setup: &ChannelSetup<'_>) -> Result<(OwnedFd, OwnedFd), OpenError> {
-        let scratch = ScratchDirectory::new(setup.seed).attempt("make a directory for a socket")?;
-        connect_stream(SocketAddr::from_pathname(scratch.path("listen")))
-    }
-}
-
-/// Stream socket with an abstract name.
-pub(crate) struct AbstractStream;
-
-impl SocketPair for AbstractStream {
-    fn connect(setup: &ChannelSetup<'_>) -> Result<(OwnedFd, OwnedFd), OpenError> {
-        connect_stream(abstract_name(setup, "listen"))
-    }
-}
-
-/// Datagram sockets bound to paths.
-pub(crate) struct PathDatagram;
-
-impl SocketPair for PathDatagram {
-    fn connect(setup: &ChannelSetup<'_>) -> Result<(OwnedFd, OwnedFd), OpenError> {
-        let scratch = ScratchDirectory::new(setup.seed).attempt("make a directory for a socket")?;
-        connect_datagrams(|end| SocketAddr::from_pathname(scratch.path(end)))
-    }
-}
-
-/// Datagram sockets with abstract names.
-pub(crate) struct AbstractDatagram;
-
-impl SocketPair for AbstractDatagram {
-    fn connect(setup: &ChannelSetup<'_>) -> Result<(OwnedFd, OwnedFd), OpenError> {
-        connect_datagrams(|end| abstract_name(setup, end))
+/// The worker's and the peer's socket, connected to each other.
+fn connect(setup: &ChannelSetup<'_>) -> Result<(OwnedFd, OwnedFd), LaunchFault> {
+    let pair = |kind| socket::pair(kind).attempt("make a socket pair");
+    let scratch = || ScratchDirectory::new(setup.seed).attempt("make a directory for a socket");
+    match setup.channel.mechanism {
+        Mechanism::SocketpairDgram => pair(UnixSocketKind::Datagram),
+        Mechanism::SocketpairSeqpacket => pair(UnixSocketKind::SeqPacket),
+        Mechanism::UnixStream => {
+            let scratch = scratch()?;
+            connect_stream(SocketAddr::from_pathname(scratch.path("listen")))
+        }
+        Mechanism::UnixStreamAbstract => connect_stream(abstract_name(setup, "listen")),
+        Mechanism::UnixDgram => {
+            let scratch = scratch()?;
+            connect_datagrams(|end| SocketAddr::from_pathname(scratch.path(end)))
+        }
+        Mechanism::UnixDgramAbstract => connect_datagrams(|end| abstract_name(setup, end)),
+        _ => pair(UnixSocketKind::Stream),
     }
 }
 
@@ -91,7 +41,7 @@ fn abstract_name(setup: &ChannelSetup<'_>, end: &str) -> io::Result<SocketAddr> 
 }
 
 /// Connects and accepts in one process: a connection to a listener's backlog completes at once.
-fn connect_stream(name: io::Result<SocketAddr>) -> Result<(OwnedFd, OwnedFd), OpenError> {
+fn connect_stream(name: io::Result<SocketAddr>) -> Result<(OwnedFd, OwnedFd), LaunchFault> {
     let name = name.attempt("name a socket")?;
     let listener = UnixListener::bind_addr(&name).attempt("listen on a Unix socket")?;
     let there = UnixStream::connect_addr(&name).attempt("connect to a Unix socket")?;
@@ -102,7 +52,7 @@ fn connect_stream(name: io::Result<SocketAddr>) -> Result<(OwnedFd, OwnedFd), Op
 /// Two bound datagram sockets, each connected to the other.
 fn connect_datagrams(
     name: impl Fn(&str) -> io::Result<SocketAddr>,
-) -> Result<(OwnedFd, OwnedFd), OpenError> {
+) -> Result<(OwnedFd, OwnedFd), LaunchFault> {
     let here = name("here").attempt("name a socket")?;
     let there = name("there").attempt("name a socket")?;
     let connect = || {
@@ -116,33 +66,33 @@ fn connect_datagrams(
 }
 
 /// A byte stream over a pair of sockets.
-pub(crate) struct UnixStreamChannel<P>(PhantomData<P>);
+pub(crate) struct UnixStreamChannel;
 
-impl<P: SocketPair> ChannelMechanism for UnixStreamChannel<P> {
+impl ChannelMechanism for UnixStreamChannel {
     type Local = StreamEnd<SocketCalls>;
     type Peer = StreamEnd<SocketCalls>;
 
-    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), OpenError> {
-        let (here, there) = P::connect(setup)?;
+    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), LaunchFault> {
+        let (here, there) = connect(setup)?;
         set_buffers(&setup.channel.options, [&here, &there])?;
         Ok((StreamEnd::new(setup, here, None)?, PeerHandover::of([there])))
     }
 
-    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, OpenError> {
+    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, LaunchFault> {
         let [fd] = handover.take()?;
         StreamEnd::new(setup, fd, None)
     }
 }
 
 /// Messages over a pair of sockets, of datagrams or sequenced packets.
-pub(crate) struct UnixMessageChannel<P>(PhantomData<P>);
+pub(crate) struct UnixMessageChannel;
 
-impl<P: SocketPair> ChannelMechanism for UnixMessageChannel<P> {
+impl ChannelMechanism for UnixMessageChannel {
     type Local = MessageEnd<UnixQueue>;
     type Peer = MessageEnd<UnixQueue>;
 
-    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), OpenError> {
-        let (here, there) = P::connect(setup)?;
+    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), LaunchFault> {
+        let (here, there) = connect(setup)?;
         set_buffers(&setup.channel.options, [&here, &there])?;
         let part_max = part_max(&here)?;
         let local = MessageEnd::new(setup, UnixQueue(here), part_max)?;
@@ -151,7 +101,7 @@ impl<P: SocketPair> ChannelMechanism for UnixMessageChannel<P> {
         Ok((local, handover))
     }
 
-    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, OpenError> {
+    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, LaunchFault> {
         let [fd] = handover.take()?;
         let part_max = part_max(&fd)?;
         MessageEnd::new(setup, UnixQueue(fd), part_max)
@@ -182,7 +132,7 @@ impl MessageQueue for UnixQueue {
 pub(crate) fn set_buffers<'a>(
     options: &SocketOptions,
     sockets: impl IntoIterator<Item = &'a OwnedFd>,
-) -> Result<(), OpenError> {
+) -> Result<(), LaunchFault> {
     let Some(bytes) = options.buffer else { return Ok(()) };
     let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
     for fd in sockets {
@@ -195,7 +145,7 @@ pub(crate) fn set_buffers<'a>(
 
 /// The longest datagram the kernel takes: net/unix/af_unix.c refuses more than SO_SNDBUF − 32.
 /// Half of that, so that one part can be under way while the next is made.
-fn part_max(fd: &OwnedFd) -> Result<usize, OpenError> {
+fn part_max(fd: &OwnedFd) -> Result<usize, LaunchFault> {
     let buffer = socket::option(fd.as_fd(), IntOption::SendBuffer).attempt("read SO_SNDBUF")?;
     Ok(usize::try_from(buffer / 2 - 64).unwrap_or(0).max(1))
 }

@@ -5,9 +5,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use plumb_sys::uring::SingleOpRing;
 
 use super::tcp::OverTcp;
-use crate::channel::{
-    ChannelEnd, ChannelError, ChannelSetup, IoResultExt, OpenError, PeerWatchdog,
-};
+use crate::channel::{ChannelEnd, ChannelError, ChannelSetup, IoResultExt, PeerWatchdog};
+use crate::report::LaunchFault;
 use crate::spec::WakeMode;
 
 /// One end.
@@ -21,7 +20,7 @@ pub(crate) struct UringEnd {
 }
 
 impl OverTcp for UringEnd {
-    fn over(setup: &ChannelSetup<'_>, fd: OwnedFd) -> Result<Self, OpenError> {
+    fn over(setup: &ChannelSetup<'_>, fd: OwnedFd) -> Result<Self, LaunchFault> {
         let ring = SingleOpRing::new().attempt("set up io_uring (see kernel.io_uring_disabled)")?;
         let sleep = setup.wake() != WakeMode::Spin;
         Ok(Self { fd, ring, sleep, watch: setup.watchdog.clone(), short_reads: 0 })
@@ -32,13 +31,8 @@ impl ChannelEnd for UringEnd {
     #[inline]
     fn send(&mut self, message: &[u8]) -> Result<(), ChannelError> {
         self.watch.begin();
-        let mut sent = 0;
-        while sent < message.len() {
-            match self.ring.send(self.fd.as_fd(), &message[sent..]) {
-                Ok(n) => sent += n,
-                Err(error) => self.watch.retry_or_fail(error)?,
-            }
-        }
+        let (fd, ring) = (self.fd.as_fd(), &mut self.ring);
+        self.watch.move_all(message.len(), |sent| ring.send(fd, &message[sent..]))?;
         Ok(())
     }
 

@@ -11,8 +11,9 @@ use plumb_sys::{ipc, process};
 
 use super::{map_memory, shared_memory};
 use crate::channel::{
-    ChannelEnd, ChannelError, ChannelMechanism, ChannelSetup, OpenError, PeerHandover, PeerWatchdog,
+    ChannelEnd, ChannelError, ChannelMechanism, ChannelSetup, PeerHandover, PeerWatchdog,
 };
+use crate::report::LaunchFault;
 
 /// A page in which each side keeps its buffer's address and its counts.
 pub(crate) struct VmWritev;
@@ -31,14 +32,14 @@ impl ChannelMechanism for VmWritev {
     type Local = VmWritevEnd;
     type Peer = VmWritevEnd;
 
-    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), OpenError> {
+    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), LaunchFault> {
         let (map, file) = shared_memory(c"plumb-vm", PAGE)?;
         // Without Yama this fails, and nothing needs allowing.
         drop(process::allow_tracing());
         Ok((VmWritevEnd::new(setup, map, LOCAL, PEER, None), PeerHandover::of([file])))
     }
 
-    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, OpenError> {
+    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, LaunchFault> {
         let [file] = handover.take()?;
         let map = map_memory(&file, PAGE)?;
         drop(process::allow_tracing());
@@ -135,13 +136,9 @@ impl ChannelEnd for VmWritevEnd {
         }
         let other = self.other_pid.ok_or(ChannelError::Closed)?;
         let address = self.map.double_word(self.other + ADDRESS).load(Relaxed);
-        let mut done = 0;
-        while done < message.len() {
-            match process::write_memory(other, address + done as u64, &message[done..]) {
-                Ok(n) => done += n,
-                Err(error) => self.watch.retry_or_fail(error)?,
-            }
-        }
+        let write =
+            |done: usize| process::write_memory(other, address + done as u64, &message[done..]);
+        self.watch.move_all(message.len(), write)?;
         // What was received has been used by now: a reply says so as well.
         let holding = std::mem::take(&mut self.buffer_in_use);
         if holding {

@@ -9,9 +9,10 @@ use plumb_sys::{fd, ipc, process, signal};
 
 use super::{map_memory, shared_memory};
 use crate::channel::{
-    ChannelEnd, ChannelError, ChannelMechanism, ChannelSetup, IoResultExt, OpenError, PeerHandover,
+    ChannelEnd, ChannelError, ChannelMechanism, ChannelSetup, IoResultExt, PeerHandover,
     PeerWatchdog, ReadinessWaiter,
 };
+use crate::report::LaunchFault;
 use crate::spec::WakeMode;
 
 /// Two counters.
@@ -21,7 +22,7 @@ impl ChannelMechanism for EventfdChannel {
     type Local = EventfdEnd;
     type Peer = EventfdEnd;
 
-    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), OpenError> {
+    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), LaunchFault> {
         let there = fd::eventfd().attempt("make an eventfd")?;
         let here = fd::eventfd().attempt("make an eventfd")?;
         let copy = |fd: &OwnedFd| fd.try_clone().attempt("duplicate an eventfd");
@@ -29,7 +30,7 @@ impl ChannelMechanism for EventfdChannel {
         Ok((EventfdEnd::new(setup, here, there)?, handover))
     }
 
-    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, OpenError> {
+    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, LaunchFault> {
         let [rx, tx] = handover.take()?;
         EventfdEnd::new(setup, rx, tx)
     }
@@ -45,7 +46,7 @@ pub(crate) struct EventfdEnd {
 }
 
 impl EventfdEnd {
-    fn new(setup: &ChannelSetup<'_>, rx: OwnedFd, tx: OwnedFd) -> Result<Self, OpenError> {
+    fn new(setup: &ChannelSetup<'_>, rx: OwnedFd, tx: OwnedFd) -> Result<Self, LaunchFault> {
         if setup.wake() == WakeMode::Spin {
             fd::set_nonblocking(rx.as_fd(), true).attempt("make an eventfd non-blocking")?;
         }
@@ -93,12 +94,12 @@ impl ChannelMechanism for FutexChannel {
     type Local = FutexEnd;
     type Peer = FutexEnd;
 
-    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), OpenError> {
+    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), LaunchFault> {
         let (map, file) = shared_memory(c"plumb-futex", PAGE)?;
         Ok((FutexEnd::new(setup, map, IN, OUT), PeerHandover::of([file])))
     }
 
-    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, OpenError> {
+    fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, LaunchFault> {
         let [file] = handover.take()?;
         let map = map_memory(&file, PAGE)?;
         Ok(FutexEnd::new(setup, map, OUT, IN))
@@ -160,12 +161,15 @@ impl ChannelMechanism for SignalChannel {
     type Peer = SignalEnd;
 
     /// The mask is set before the peer is started, which inherits it: no signal can come too soon.
-    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), OpenError> {
+    fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), LaunchFault> {
         signal::block_message_signal().attempt("block a real-time signal")?;
         Ok((SignalEnd { other: None, watch: setup.watchdog.clone() }, PeerHandover::default()))
     }
 
-    fn attach(setup: &ChannelSetup<'_>, _handover: PeerHandover) -> Result<Self::Peer, OpenError> {
+    fn attach(
+        setup: &ChannelSetup<'_>,
+        _handover: PeerHandover,
+    ) -> Result<Self::Peer, LaunchFault> {
         signal::block_message_signal().attempt("block a real-time signal")?;
         Ok(SignalEnd { other: Some(process::parent_id()), watch: setup.watchdog.clone() })
     }

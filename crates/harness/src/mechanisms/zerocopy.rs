@@ -10,7 +10,8 @@ use plumb_sys::socket::IntOption;
 
 use super::stream::{SocketCalls, StreamEnd};
 use super::tcp::OverTcp;
-use crate::channel::{ChannelEnd, ChannelError, ChannelSetup, IoResultExt, OpenError};
+use crate::channel::{ChannelEnd, ChannelError, ChannelSetup, IoResultExt};
+use crate::report::LaunchFault;
 
 /// Sends under way before completions are read: the kernel's notes of them are limited
 /// (net.core.optmem_max).
@@ -26,7 +27,7 @@ pub(crate) struct ZerocopyEnd {
 }
 
 impl OverTcp for ZerocopyEnd {
-    fn over(setup: &ChannelSetup<'_>, fd: OwnedFd) -> Result<Self, OpenError> {
+    fn over(setup: &ChannelSetup<'_>, fd: OwnedFd) -> Result<Self, LaunchFault> {
         socket::set_option(fd.as_fd(), IntOption::Zerocopy, 1).attempt("set SO_ZEROCOPY")?;
         let stream = StreamEnd::new(setup, fd, None)?;
         Ok(Self { stream, in_flight: 0, copied: 0, lent: 0 })

@@ -12,6 +12,7 @@ use plumb_netdev::lab::adopt_fd;
 use plumb_wire::compose::{self, LinkTemplate, PacketTemplate};
 use plumb_wire::ethernet::MacAddr;
 
+use crate::channel::IoResultExt as _;
 use crate::child_process;
 use crate::control_page::ControlPage;
 use crate::control_socket::ControlSocket;
@@ -19,6 +20,7 @@ use crate::effort::CpuReading;
 use crate::peer_protocol::{
     AttachPeer, DeliveryCounts, PeerEnd, PeerReport, PeerRole, PeerTask, PeerToWorker, WorkerToPeer,
 };
+use crate::report::LaunchFault;
 use crate::spec::{MirrorSpec, MirrorStack, WakeMode};
 
 /// Where a mirror stands: its side of the test bed, and how it should behave.
@@ -43,23 +45,6 @@ pub struct MirrorSetup {
     pub watch: Stopwatch,
     /// Seed of the launch.
     pub seed: u64,
-}
-
-/// Why a mirror cannot be made or goes on no longer.
-#[derive(Debug, thiserror::Error)]
-pub enum MirrorError {
-    /// This host cannot do it: a result.
-    #[error("{0}")]
-    Unavailable(String),
-    /// Something broke.
-    #[error("{0}")]
-    Failed(String),
-}
-
-impl From<io::Error> for MirrorError {
-    fn from(error: io::Error) -> Self {
-        Self::Failed(error.to_string())
-    }
 }
 
 /// How the worker steers a mirror while it runs; looking costs one load.
@@ -104,13 +89,13 @@ pub trait DatagramMirror {
     ///
     /// # Errors
     /// When its device is gone or the kernel refuses.
-    fn mirror(&mut self, control: &MirrorControl) -> Result<(), MirrorError>;
+    fn mirror(&mut self, control: &MirrorControl) -> Result<(), LaunchFault>;
 
     /// Gets the memory ready that a replay needs, before anything is counted.
     ///
     /// # Errors
     /// When it has no memory to replay from.
-    fn prepare(&mut self, task: &ReplayTask) -> Result<(), MirrorError> {
+    fn prepare(&mut self, task: &ReplayTask) -> Result<(), LaunchFault> {
         let _ = task;
         Ok(())
     }
@@ -119,7 +104,7 @@ pub trait DatagramMirror {
     ///
     /// # Errors
     /// When it has no memory to replay from.
-    fn replay(&mut self, task: &ReplayTask) -> Result<Vec<f64>, MirrorError>;
+    fn replay(&mut self, task: &ReplayTask) -> Result<Vec<f64>, LaunchFault>;
 
     /// Times taken at the edges while probing, since the last call.
     fn times(&mut self) -> NamedSamples {
@@ -136,14 +121,14 @@ pub trait DatagramMirror {
 /// kernel's.
 pub fn main(
     control: RawFd,
-    open: impl FnOnce(MirrorSetup) -> Result<Box<dyn DatagramMirror>, MirrorError>,
+    open: impl FnOnce(MirrorSetup) -> Result<Box<dyn DatagramMirror>, LaunchFault>,
 ) -> u8 {
     child_process::main(control, |control_fd| serve(control_fd, open))
 }
 
 fn serve(
     control_fd: OwnedFd,
-    open: impl FnOnce(MirrorSetup) -> Result<Box<dyn DatagramMirror>, MirrorError>,
+    open: impl FnOnce(MirrorSetup) -> Result<Box<dyn DatagramMirror>, LaunchFault>,
 ) -> io::Result<()> {
     let mut control = ControlSocket::new(control_fd);
     let WorkerToPeer::Attach(attach) = control.receive()? else {
@@ -182,14 +167,13 @@ fn answer_worker(
     mut control: ControlSocket,
     page: ControlPage,
     watch: Stopwatch,
-    opened: Result<Box<dyn DatagramMirror>, MirrorError>,
+    opened: Result<Box<dyn DatagramMirror>, LaunchFault>,
 ) -> io::Result<()> {
     let mut mirror = match opened {
         Ok(mirror) => mirror,
-        Err(MirrorError::Unavailable(why)) => return control.send(&PeerToWorker::Unavailable(why)),
-        Err(MirrorError::Failed(why)) => return control.send(&PeerToWorker::Failed(why)),
+        Err(error) => return control.send(&PeerToWorker::Attached(Err(error))),
     };
-    control.send(&PeerToWorker::Attached)?;
+    control.send(&PeerToWorker::Attached(Ok(())))?;
     let steering = MirrorControl { page };
     loop {
         let WorkerToPeer::Begin(task) = control.receive()? else { return Ok(()) };
@@ -232,7 +216,7 @@ fn perform(
     mirror: &mut dyn DatagramMirror,
     replay: Option<&ReplayTask>,
     control: &MirrorControl,
-) -> Result<Option<(String, Vec<f64>)>, MirrorError> {
+) -> Result<Option<(String, Vec<f64>)>, LaunchFault> {
     match replay {
         Some(task) => Ok(Some(("packet".to_owned(), mirror.replay(task)?))),
         None => mirror.mirror(control).map(|()| None),
@@ -248,39 +232,40 @@ struct KernelMirror {
 }
 
 impl KernelMirror {
-    fn new(mut site: MirrorSetup) -> Result<Self, MirrorError> {
+    fn new(mut site: MirrorSetup) -> Result<Self, LaunchFault> {
         let fd = site
             .fds
             .pop()
-            .ok_or_else(|| MirrorError::Failed("no socket was handed over".to_owned()))?;
+            .ok_or_else(|| LaunchFault::Failed("no socket was handed over".to_owned()))?;
         let socket = UdpSocket::from(fd);
         // Connected, as the client is: the route is looked up once, not for every datagram.
-        socket.connect(site.client)?;
-        socket.set_nonblocking(site.spec.wake == WakeMode::Spin)?;
+        socket.connect(site.client).attempt("connect the mirror's socket")?;
+        let spins = site.spec.wake == WakeMode::Spin;
+        socket.set_nonblocking(spins).attempt("make the mirror's socket non-blocking")?;
         Ok(Self { socket, buffer: vec![1; 1 << 16], mirrored: 0 })
     }
 }
 
 impl DatagramMirror for KernelMirror {
-    fn mirror(&mut self, control: &MirrorControl) -> Result<(), MirrorError> {
+    fn mirror(&mut self, control: &MirrorControl) -> Result<(), LaunchFault> {
         while !control.stop() {
             match self.socket.recv(&mut self.buffer) {
                 Ok(len) => {
-                    self.socket.send(&self.buffer[..len])?;
+                    self.socket.send(&self.buffer[..len]).attempt("send a datagram back")?;
                     self.mirrored += 1;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     std::hint::spin_loop();
                 }
-                Err(error) => return Err(error.into()),
+                Err(error) => return Err(LaunchFault::failed("receive a datagram", error)),
             }
         }
         Ok(())
     }
 
-    fn replay(&mut self, _task: &ReplayTask) -> Result<Vec<f64>, MirrorError> {
-        Err(MirrorError::Unavailable("the kernel's stack takes no frames from memory".to_owned()))
+    fn replay(&mut self, _task: &ReplayTask) -> Result<Vec<f64>, LaunchFault> {
+        Err(LaunchFault::Unavailable("the kernel's stack takes no frames from memory".to_owned()))
     }
 
     fn tally(&mut self) -> Vec<(String, u64)> {

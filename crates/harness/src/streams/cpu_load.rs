@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::child_process::{self, ControlledProcess, HiddenCommand, SELF_EXE, control_sockets};
 use crate::control_socket::ControlSocket;
-use crate::mechanisms::OpenError;
+use crate::report::LaunchFault;
 use plumb_clock::monotonic_ns;
 
 /// Short beside the intervals of a block, long beside a switch of threads.
@@ -44,7 +44,7 @@ pub(crate) struct CpuLoadProcess {
 
 impl CpuLoadProcess {
     /// Leaves this percentage of each of these CPUs to others, from when it returns.
-    pub(crate) fn start(cpus: &[u32], percent: u8) -> Result<Self, OpenError> {
+    pub(crate) fn start(cpus: &[u32], percent: u8) -> Result<Self, LaunchFault> {
         let (process, answer): (_, CpuLoadOutcome) = ControlledProcess::start(
             Path::new(SELF_EXE),
             HiddenCommand::CpuLoad,
@@ -52,7 +52,7 @@ impl CpuLoadProcess {
             Vec::new(),
             &CpuLoadRequest { cpus: cpus.to_vec(), percent },
         )?;
-        answer.map_err(OpenError::Unavailable)?;
+        answer.map_err(LaunchFault::Unavailable)?;
         Ok(Self { process })
     }
 }

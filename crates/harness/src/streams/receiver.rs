@@ -17,13 +17,13 @@ use plumb_sys::socket;
 use plumb_sys::socket::IntOption;
 use plumb_sys::timer;
 
-use super::StreamsSender;
 use super::cpu_load::CpuLoadProcess;
 use super::process_tweaks::{MessageBuffer, stream_thread};
 use super::sender::{LAST_MESSAGE, SenderProgress, SenderToWorker, WorkerToSender};
 use crate::effort::Canary;
 use crate::effort::{CpuReading, KernelTimes};
 use crate::launch_network::LaunchNetwork;
+use crate::peer_handle::FarProcess;
 use crate::report::BlockError;
 use crate::report::{BlockPartReport, BlockReport, CpuUsage};
 use crate::spec::{BlockSpec, BlockTask, TcpStreamsSpec};
@@ -45,7 +45,7 @@ pub(super) struct StreamsReceiver {
     pub(super) stopwatch: Stopwatch,
     pub(super) sockets: Vec<TcpStream>,
     pub(super) network: LaunchNetwork,
-    pub(super) sender: StreamsSender,
+    pub(super) sender: FarProcess,
     /// CPUs of which a part is taken away while a block is measured.
     pub(super) loaded_cpus: Vec<u32>,
     pub(super) kernel: KernelTimes,
@@ -93,14 +93,9 @@ impl StreamsReceiver {
         let StreamsBlockRun { readings: marks, mut report, received } =
             self.run_block(block, size, &mut buffers)?;
         let packets = packets.zip(self.network.packets_received());
-        let (messages, (sender, notes)) = match self.sender.receive()? {
-            SenderToWorker::Stopped { messages, cpu, progress: notes } => (messages, (cpu, notes)),
-            SenderToWorker::Failed(reason) => {
-                return Err(BlockError::Failed(format!("the sender failed: {reason}")));
-            }
-            other => {
-                return Err(BlockError::Failed(format!("the sender said {other:?} out of turn")));
-            }
+        let stopped = self.sender.receive(SenderToWorker::Failed)?;
+        let SenderToWorker::Stopped { messages, cpu: sender, progress: notes } = stopped else {
+            return Err(unexpected_message(&stopped));
         };
         let sent: Vec<u64> = messages.iter().map(|count| count * size as u64).collect();
         if sent != received {
@@ -200,16 +195,12 @@ impl StreamsReceiver {
     ) -> Result<BlockReport, BlockError> {
         self.set_low_water(self.spec.low_water)?;
         let note_every_ns = self.sender.is_remote().then_some(block.duration_ns / PARTS as u64);
-        self.sender
-            .send(WorkerToSender::Begin { size: size as u64, progress_every_ns: note_every_ns })?;
-        match self.sender.receive()? {
+        let size_bytes = size as u64;
+        let begin = WorkerToSender::Begin { size: size_bytes, progress_every_ns: note_every_ns };
+        self.sender.send(&begin)?;
+        match self.sender.receive(SenderToWorker::Failed)? {
             SenderToWorker::Begun => {}
-            SenderToWorker::Failed(reason) => {
-                return Err(BlockError::Failed(format!("the sender failed: {reason}")));
-            }
-            other => {
-                return Err(BlockError::Failed(format!("the sender said {other:?} out of turn")));
-            }
+            other => return Err(unexpected_message(&other)),
         }
         self.kernel.begin();
         let (ticks, cpu) = (timer::ticks(), CpuReading::now());
@@ -229,12 +220,12 @@ impl StreamsReceiver {
         (report.effort.softirq_ns, report.effort.steal_ns) = self.kernel.since_begin();
         let wall_ns = self.stopwatch.ns(last.ticks.wrapping_sub(first.ticks));
         report.effort.wall_ns = Span::from_secs_f64(wall_ns * 1e-9).as_ns();
-        report.effort.operations = (last.bytes - first.bytes) / (size as u64).max(1);
+        report.effort.operations = (last.bytes - first.bytes) / size_bytes.max(1);
         let interruptions = u64::from(timer::ticks().wrapping_sub(ticks));
         report.counters.insert("interruptions".to_owned(), interruptions);
         // What remains may be less than the mark.
         self.set_low_water(self.spec.low_water.and(Some(1)))?;
-        self.sender.send(WorkerToSender::Stop)?;
+        self.sender.send(&WorkerToSender::Stop)?;
         Ok(report)
     }
 
@@ -274,7 +265,10 @@ impl StreamsReceiver {
     }
 
     fn read_counters(&self, tallies: &[Counter]) -> Result<StreamsReading, BlockError> {
-        let sender_cpu_ns = self.sender.cpu_ns()?;
+        // A process of another host says itself in the end what it has used.
+        let sender_cpu_ns = self.sender.pid().map(clock::process_cpu_ns).transpose();
+        let gone = |error| BlockError::Failed(format!("the sender is gone: {error}"));
+        let sender_cpu_ns = sender_cpu_ns.map_err(gone)?;
         Ok(StreamsReading {
             ticks: self.stopwatch.end(),
             bytes: tallies.iter().map(Counter::get).sum(),
@@ -377,6 +371,13 @@ impl StreamsReceiver {
             histogram_scale: 1.0,
         });
     }
+}
+
+fn unexpected_message(message: &SenderToWorker) -> BlockError {
+    BlockError::Failed(match message {
+        SenderToWorker::Failed(reason) => format!("the sender failed: {reason}"),
+        other => format!("the sender said {other:?} out of turn"),
+    })
 }
 
 /// Where the parts of so many marks begin and end: as even as they can be.

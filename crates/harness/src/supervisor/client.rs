@@ -29,7 +29,8 @@ use super::protocol::{
     SupervisorRequest,
 };
 use crate::control_page::ControlPageWrite;
-use crate::mechanisms::{ChannelSetup, IoResultExt as _, OpenError, set_options};
+use crate::mechanisms::{ChannelSetup, IoResultExt as _, set_options};
+use crate::report::LaunchFault;
 use crate::spec::{HostSpec, LaunchSpec, TcpStreamsSpec};
 
 /// Why there is no supervisor.
@@ -151,7 +152,7 @@ impl SupervisorClient {
         Ok((least, host_info))
     }
 
-    fn probe_once(&mut self, at: SocketAddr) -> Result<(Span, RemoteHostInfo), OpenError> {
+    fn probe_once(&mut self, at: SocketAddr) -> Result<(Span, RemoteHostInfo), LaunchFault> {
         let (_, took) = self.begin(&LaunchRequest::probe(), at)?;
         let reply = self.answer()?;
         self.end_task();
@@ -167,7 +168,7 @@ impl SupervisorClient {
         &mut self,
         request: &LaunchRequest,
         at: SocketAddr,
-    ) -> Result<(Vec<OwnedFd>, Span), OpenError> {
+    ) -> Result<(Vec<OwnedFd>, Span), LaunchFault> {
         let (service, payload) = (ServiceId::LAUNCH, encode(request));
         let task = TaskRequest { service, payload, to: Some(at.ip()) };
         let ready = self.client.request(task, request.times());
@@ -194,7 +195,7 @@ impl SupervisorClient {
         launch: &LaunchSpec,
         work: LaunchWork,
         at: SocketAddr,
-    ) -> Result<Vec<OwnedFd>, OpenError> {
+    ) -> Result<Vec<OwnedFd>, LaunchFault> {
         self.reply_timeout = Span::from_ns(launch.deadline_ns) + REPLY_MARGIN;
         let request = LaunchRequest {
             work,
@@ -253,15 +254,17 @@ impl SupervisorClient {
     }
 
     /// Its answer to what would open something.
-    fn answer(&mut self) -> Result<SupervisorReply, OpenError> {
+    fn answer(&mut self) -> Result<SupervisorReply, LaunchFault> {
         match self.receive().map_err(supervisor_error)? {
-            SupervisorReply::Unavailable(reason) => Err(OpenError::Unavailable(reason)),
-            SupervisorReply::Failed(reason) => Err(supervisor_error(io::Error::other(reason))),
+            SupervisorReply::Refused(LaunchFault::Failed(reason)) => {
+                Err(supervisor_error(io::Error::other(reason)))
+            }
+            SupervisorReply::Refused(error) => Err(error),
             reply => Ok(reply),
         }
     }
 
-    fn receive_ready(&mut self) -> Result<(), OpenError> {
+    fn receive_ready(&mut self) -> Result<(), LaunchFault> {
         match self.answer()? {
             SupervisorReply::Ready(facts) => {
                 self.facts.extend(facts);
@@ -299,7 +302,7 @@ impl SupervisorClient {
         setup: &ChannelSetup<'_>,
         at: SocketAddr,
         launch: &LaunchSpec,
-    ) -> Result<OwnedFd, OpenError> {
+    ) -> Result<OwnedFd, LaunchFault> {
         let work = LaunchWork::Channel(setup.channel.clone());
         let near = self.begin_launch(launch, work, at)?.pop();
         let near = near.ok_or_else(|| supervisor_error(io::ErrorKind::NotConnected.into()))?;
@@ -316,7 +319,7 @@ impl SupervisorClient {
         launch: &LaunchSpec,
         streams: &TcpStreamsSpec,
         at: SocketAddr,
-    ) -> Result<Vec<TcpStream>, OpenError> {
+    ) -> Result<Vec<TcpStream>, LaunchFault> {
         let near = self.begin_launch(launch, LaunchWork::Streams(Box::new(streams.clone())), at)?;
         self.receive_ready()?;
         Ok(near.into_iter().map(TcpStream::from).collect())
@@ -327,7 +330,7 @@ impl SupervisorClient {
         &mut self,
         launch: &LaunchSpec,
         at: SocketAddr,
-    ) -> Result<SocketAddr, OpenError> {
+    ) -> Result<SocketAddr, LaunchFault> {
         self.begin_launch(launch, LaunchWork::Page, at)?;
         match self.answer()? {
             SupervisorReply::Serving(serving) => Ok(with_port(at, serving.port())),
@@ -345,10 +348,10 @@ impl SupervisorClient {
     }
 
     /// Takes CPU time away there, or no longer.
-    pub(crate) fn set_cpu_load(&mut self, is_taken: bool) -> Result<(), OpenError> {
+    pub(crate) fn set_cpu_load(&mut self, is_taken: bool) -> Result<(), LaunchFault> {
         self.send(&SupervisorRequest::SetCpuLoad(is_taken)).map_err(supervisor_error)?;
         match self.answer()? {
-            SupervisorReply::CpuLoadSet(outcome) => outcome.map_err(OpenError::Unavailable),
+            SupervisorReply::CpuLoadSet(outcome) => outcome,
             other => Err(unexpected_reply(&other)),
         }
     }
@@ -384,7 +387,7 @@ fn connect_streams(
     at: SocketAddr,
     token: TestToken,
     count: u16,
-) -> Result<(Vec<OwnedFd>, Span), OpenError> {
+) -> Result<(Vec<OwnedFd>, Span), LaunchFault> {
     let mut streams = Vec::new();
     let mut least = Span::from_secs(3_600);
     for index in 0..count {
@@ -404,7 +407,7 @@ fn connect_streams(
 }
 
 /// A socket that is connected to the far one, which has proved that what is sent to it arrives.
-fn connect_datagrams(at: SocketAddr, token: TestToken) -> Result<OwnedFd, OpenError> {
+fn connect_datagrams(at: SocketAddr, token: TestToken) -> Result<OwnedFd, LaunchFault> {
     let any: IpAddr = match at {
         SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -414,13 +417,13 @@ fn connect_datagrams(at: SocketAddr, token: TestToken) -> Result<OwnedFd, OpenEr
     udp_handshake::connect(&socket, &token.0, 0, ADMISSION_TIMEOUT, &AtomicBool::new(false))
         .map_err(|error| match error {
             UdpHandshakeError::Kernel(error) => supervisor_error(error),
-            nothing_came => OpenError::Unavailable(nothing_came.to_string()),
+            nothing_came => LaunchFault::Unavailable(nothing_came.to_string()),
         })?;
     socket.set_read_timeout(None).attempt("wait for datagrams")?;
     Ok(socket.into())
 }
 
-fn connect(at: SocketAddr) -> Result<TcpStream, OpenError> {
+fn connect(at: SocketAddr) -> Result<TcpStream, LaunchFault> {
     TcpStream::connect_timeout(&at, CONNECT_TIMEOUT).map_err(|error| {
         let why = match error.kind() {
             io::ErrorKind::TimedOut => format!(
@@ -439,10 +442,10 @@ fn connect(at: SocketAddr) -> Result<TcpStream, OpenError> {
     })
 }
 
-fn supervisor_error(source: io::Error) -> OpenError {
-    OpenError::Io { what: "work with the other host", source }
+fn supervisor_error(source: io::Error) -> LaunchFault {
+    LaunchFault::failed("work with the other host", source)
 }
 
-fn unexpected_reply(reply: &SupervisorReply) -> OpenError {
+fn unexpected_reply(reply: &SupervisorReply) -> LaunchFault {
     supervisor_error(io::Error::other(format!("it said {reply:?} out of turn")))
 }

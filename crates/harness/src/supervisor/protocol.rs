@@ -8,9 +8,8 @@ use plumb_remote::session::TaskTimes;
 use serde::{Deserialize, Serialize};
 
 use crate::control_page::ControlPageWrite;
-use crate::peer_protocol::{PeerToWorker, WorkerToPeer};
+use crate::report::LaunchFault;
 use crate::spec::{ChannelSpec, TcpStreamsSpec};
-use crate::streams::sender::{SenderToWorker, WorkerToSender};
 
 /// How long the worker's connections or datagrams are waited for.
 pub(super) const ADMISSION_TIMEOUT: Span = Span::from_secs(15);
@@ -74,10 +73,8 @@ impl LaunchRequest {
 /// What a supervisor is asked while its launch lasts.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum SupervisorRequest {
-    /// To the peer.
-    ToPeer(Box<WorkerToPeer>),
-    /// To the process that sends.
-    ToSender(WorkerToSender),
+    /// A message to the process that was started.
+    ToProcess(Vec<u8>),
     /// Write to the page that the peer reads.
     WritePage(ControlPageWrite),
     /// Take CPU time away from the process that sends; or no longer.
@@ -93,18 +90,14 @@ pub(crate) enum SupervisorReply {
     Admitted(RemoteHostInfo),
     /// What was to be started runs; what is known of its sockets.
     Ready(BTreeMap<String, String>),
-    /// That host cannot do it.
-    Unavailable(String),
-    /// Something broke.
-    Failed(String),
-    /// From the peer.
-    FromPeer(PeerToWorker),
-    /// From the process that sends.
-    FromSender(SenderToWorker),
+    /// That host cannot do it, or something broke.
+    Refused(LaunchFault),
+    /// A message from the process that was started.
+    FromProcess(Vec<u8>),
     /// It is on the page.
     PageWritten,
     /// CPU time is taken away, or no longer; or why it may not be.
-    CpuLoadSet(Result<(), String>),
+    CpuLoadSet(Result<(), LaunchFault>),
     /// Where the page is served.
     Serving(SocketAddr),
     /// CPU time that the process that serves has used.
