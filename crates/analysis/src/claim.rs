@@ -104,6 +104,12 @@ pub struct Expectation {
 }
 
 impl PublishedClaim {
+    /// A claim of a document, with nothing else said of it yet.
+    pub const fn of(source: &'static str) -> Self {
+        let judge: ClaimJudge = |_| ClaimJudgment::not_measured("");
+        Self { id: "", claim: "", source, historical: None, figures: &[], judge }
+    }
+
     /// Judges it again by what was measured.
     pub fn verdict(&self, experiment: &str, evidence: &ClaimEvidence<'_>) -> ClaimVerdict {
         let found = (self.judge)(evidence);

@@ -10,18 +10,13 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub mod agent;
-pub mod check;
+pub mod checks;
 pub mod compare;
-pub mod doctor;
 pub mod explain;
 pub mod host_notes;
 pub mod link;
-pub mod link_check;
-pub mod links;
 pub mod list;
-pub mod runs;
 pub mod schema;
-pub mod selftest;
 pub mod stack;
 
 /// The name of this document's shape.

@@ -51,10 +51,6 @@ fn label(registry: &Registry, result: &CellResult) -> Option<RungLabel> {
     (result.unit == Unit::Nanoseconds.name()).then(|| rung(result)).flatten()
 }
 
-fn factor_text<'a>(result: &'a CellResult, factor: &str) -> Option<&'a str> {
-    result.factors.get(factor).and_then(serde_json::Value::as_str)
-}
-
 fn rung(label: RungLabel, result: &CellResult, empty_call: Option<f64>) -> Option<LadderRung> {
     let median = result.summary.median?;
     let crossings = if result.response == "latency" { 2.0 } else { 1.0 };
@@ -71,8 +67,8 @@ fn rung(label: RungLabel, result: &CellResult, empty_call: Option<f64>) -> Optio
         label: label.text,
         experiment: result.experiment.clone(),
         response: result.response.clone(),
-        placement: factor_text(result, "placement").map(str::to_owned),
-        wake: factor_text(result, "wake").map(str::to_owned),
+        placement: result.text("placement").map(str::to_owned),
+        wake: result.text("wake").map(str::to_owned),
         size: result.factors.get("size").and_then(serde_json::Value::as_i64),
         median,
         ci95: result.summary.ci95,
@@ -117,8 +113,7 @@ const ALL_CPU: f64 = 0.1;
 /// The median and not the mean wall time, which one long interruption would fill with waiting.
 fn time_split_text(result: &CellResult, is_remote: bool, median: f64) -> Option<String> {
     let cpu = &result.cpu;
-    let (local, peer) =
-        (cpu.local?, cpu.peer.filter(|_| factor_text(result, "mechanism").is_some())?);
+    let (local, peer) = (cpu.local?, cpu.peer.filter(|_| result.text("mechanism").is_some())?);
     let both = local + peer;
     if median <= 0.0 || both <= 0.0 {
         return None;
@@ -131,7 +126,7 @@ fn time_split_text(result: &CellResult, is_remote: bool, median: f64) -> Option<
         });
     // Costs are of a round trip, the median of one way.
     let share = both / 2.0 / median;
-    let told = match (factor_text(result, "placement"), factor_text(result, "wake")) {
+    let told = match (result.text("placement"), result.text("wake")) {
         _ if (share - 1.0).abs() <= ALL_CPU => "all CPU time".to_owned(),
         _ if share > 1.0 => "both sides at once for a while".to_owned(),
         _ if is_remote => {

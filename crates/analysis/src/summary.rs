@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use plumb_base::seed::Seed;
 use plumb_base::stats::hierarchy::SampleHierarchy;
 use plumb_base::stats::{ConfidenceInterval, autocorrelation, modes, quantile, stopping};
-use plumb_store::record::{Better, Cell, CellStatus, FactorLevel, RunData, SampleBlock};
+use plumb_store::record::{
+    Better, Cell, CellStatus, FactorLevel, RunData, RunRecord, SampleBlock, SideCpu,
+};
 
-use crate::document::{CellResult, DistributionMode, SampleSummary};
+use crate::document::{CellResult, CpuCost, DistributionMode, SampleSummary};
 
-mod cpu;
 mod flags;
-mod imported;
 pub mod single_process;
 mod weighted_samples;
 
@@ -187,7 +187,7 @@ impl<'a> MeasuredCell<'a> {
         let all: Vec<&SampleBlock> = blocks.iter().chain(&self.empty).copied().collect();
         flags::disturbances(&all, &mut flags);
         let counters = totals(&all);
-        let cpu = cpu::cost(&blocks, self.cell.factors.text("mechanism").is_some());
+        let cpu = cpu_cost(&blocks, self.cell.factors.text("mechanism").is_some());
         cell_result(self.cell, summary, cpu, counters, flags)
     }
 
@@ -252,6 +252,40 @@ impl<'a> MeasuredCell<'a> {
             summary.mean = Some(rounded(pool.mean(self.cell.better)));
         }
     }
+}
+
+/// CPU cost per operation: sums over sums, so that long blocks count for more.
+fn cpu_cost(blocks: &[&SampleBlock], has_peer: bool) -> CpuCost {
+    let sum = |part: fn(&SampleBlock) -> u64| {
+        blocks.iter().map(|block| part(block)).fold(0, u64::saturating_add)
+    };
+    let operations = sum(|block| block.effort.operations);
+    if operations == 0 {
+        return CpuCost::default();
+    }
+    let each = |total: u64| rounded(total as f64 / operations as f64);
+    let recorded = |total: u64| (total > 0).then(|| each(total));
+    let peer = |total: u64| recorded(total).filter(|_| has_peer);
+    let switches = sum(|block| {
+        let (local, peer) = (&block.effort.local, &block.effort.peer);
+        local.switches_voluntary.saturating_add(peer.switches_voluntary)
+    });
+    CpuCost {
+        local: recorded(sum(|block| block.effort.local.process_ns)),
+        local_kernel_share: kernel_share(blocks, |block| &block.effort.local),
+        peer: peer(sum(|block| block.effort.peer.process_ns)),
+        peer_kernel_share: kernel_share(blocks, |block| &block.effort.peer).filter(|_| has_peer),
+        softirq: Some(each(sum(|block| block.effort.softirq_ns))),
+        wall: recorded(sum(|block| block.effort.wall_ns)),
+        switches: Some(each(switches)),
+    }
+}
+
+fn kernel_share(blocks: &[&SampleBlock], side: fn(&SampleBlock) -> &SideCpu) -> Option<f64> {
+    let system: f64 = blocks.iter().map(|block| side(block).system_ns as f64).sum();
+    let user: f64 = blocks.iter().map(|block| side(block).user_ns as f64).sum();
+    let total = system + user;
+    (total > 0.0).then(|| rounded(system / total))
 }
 
 /// Totals of everything counted in any block.
@@ -336,22 +370,47 @@ fn exponent(value: f64) -> i32 {
 }
 
 /// What a reader must know of a cell whose every sample is from another tool's log.
-pub fn imported_samples(run: &plumb_store::record::RunRecord) -> String {
+pub fn imported_samples(run: &RunRecord) -> String {
     let tool = run.notes.get("import.tool").map_or("another tool", String::as_str);
     format!("imported: {tool} logged these samples; one launch, so no verdict")
 }
 
-/// The result of a cell from another tool, which has no blocks.
+/// The result of a cell from another tool, which has no blocks: what the tool printed, in our shape, and what a reader must
+/// know about it. No printed summary supports an interval or an effective size.
 pub fn imported(cell: &Cell) -> Option<CellResult> {
-    let summary = cell.imported.as_ref()?;
-    let (summary, flags) = imported::summary(summary);
-    Some(cell_result(cell, summary, crate::document::CpuCost::default(), BTreeMap::new(), flags))
+    let imported = cell.imported.as_ref()?;
+    let percentile = |name: &str| imported.percentiles.get(name).copied();
+    let is = |statistic: &str| (imported.statistic == statistic).then_some(imported.value);
+    let summary = SampleSummary {
+        n: imported.n.unwrap_or(0),
+        min: imported.min,
+        q1: percentile("p25"),
+        median: is("median")
+            .or_else(|| is("median of repeated runs"))
+            .or_else(|| percentile("p50")),
+        q3: percentile("p75"),
+        p90: percentile("p90"),
+        p99: percentile("p99"),
+        p999: percentile("p99.9").or_else(|| percentile("p999")),
+        max: imported.max,
+        // The share of all that arrived is the mean over them.
+        mean: is("mean").or_else(|| is("total")),
+        ..SampleSummary::default()
+    };
+    let mut flags = vec![format!(
+        "imported: {} printed this {}; no launches, no interval, percentiles as it printed them",
+        imported.tool, imported.statistic
+    )];
+    if summary.median.is_none() && summary.mean.is_none() {
+        flags.push(format!("{}: {}", imported.statistic, imported.value));
+    }
+    Some(cell_result(cell, summary, CpuCost::default(), BTreeMap::new(), flags))
 }
 
 fn cell_result(
     cell: &Cell,
     summary: SampleSummary,
-    cpu: crate::document::CpuCost,
+    cpu: CpuCost,
     counters: BTreeMap<String, u64>,
     flags: Vec<String>,
 ) -> CellResult {
@@ -520,22 +579,17 @@ mod tests {
     #[test]
     fn a_cell_below_the_floor_has_no_numbers_and_says_so() {
         let mut synthetic = pipe(SyntheticDesign::default());
-        for block in &mut synthetic.data.blocks {
+        synthetic.data.blocks[0].flags.push("below-floor".to_owned());
+        let result = one(&synthetic);
+        assert!(result.summary.median.is_some(), "one of ten withholds nothing");
+        assert!(result.flags.contains(&"below-floor: 1 of 10 blocks".to_owned()));
+        for block in &mut synthetic.data.blocks[1..] {
             block.flags.push("below-floor".to_owned());
         }
         let result = one(&synthetic);
         assert_eq!(result.summary.median, None);
         assert!(result.summary.quantiles.is_empty());
         assert!(result.flags[0].starts_with("below the floor"), "{:?}", result.flags);
-    }
-
-    #[test]
-    fn a_few_blocks_below_the_floor_are_told_but_withhold_nothing() {
-        let mut synthetic = pipe(SyntheticDesign::default());
-        synthetic.data.blocks[0].flags.push("below-floor".to_owned());
-        let result = one(&synthetic);
-        assert!(result.summary.median.is_some());
-        assert!(result.flags.contains(&"below-floor: 1 of 10 blocks".to_owned()));
     }
 
     #[test]
@@ -597,12 +651,8 @@ mod tests {
         assert_eq!(result.summary.ci95, None);
         assert!(result.flags.contains(&"interval refused: needs 3 launches, has 2".to_owned()));
         let mut still = SyntheticRun::new(6);
-        still.constant(
-            "clock.resolution",
-            "resolution",
-            Factors::default().with("cpu", 0_u64),
-            20.0,
-        );
+        let cpu = Factors::default().with("cpu", 0_u64);
+        still.constant("clock.resolution", "resolution", cpu, 20.0);
         let summary = one(&still).summary;
         assert_eq!((summary.median, summary.p99), (Some(20.0), Some(20.0)));
         assert_eq!(summary.ci95, Some([20.0, 20.0]));

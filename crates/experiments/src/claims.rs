@@ -3,6 +3,7 @@
 use plumb_analysis::claim::{
     ClaimCase, ClaimCases, ClaimEvidence, ClaimJudgment, ClaimOutcome, judge_all,
 };
+use plumb_analysis::ratio::matched_pairs;
 use plumb_analysis::registry::{MechanismOrder, RatioLevels, RatioPair};
 use plumb_analysis::summary::{MeasuredCell, rounded};
 use plumb_base::units::format_bytes;
@@ -264,7 +265,8 @@ pub(crate) fn stack_order(
     (first, second): (&LevelFilter<'_>, &LevelFilter<'_>),
     chosen: impl Fn(&MeasuredCell<'_>) -> bool,
 ) -> ClaimJudgment {
-    let pairs = matched_pairs(evidence, (experiment, response), first, second);
+    let cells: Vec<_> = evidence.cells(experiment, response).collect();
+    let pairs = matched_pairs(&cells, first, second, &[]);
     let cases = pairs.into_iter().filter(|(a, _)| chosen(a)).map(|(a, b)| {
         let (place, label) = pair_label(&a.cell.factors, first, second);
         ClaimCase::order(place, label, a, b)
@@ -280,41 +282,13 @@ pub(crate) fn stack_ratio(
     bounds: (f64, f64),
     chosen: impl Fn(&MeasuredCell<'_>) -> bool,
 ) -> ClaimJudgment {
-    let pairs = matched_pairs(evidence, (experiment, response), first, second);
+    let cells: Vec<_> = evidence.cells(experiment, response).collect();
+    let pairs = matched_pairs(&cells, first, second, &[]);
     let cases = pairs.into_iter().filter(|(_, b)| chosen(b)).map(|(a, b)| {
         let (place, label) = pair_label(&a.cell.factors, first, second);
         ClaimCase::ratio_within(place, label, (a, b), bounds)
     });
     judge_all(cases.collect(), &format!("plumb run {experiment}"))
-}
-
-/// Pairs of cells that differ in nothing but the levels that pick them, and in factors that
-/// only one of them has.
-fn matched_pairs<'a>(
-    evidence: &ClaimEvidence<'a>,
-    (experiment, response): (&'static str, &'static str),
-    first: &LevelFilter<'_>,
-    second: &LevelFilter<'_>,
-) -> Vec<(&'a MeasuredCell<'a>, &'a MeasuredCell<'a>)> {
-    let picked = |levels: &LevelFilter<'_>| {
-        let is_picked = |cell: &&MeasuredCell<'_>| {
-            levels.iter().all(|(name, level)| cell.text(name) == Some(*level))
-        };
-        evidence.cells(experiment, response).filter(is_picked).collect::<Vec<_>>()
-    };
-    let named = |name: &str| first.iter().chain(second).any(|(known, _)| *known == name);
-    let mut found = Vec::new();
-    for a in picked(first) {
-        for b in picked(second) {
-            let agrees = a.cell.factors.0.iter().all(|(name, level)| {
-                named(name) || b.cell.factors.level(name).is_none_or(|other| other == level)
-            });
-            if agrees {
-                found.push((a, b));
-            }
-        }
-    }
-    found
 }
 
 /// Where a pair stands, and what it is: the placement, then every other level they share.

@@ -63,6 +63,11 @@ impl ResponseVariable {
         Self::new(name, Unit::Nanoseconds, Better::Lower, meaning)
     }
 
+    /// A share of something.
+    pub(crate) const fn share(name: &'static str, better: Better, meaning: &'static str) -> Self {
+        Self::new(name, Unit::Share, better, meaning)
+    }
+
     /// Bytes a second.
     pub(crate) const fn rate(name: &'static str, meaning: &'static str) -> Self {
         Self::new(name, Unit::BytesPerSecond, Better::Higher, meaning)

@@ -23,7 +23,7 @@ use crate::plan::RunPlan;
 use crate::plan::estimate::block_time;
 use crate::surroundings::RunSurroundings;
 
-mod block;
+pub(crate) mod block;
 mod calibration;
 mod prepare;
 mod state;
@@ -169,7 +169,8 @@ impl RunExecution<'_> {
         // its store, and no round left that would settle them.
         self.close_finished()?;
         loop {
-            let round = self.state.next_round();
+            let round = self.state.rounds;
+            self.state.rounds += 1;
             let mut groups = self.state.open_groups(&self.plan.limits);
             if groups.is_empty() {
                 return Ok(StopReason::Done);
@@ -203,13 +204,14 @@ impl RunExecution<'_> {
             Err(error) => return self.launch_failed(group, &open, &error),
         };
         self.state.record_facts(&spec, &launch.facts);
-        let id = self.state.next_launch();
+        self.state.launches += 1;
+        let id = self.state.launches;
         self.store.add_launch(
             &self.id,
             &record::LaunchRecord {
                 id,
                 round,
-                group: describe(&self.state.plan(first).group()),
+                group: describe(&self.state.cells[first].plan.group()),
                 started_ns: i64::try_from(self.elapsed().as_ns()).unwrap_or(i64::MAX),
             },
         )?;
@@ -222,7 +224,7 @@ impl RunExecution<'_> {
                 if let Some(stopped) = self.interruption() {
                     return Ok(Some(stopped));
                 }
-                if !self.state.is_open(cell) || visited.contains(&cell) {
+                if !self.state.cells[cell].open || visited.contains(&cell) {
                     continue;
                 }
                 let visit = CellVisit { launch: id, cell, pass, open: &open };
@@ -233,7 +235,7 @@ impl RunExecution<'_> {
             }
         }
         for cell in open {
-            self.state.count_launch(cell);
+            self.state.cells[cell].visits += 1;
         }
         // Every block of it is stored; how the processes end changes nothing.
         drop(launch.finish());
@@ -248,7 +250,7 @@ impl RunExecution<'_> {
         visit: CellVisit<'_>,
     ) -> Result<Result<Vec<usize>, LaunchError>, ExperimentError> {
         let cell = visit.cell;
-        let plan = self.state.plan(cell);
+        let plan = &self.state.cells[cell].plan;
         let duration = block_time(plan, &self.plan.limits);
         let spec = BlockSpec {
             task: plan.task(),
@@ -269,7 +271,8 @@ impl RunExecution<'_> {
         };
         let pinned = plan.is_pinned();
         let mut flags = self.disturbances.of(&report, pinned);
-        if is_outer(&self.state.plan(cell).factors) && (self.surroundings.changed_link)().is_some()
+        if is_outer(&self.state.cells[cell].plan.factors)
+            && (self.surroundings.changed_link)().is_some()
         {
             flags.push(block::LINK_CHANGED.to_owned());
         }
@@ -285,7 +288,7 @@ impl RunExecution<'_> {
         }
         let kin = self.state.served_by_one_block(cell, visit.open);
         for &cell in &kin {
-            if let Some(part) = block::part(&report, &self.state.plan(cell).response) {
+            if let Some(part) = block::part(&report, &self.state.cells[cell].plan.response) {
                 self.store_block(visit, cell, part, flags.clone())?;
             } else {
                 let reason = "nothing of this kind happened in a round trip here".to_owned();
@@ -310,7 +313,7 @@ impl RunExecution<'_> {
         self.state.blocks_done += 1;
         let (done, planned, left) =
             (self.state.blocks_done, self.blocks_planned(), self.time_left());
-        self.observer.block(done, planned, self.state.plan(cell), left);
+        self.observer.block(done, planned, &self.state.cells[cell].plan, left);
         Ok(())
     }
 
@@ -341,8 +344,10 @@ impl RunExecution<'_> {
                 Ok(None)
             }
             other => {
-                self.observer
-                    .note(&format!("{}: given up: {other}", self.state.plan(cells[0]).label()));
+                self.observer.note(&format!(
+                    "{}: given up: {other}",
+                    self.state.cells[cells[0]].plan.label()
+                ));
                 self.close_cells(cells, &CellStatus::Failed(other.to_string()))
             }
         }
@@ -350,7 +355,7 @@ impl RunExecution<'_> {
 
     /// Whether these cells go to another host, and that is no longer reached.
     fn is_host_lost(&mut self, cells: &[usize]) -> bool {
-        let goes = |cell: &usize| is_host(&self.state.plan(*cell).factors);
+        let goes = |cell: &usize| is_host(&self.state.cells[*cell].plan.factors);
         if !cells.iter().any(goes) {
             return false;
         }
@@ -365,7 +370,7 @@ impl RunExecution<'_> {
         status: &CellStatus,
     ) -> Result<Option<StopReason>, ExperimentError> {
         for &cell in cells {
-            self.state.close(cell);
+            self.state.cells[cell].open = false;
             self.store.set_cell_status(&self.id, self.state.id(cell), status)?;
         }
         Ok(None)
@@ -379,7 +384,7 @@ impl RunExecution<'_> {
                 CellCompletion::Precise => "precise",
                 CellCompletion::LaunchesSpent => "launches",
             };
-            self.state.close(cell);
+            self.state.cells[cell].open = false;
             let status = CellStatus::Done(reason.to_owned());
             self.store.set_cell_status(&self.id, self.state.id(cell), &status)?;
         }
@@ -392,7 +397,7 @@ impl RunExecution<'_> {
         if stopped == StopReason::Budget {
             for cell in self.state.open() {
                 // Cells that the budget did not reach stay open: they have no result, good or bad.
-                if !self.state.has_blocks(cell) {
+                if self.state.cells[cell].launches.is_empty() {
                     is_whole = false;
                     continue;
                 }
@@ -409,7 +414,7 @@ impl RunExecution<'_> {
             StopReason::User => (RunStatus::Interrupted, "the user asked to stop"),
             StopReason::HostLost => (RunStatus::Interrupted, "the other host is no longer reached"),
         };
-        let mut notes = self.state.facts();
+        let mut notes = self.state.facts.clone();
         notes.extend(self.lost.clone().map(|why| (host_notes::LOST.to_owned(), why)));
         notes.insert("stopped_by".to_owned(), stopped_by.to_owned());
         notes.insert("elapsed".to_owned(), self.elapsed().to_string());
@@ -424,7 +429,7 @@ impl RunExecution<'_> {
     }
 
     fn launch_spec(&mut self, cell: usize) -> Result<LaunchSpec, String> {
-        let group = self.state.plan(cell).group();
+        let group = self.state.cells[cell].plan.group();
         let mut pair = self.clock.pair(&group)?;
         if let Some(host) = group.subject.other_host()
             && pair.local.is_some()
@@ -454,7 +459,7 @@ impl RunExecution<'_> {
     /// Whether another round like the last would end after the budget, and every cell has had its
     /// fewest launches.
     fn next_round_exceeds_budget(&self, last_round: Span) -> bool {
-        let enough = self.state.rounds_done() >= self.plan.limits.launches_min;
+        let enough = self.state.rounds >= self.plan.limits.launches_min;
         let budget = self.plan.limits.budget;
         enough && budget.is_some_and(|budget| self.elapsed() + last_round > budget)
     }

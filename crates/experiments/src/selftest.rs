@@ -6,7 +6,7 @@
 
 use std::num::NonZero;
 
-use plumb_analysis::document::selftest::{SCHEMA, SelftestCheck, SelftestDocument};
+use plumb_analysis::document::checks::{SELFTEST_SCHEMA, SelftestCheck, SelftestDocument};
 use plumb_base::seed::Seed;
 use plumb_base::stats::hierarchy::SampleHierarchy;
 use plumb_base::stats::simulation::{DistributionShape, SimulationDesign};
@@ -47,7 +47,7 @@ pub fn run(
     checks.extend(verdicts::check(&mut SelftestChannel::pipe(seed)?, progress)?);
     let seconds = Span::from_ns(monotonic_ns().saturating_sub(began)).as_secs_f64();
     Ok(SelftestDocument {
-        schema: SCHEMA.to_owned(),
+        schema: SELFTEST_SCHEMA.to_owned(),
         code: code_version.to_owned(),
         seed: seed.0,
         seconds,

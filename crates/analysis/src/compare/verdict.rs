@@ -1,16 +1,19 @@
 //! From a contrast to one of four verdicts, in words.
 //!
-//! Left out: the adjustment for the number of cells, which needs them all.
+//! Two runs that were measured apart differ by whatever happened to the machine in between: its frequency, and neighbours
+//! on the same core. The canary (rule 10) sees both, and a difference of cost that the canary shares is not the subject's.
+//! It is not corrected for: nobody knows how much of it a subject feels.
 
 use plumb_base::stats::hierarchy::LaunchPairing;
+use plumb_base::stats::quantile;
 use plumb_base::stats::rank::mann_whitney;
 use plumb_base::units::significant;
 use plumb_store::record::{Better, Cell};
 
-use super::{estimate, machine_speed};
+use super::estimate;
 use crate::cost_ratio::{self, CostRatio};
 use crate::document::compare::{ComparedCell, MedianEstimate};
-use crate::summary::{self, MeasuredCell};
+use crate::summary::{self, MeasuredCell, MeasuredLaunch};
 
 /// Chance of a false verdict that is accepted, for the whole table.
 const SIGNIFICANCE: f64 = 0.05;
@@ -188,9 +191,7 @@ fn judge_ratio(
     }
     if contrast.is_beyond(margin) && contrast.excludes_one() && p < SIGNIFICANCE {
         let slower = contrast.ratio > 1.0;
-        if let Some(slowdown) =
-            bar.slowdown.filter(|by| machine_speed::explains(*by, contrast.ratio))
-        {
+        if let Some(slowdown) = bar.slowdown.filter(|by| explains(*by, contrast.ratio)) {
             let by = percent(slowdown.ln().abs().exp_m1());
             let word = if slower { "slower" } else { "faster" };
             let why = format!(
@@ -214,6 +215,40 @@ fn judge_ratio(
     };
     let may_be_slower = contrast.interval.hi > 1.0 + margin;
     (ComparisonVerdict::Inconclusive { may_be_slower }, why, contrast.more_launches(margin))
+}
+
+/// A canary that took longer than so many times the shortest one was interrupted, and says nothing
+/// of the machine's speed: a neighbour on the same core takes at most half of it.
+const INTERRUPTED: f64 = 2.0;
+
+/// The share of a difference of cost that the canary must show as well to be its explanation.
+const SHARED: f64 = 0.5;
+
+/// How much slower the machine was for B than for A: the ratio of their canaries, each launch with
+/// equal weight. `None` where one side has none.
+pub fn slowdown(a: &MeasuredCell<'_>, b: &MeasuredCell<'_>) -> Option<f64> {
+    let canaries = |side: &MeasuredCell<'_>| -> Vec<f64> {
+        let each = |launch: &MeasuredLaunch<'_>| {
+            let heard: Vec<f64> =
+                launch.blocks.iter().map(|block| block.effort.canary_ns).collect();
+            quantile::of_sorted(&quantile::sorted(&heard), 0.5)
+        };
+        side.launches.iter().map(each).filter(|canary| *canary > 0.0).collect()
+    };
+    let (left, right) = (canaries(a), canaries(b));
+    let least = left.iter().chain(&right).copied().fold(f64::INFINITY, f64::min);
+    let mean = |side: &[f64]| {
+        let logs: Vec<f64> =
+            side.iter().filter(|canary| **canary <= INTERRUPTED * least).map(|c| c.ln()).collect();
+        (!logs.is_empty()).then(|| logs.iter().sum::<f64>() / logs.len() as f64)
+    };
+    Some((mean(&right)? - mean(&left)?).exp())
+}
+
+/// Whether a ratio of costs may be no more than the machine's own.
+fn explains(slowdown: f64, ratio: f64) -> bool {
+    let (machine, cost) = (slowdown.ln(), ratio.ln());
+    machine * cost > 0.0 && machine.abs() >= SHARED * cost.abs()
 }
 
 fn percent(share: f64) -> String {
@@ -264,4 +299,17 @@ pub fn method(margin: f64, pairing: LaunchPairing) -> String {
          probability adjusted by Holm for all cells of the table is under 5%{alone}. Otherwise \
          inconclusive."
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_canary_explains_a_difference_that_it_shares_by_half() {
+        assert!(explains(1.75, 1.4));
+        assert!(explains(1.1, 1.2) && explains(0.85, 0.8));
+        assert!(!explains(1.01, 1.2), "the machine was as fast");
+        assert!(!explains(0.8, 1.2), "the machine was faster, and the subject still slower");
+    }
 }

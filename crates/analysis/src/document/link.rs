@@ -1,6 +1,5 @@
-//! What an emulated link did, `plumb.link/1`.
-//!
-//! Left out: how frames were moved; the link and the command line do that.
+//! Emulated links: what one did, `plumb.link/1`; those that run, `plumb.links/1`; one measured from outside,
+//! `plumb.link-check/1`.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The name of this document's shape.
-pub const SCHEMA: &str = "plumb.link/1";
+pub const LINK_SCHEMA: &str = "plumb.link/1";
 
 /// One link, as it was asked for and as it was.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -198,4 +197,59 @@ pub struct LinkGateway {
     /// was silent), `unanswered` (a connection under way); what is zero is left out.
     #[serde(default)]
     pub evicted: BTreeMap<String, u64>,
+}
+
+/// The name of this document's shape.
+pub const LINKS_SCHEMA: &str = "plumb.links/1";
+
+/// Every link and lab of a user, by name.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LinksDocument {
+    /// Always `plumb.links/1`.
+    pub schema: String,
+    /// In the order of their names.
+    pub links: Vec<LinkDocument>,
+}
+
+/// The name of this document's shape.
+pub const LINK_CHECK_SCHEMA: &str = "plumb.link-check/1";
+
+/// One link, as it was asked for and as it was found to be.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LinkCheckDocument {
+    /// Always `plumb.link-check/1`.
+    pub schema: String,
+    /// The link as text.
+    pub link: String,
+    /// How long the check took, in seconds.
+    pub seconds: f64,
+    /// Whether no property is off.
+    pub ok: bool,
+    /// Whether the link's driver was in time and lost nothing: where not, what is off may be the
+    /// machine's doing.
+    pub faithful: bool,
+    /// One entry a way and property.
+    pub properties: Vec<LinkProperty>,
+    /// How punctual the link's driver was.
+    pub driver: LinkDriver,
+}
+
+/// One property of one way through a link.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct LinkProperty {
+    /// `up`, from the near side to the far one, or `down`.
+    pub way: String,
+    /// `delay`, `rate`, `jitter`, `loss` or `order`.
+    pub property: String,
+    /// `ok`, `off`, or `untested` where it cannot be told from outside or in this time, or where the link's driver counted
+    /// lateness that explains as much: `late_frames` and `late_ns_worst` are among the numbers then.
+    pub status: String,
+    /// What was asked for.
+    pub asked: String,
+    /// What was got; empty where nothing can be told.
+    pub got: String,
+    /// By what that is judged, or why it is untested.
+    pub note: String,
+    /// The numbers behind it; each name ends in its unit, or is a count or a share.
+    pub numbers: BTreeMap<String, f64>,
 }

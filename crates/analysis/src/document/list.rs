@@ -1,6 +1,4 @@
-//! The catalogue, `plumb.list/1`: experiments, mechanisms and studies.
-//!
-//! Left out: where the entries come from; the command line fills them in.
+//! Lists: of what can be measured, `plumb.list/1`, and of the runs of a store, `plumb.runs/1`.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The name of this document's shape.
-pub const SCHEMA: &str = "plumb.list/1";
+pub const LIST_SCHEMA: &str = "plumb.list/1";
 
 /// What can be measured.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -88,4 +86,37 @@ pub struct MechanismEntry {
     pub size: Option<u64>,
     /// Ways a receiver can wait for it.
     pub wakes: Vec<String>,
+}
+
+/// The name of this document's shape.
+pub const RUNS_SCHEMA: &str = "plumb.runs/1";
+
+/// Every run of a store, newest first.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunsDocument {
+    /// Always `plumb.runs/1`.
+    pub schema: String,
+    /// The store's file.
+    pub store: String,
+    /// Newest first.
+    pub runs: Vec<RunEntry>,
+}
+
+/// One stored run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RunEntry {
+    /// Short id.
+    pub id: String,
+    /// Study, experiment or plan.
+    pub title: String,
+    /// RFC 3339, UTC.
+    pub created: String,
+    /// `running`, `complete`, `interrupted` or `imported`.
+    pub status: String,
+    /// Version and commit of the program that measured.
+    pub code: String,
+    /// Cells planned.
+    pub cells: u64,
+    /// Blocks measured.
+    pub blocks: u64,
 }

@@ -8,16 +8,16 @@ use schemars::{JsonSchema, schema_for};
 use serde_json::{Value, json};
 
 use crate::document::agent::{AGENT_SCHEMA, AgentDocument, PAIR_SCHEMA, PairDocument};
-use crate::document::check::{self, CheckDocument};
+use crate::document::checks::{
+    CheckDocument, DOCTOR_SCHEMA, DoctorDocument, SELFTEST_SCHEMA, STORE_CHECK_SCHEMA,
+    SelftestDocument,
+};
 use crate::document::compare::{self, CompareDocument};
-use crate::document::doctor::{self, DoctorDocument};
 use crate::document::explain::{self, ExplainDocument};
-use crate::document::link::{self, LinkDocument};
-use crate::document::link_check::{self, LinkCheckDocument};
-use crate::document::links::{self, LinksDocument};
-use crate::document::list::{self, ListDocument};
-use crate::document::runs::{self, RunsDocument};
-use crate::document::selftest::{self, SelftestDocument};
+use crate::document::link::{
+    LINK_CHECK_SCHEMA, LINK_SCHEMA, LINKS_SCHEMA, LinkCheckDocument, LinkDocument, LinksDocument,
+};
+use crate::document::list::{LIST_SCHEMA, ListDocument, RUNS_SCHEMA, RunsDocument};
 use crate::document::stack::{self, StackDocument};
 use crate::document::{RUN_SCHEMA, RunDocument};
 
@@ -37,18 +37,18 @@ pub fn all() -> Vec<DocumentSchema> {
     vec![
         document_schema::<RunDocument>(RUN_SCHEMA),
         document_schema::<CompareDocument>(compare::SCHEMA),
-        document_schema::<RunsDocument>(runs::SCHEMA),
-        document_schema::<ListDocument>(list::SCHEMA),
-        document_schema::<DoctorDocument>(doctor::SCHEMA),
-        document_schema::<CheckDocument>(check::SCHEMA),
+        document_schema::<RunsDocument>(RUNS_SCHEMA),
+        document_schema::<ListDocument>(LIST_SCHEMA),
+        document_schema::<DoctorDocument>(DOCTOR_SCHEMA),
+        document_schema::<CheckDocument>(STORE_CHECK_SCHEMA),
         document_schema::<ExplainDocument>(explain::SCHEMA),
-        document_schema::<SelftestDocument>(selftest::SCHEMA),
+        document_schema::<SelftestDocument>(SELFTEST_SCHEMA),
         document_schema::<StackDocument>(stack::SCHEMA),
         document_schema::<StampDocument>(stamp::SCHEMA),
         document_schema::<Iperf3Document>(iperf3::SCHEMA),
-        document_schema::<LinkDocument>(link::SCHEMA),
-        document_schema::<LinkCheckDocument>(link_check::SCHEMA),
-        document_schema::<LinksDocument>(links::SCHEMA),
+        document_schema::<LinkDocument>(LINK_SCHEMA),
+        document_schema::<LinkCheckDocument>(LINK_CHECK_SCHEMA),
+        document_schema::<LinksDocument>(LINKS_SCHEMA),
         document_schema::<NetDocument>(net::SCHEMA),
         document_schema::<HttpDocument>(http::SCHEMA),
         document_schema::<AgentDocument>(AGENT_SCHEMA),

@@ -68,10 +68,10 @@ const BUFFER_MAX: u64 = 64 << 20;
 const CLAIMS: &[PublishedClaim] = &[PublishedClaim {
     id: "gigabit.buffers.five-percent",
     claim: "Socket buffers of 512 KB instead of 64 KB give about 5 % more.",
-    source: WEIGLE,
     historical: Some("about 5 %"),
     figures: &[PublishedFigure::ratio("512 KB to 64 KB", 1.05, "about 5 %")],
     judge: |evidence| gain(evidence, (EXPERIMENT.id, "buffer"), (512u64 << 10, 64u64 << 10), FIVE),
+    ..PublishedClaim::of(WEIGLE)
 }];
 
 const BUFFER: FactorPlot = FactorPlot {

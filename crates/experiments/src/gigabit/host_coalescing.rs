@@ -101,18 +101,17 @@ const CLAIMS: &[PublishedClaim] = &[
     PublishedClaim {
         id: "gigabit.coalescing.ten-percent",
         claim: "Receiving in batches, by interrupt coalescing, gives another 10 %.",
-        source: WEIGLE,
         historical: Some("10 %"),
         figures: &[PublishedFigure::ratio("batches to single packets", 1.1, "10 %")],
         judge: |evidence| gain(evidence, (EXPERIMENT.id, "receive"), ("joined", "each"), TEN),
+        ..PublishedClaim::of(WEIGLE)
     },
     PublishedClaim {
         id: "gigabit.coalescing.latency-pays",
         claim: "Interrupt coalescing increases the latency of each individual packet.",
-        source: WEIGLE,
         historical: Some("a trade-off; no figure"),
-        figures: &[],
         judge: coalescing_adds_latency,
+        ..PublishedClaim::of(WEIGLE)
     },
 ];
 

@@ -89,7 +89,6 @@ const CLAIMS: &[PublishedClaim] = &[
         id: "gigabit.mtu.interrupts-need-a-processor",
         claim: "10 Gb/s in packets of 1,500 bytes need a processor of 1.6 GHz for the packets alone, at \
                 2,000 cycles each.",
-        source: WEIGLE,
         historical: Some("830,000 packets/s × 2,000 cycles = 1.6 GHz"),
         figures: &[PublishedFigure::ratio(
             "cycles a second",
@@ -97,14 +96,14 @@ const CLAIMS: &[PublishedClaim] = &[
             "830,000 packets/s × 2,000 cycles",
         )],
         judge: packets_need_a_processor,
+        ..PublishedClaim::of(WEIGLE)
     },
     PublishedClaim {
         id: "gigabit.mtu.jumbo-carries-more",
         claim: "Jumbo packets increase the bandwidth.",
-        source: WEIGLE,
         historical: Some("listed among the ways; no figure"),
-        figures: &[],
         judge: jumbo_carries_more,
+        ..PublishedClaim::of(WEIGLE)
     },
 ];
 

@@ -44,9 +44,8 @@ pub static EXPERIMENT: Experiment = Experiment {
         STREAMED,
         SENDER_CPU,
         RECEIVER_CPU,
-        ResponseVariable::new(
+        ResponseVariable::share(
             "kernel",
-            Unit::Share,
             Better::Lower,
             "the kernel's share of the CPU time of both processes",
         ),
@@ -75,7 +74,6 @@ const CLAIMS: &[PublishedClaim] = &[
     PublishedClaim {
         id: "gigabit.peak.cpu-gives-little",
         claim: "A processor that is 83 % faster raises TCP's peak by only 25 %: less than half as much.",
-        source: WEIGLE,
         historical: Some("400 → 733 MHz: 335 → 420 Mb/s between hosts, 485 → 590 over loopback"),
         figures: &[PublishedFigure::comparable(
             "gain from 83 % more CPU",
@@ -84,24 +82,23 @@ const CLAIMS: &[PublishedClaim] = &[
             "420 against 335 Mb/s",
         )],
         judge: cpu_gives_little,
+        ..PublishedClaim::of(WEIGLE)
     },
     PublishedClaim {
         id: "gigabit.peak.loopback-little-faster",
         claim: "Over loopback, without any network, TCP carries more than between hosts, but at most half \
                 as much again.",
-        source: WEIGLE,
         historical: Some(
             "485 against 335 Mb/s (×1.45) at 400 MHz; 590 against 420 (×1.40) at 733 MHz",
         ),
         figures: &[PublishedFigure::ratio("loopback to network", 1.45, "485 against 335 Mb/s")],
         judge: loopback_little_faster,
+        ..PublishedClaim::of(WEIGLE)
     },
     PublishedClaim {
         id: "gigabit.peak.time-is-in-the-stack",
         claim: "A machine spends the majority of the time in the protocol stack.",
-        source: WEIGLE,
         historical: Some("a majority, over loopback; no figure"),
-        figures: &[],
         judge: |evidence| {
             let cells = evidence.cells(EXPERIMENT.id, "kernel").filter(|cell| has_all(cell));
             let cases = cells.map(|cell| {
@@ -109,6 +106,7 @@ const CLAIMS: &[PublishedClaim] = &[
             });
             judge_all(cases.collect(), "plumb run host.peak --set cpu-share=100")
         },
+        ..PublishedClaim::of(WEIGLE)
     },
 ];
 

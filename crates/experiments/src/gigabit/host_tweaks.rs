@@ -78,10 +78,10 @@ fn resolve(point: &DesignPoint<'_>, placement: CpuPlacement) -> Result<CpuPlacem
 const CLAIMS: &[PublishedClaim] = &[PublishedClaim {
     id: "gigabit.tweaks.five-percent",
     claim: "Single-user mode, no virtual memory and a real-time process give about 5 % more.",
-    source: WEIGLE,
     historical: Some("5 %"),
     figures: &[PublishedFigure::ratio("tweaked to plain", 1.05, "5 %")],
     judge: |evidence| gain(evidence, (EXPERIMENT.id, "tweak"), ("all", "none"), FIVE),
+    ..PublishedClaim::of(WEIGLE)
 }];
 
 const TWEAK: LevelPlot = LevelPlot {

@@ -61,9 +61,8 @@ pub static EXPERIMENT: Experiment = Experiment {
         SAME_CPU,
     ],
     responses: &[
-        ResponseVariable::new(
+        ResponseVariable::share(
             "delivered",
-            Unit::Share,
             Better::Higher,
             "share of packets of this size that are answered in kind",
         ),
@@ -73,9 +72,8 @@ pub static EXPERIMENT: Experiment = Experiment {
             Better::Lower,
             "packets in which a datagram of this size arrives",
         ),
-        ResponseVariable::new(
+        ResponseVariable::share(
             CONNECTED,
-            Unit::Share,
             Better::Higher,
             "share of TCP connections that carry a segment of this size and its answer",
         ),
@@ -185,28 +183,24 @@ const CLAIMS: &[PublishedClaim] = &[
         id: "gigabit.mtu.jumbo-dropped-with-df",
         claim: "Where a hop takes only 1500 bytes, jumbo packets are dropped entirely if the don't \
             fragment bit is set.",
-        source: WEIGLE,
         historical: Some("'fragment them to 1500 bytes or drop them entirely'; no figure"),
-        figures: &[],
         judge: |evidence| delivered_share(evidence, &DATAGRAMS, "forbidden", NONE),
+        ..PublishedClaim::of(WEIGLE)
     },
     PublishedClaim {
         id: "gigabit.mtu.jumbo-fragmented-without-df",
         claim: "Where a hop takes only 1500 bytes and routers may cut packets, jumbo packets arrive in \
             fragments.",
-        source: WEIGLE,
         historical: Some("'fragment them to 1500 bytes or drop them entirely'; no figure"),
-        figures: &[],
         judge: |evidence| delivered_share(evidence, &DATAGRAMS, "allowed", ALL),
+        ..PublishedClaim::of(WEIGLE)
     },
     PublishedClaim {
         id: "gigabit.mtu.jumbos-block-urgent-packets",
         claim: "A small high-priority packet behind several jumbo packets has to wait longer than \
             behind as many of 1500 bytes.",
-        source: WEIGLE,
-        historical: None,
-        figures: &[],
         judge: urgent_packet_delayed,
+        ..PublishedClaim::of(WEIGLE)
     },
 ];
 

@@ -119,15 +119,14 @@ const CLAIMS: &[PublishedClaim] = &[
         id: "gigabit.window.64k-leaves-long-fat-pipes-empty",
         claim: "With TCP's default flow-control window of 64 KB, connections with a larger product \
             of bandwidth and delay cannot keep the network pipe full.",
-        source: WEIGLE,
         historical: Some("16 bits, so 64 KB; 1 Gb/s × 100 ms = 12.5 MB across the United States"),
         figures: &[PublishedFigure::alone("window", 65536.0, Unit::Bytes, "16 bits")],
         judge: classic_window,
+        ..PublishedClaim::of(WEIGLE)
     },
     PublishedClaim {
         id: "gigabit.reno.three-quarters",
         claim: "TCP Reno never uses more than 75 % of the available bandwidth on average.",
-        source: WEIGLE,
         historical: Some("75 %: under 750 Mb/s on gigabit Ethernet"),
         figures: &[PublishedFigure::comparable(
             "share of the link",
@@ -136,6 +135,7 @@ const CLAIMS: &[PublishedClaim] = &[
             "under 750 Mb/s of a gigabit",
         )],
         judge: reno_three_quarters,
+        ..PublishedClaim::of(WEIGLE)
     },
 ];
 

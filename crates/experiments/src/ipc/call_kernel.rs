@@ -70,7 +70,6 @@ const CLAIMS: &[PublishedClaim] = &[
     PublishedClaim {
         id: "ipc.call.getpid-25ns",
         claim: "getpid() takes 25 to 27 ns.",
-        source: ZHAO,
         historical: Some(
             "25 ns (§IV) and 27 ns (§V), i5-4570 at 3.2 GHz; glibc cached the process id until \
              2.25 (2017)",
@@ -82,19 +81,19 @@ const CLAIMS: &[PublishedClaim] = &[
             "§IV and §V (25 and 27 ns)",
         )],
         judge: |evidence| published_time(evidence, "getpid", (25.0, 27.0)),
+        ..PublishedClaim::of(ZHAO)
     },
     PublishedClaim {
         id: "ipc.call.getuid-59ns",
         claim: "getuid() takes 59 ns.",
-        source: ZHAO,
         historical: Some("59 ns (§IV), i5-4570 at 3.2 GHz"),
         figures: &[PublishedFigure::comparable("getuid()", 59.0, Unit::Nanoseconds, "§IV")],
         judge: |evidence| published_time(evidence, "getuid", (58.5, 59.5)),
+        ..PublishedClaim::of(ZHAO)
     },
     PublishedClaim {
         id: "ipc.call.getuid-slower-than-getpid",
         claim: "getuid() is slower than getpid(), because it needs translation tables.",
-        source: ZHAO,
         historical: Some("59 ns against 25 ns: 2.4 times, i5-4570 at 3.2 GHz"),
         figures: &[PublishedFigure::ratio("getuid() to getpid()", 2.36, "§IV")],
         judge: |evidence| {
@@ -103,14 +102,13 @@ const CLAIMS: &[PublishedClaim] = &[
             let cases = getpid.zip(getuid).map(|(a, b)| ClaimCase::order("", label, a, b));
             judge_all(cases.into_iter().collect(), NEEDS)
         },
+        ..PublishedClaim::of(ZHAO)
     },
     PublishedClaim {
         id: "ipc.call.favourite-is-fast",
         claim: "Kernels have the favourite call of benchmarks made faster than other simple calls.",
-        source: MILLER,
-        historical: None,
-        figures: &[],
         judge: favourite,
+        ..PublishedClaim::of(MILLER)
     },
 ];
 

@@ -100,23 +100,22 @@ const CLAIMS: &[PublishedClaim] = &[
     PublishedClaim {
         id: "ipc.clock.resolution-25ns",
         claim: "The clock's resolution is about 25 ns.",
-        source: ZHAO,
         historical: Some("a median of 25 ns (§IV), i5-4570 at 3.2 GHz"),
         figures: &[PublishedFigure::comparable("clock resolution", 25.0, Unit::Nanoseconds, "§IV")],
         judge: |evidence| judge_all(on_each_cpu(evidence, "monotonic", ABOUT_25).collect(), NEEDS),
+        ..PublishedClaim::of(ZHAO)
     },
     PublishedClaim {
         id: "ipc.clock.eighty-cycles",
         claim: "About 80 cycles pass between starting and stopping the clock.",
-        source: ZHAO,
         historical: Some("25 ns at 3.2 GHz (§V)"),
         figures: &[PublishedFigure::ratio("cycles between two readings", 80.0, "§V")],
         judge: eighty_cycles,
+        ..PublishedClaim::of(ZHAO)
     },
     PublishedClaim {
         id: "ipc.clock.finer-clock-reaches-1ns",
         claim: "A more precise clock could give a precision closer to 1 ns.",
-        source: ZHAO,
         historical: Some("a conjecture (§V); nearer to 1 ns than to 25 ns is below 5 ns"),
         figures: &[PublishedFigure::comparable("clock resolution", 1.0, Unit::Nanoseconds, "§V")],
         judge: |evidence| {
@@ -124,6 +123,7 @@ const CLAIMS: &[PublishedClaim] = &[
             let cases = clocks.flat_map(|clock| on_each_cpu(evidence, clock, NEARER_1));
             judge_any(cases.collect(), NEEDS)
         },
+        ..PublishedClaim::of(ZHAO)
     },
 ];
 

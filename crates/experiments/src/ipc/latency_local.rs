@@ -46,51 +46,44 @@ const CLAIMS: &[PublishedClaim] = &[
         id: "ipc.latency.ranks",
         claim: "Latency ranks local UDP first, then local TCP, then the pipe at 16 B and 1 KiB, \
                 and TCP, UDP, pipe at 64 KiB.",
-        source: ZHAO,
         historical: Some("Table 1, latency rows, i5-4570 at 3.2 GHz"),
-        figures: &[],
         judge: |evidence| in_order(evidence, &published_pairs("latency")),
+        ..PublishedClaim::of(ZHAO)
     },
     PublishedClaim {
         id: "ipc.latency.pipe-slower-than-sockets",
         claim: "Pipes are slower than local sockets.",
-        source: ZHAO,
         historical: Some("Table 1: the pipe is last of the local three at every size"),
-        figures: &[],
         judge: |evidence| {
             let mut pairs = published_pairs("latency");
             pairs.retain(|(_, _, worse)| *worse == "pipe");
             in_order(evidence, &pairs)
         },
+        ..PublishedClaim::of(ZHAO)
     },
     PublishedClaim {
         id: "ipc.latency.udp-beats-tcp-below-64Ki",
         claim: "Except for large messages, UDP is faster than TCP.",
-        source: ZHAO,
         historical: Some("Table 1: UDP before TCP at 16 B and 1 KiB"),
-        figures: &[],
         judge: |evidence| judge_all(udp_before_tcp(evidence, EXPERIMENT.id, "latency"), NEEDS),
+        ..PublishedClaim::of(ZHAO)
     },
     PublishedClaim {
         id: "ipc.latency.tcp-beats-udp-at-64Ki",
         claim: "TCP is faster than UDP for large messages.",
-        source: ZHAO,
         historical: Some("Table 1: TCP before UDP at 64 KiB"),
-        figures: &[],
         judge: |evidence| in_order(evidence, &[(LARGE, "tcp4", "udp4")]),
+        ..PublishedClaim::of(ZHAO)
     },
     PublishedClaim {
         id: "ipc.latency.pipe-same-magnitude",
         claim: "Pipes are of the same magnitude of latency as local sockets.",
-        source: ZHAO,
-        historical: None,
-        figures: &[],
         judge: same_magnitude,
+        ..PublishedClaim::of(ZHAO)
     },
     PublishedClaim {
         id: "ipc.latency.pipe-range",
         claim: "Pipe latency lies between 8 µs and 300 µs for messages of 4 B to 512 KiB.",
-        source: ZHAO,
         historical: Some("8,000 ns to 300,000 ns (Figure 7), i5-4570 at 3.2 GHz"),
         figures: &PublishedFigure::range(8_000.0, 300_000.0, Unit::Nanoseconds, "Figure 7"),
         judge: |evidence| {
@@ -98,6 +91,7 @@ const CLAIMS: &[PublishedClaim] = &[
             let found = quantities(evidence, EXPERIMENT.id, "latency", "pipe", bounds);
             judge_all(found, "plumb run latency.local --set mechanism=pipe")
         },
+        ..PublishedClaim::of(ZHAO)
     },
 ];
 

@@ -49,37 +49,36 @@ const CLAIMS: &[PublishedClaim] = &[
     PublishedClaim {
         id: "ipc.remote.latency-slower-than-local",
         claim: "Local communication is faster than remote communication in terms of latency.",
-        source: ZHAO,
         historical: Some("Table 1: both remote rows are last at 16 B, 1 KiB and 64 KiB"),
-        figures: &[],
         judge: |evidence| slower_than_local(evidence, EXPERIMENT.id, "latency"),
+        ..PublishedClaim::of(ZHAO)
     },
     PublishedClaim {
         id: "ipc.remote.udp-latency-beats-tcp",
         claim: "Remote UDP is faster than remote TCP.",
-        source: ZHAO,
         historical: Some("Table 1, latency: remote UDP before remote TCP at all three sizes"),
         figures: &[
             PublishedFigure::alone("least, UDP", 20_000.0, Unit::Nanoseconds, "Figure 5"),
             PublishedFigure::alone("least, TCP", 80_000.0, Unit::Nanoseconds, "Figure 3"),
         ],
         judge: |evidence| versus(evidence, EXPERIMENT.id, "latency", ("udp4", "tcp4"), |_| true),
+        ..PublishedClaim::of(ZHAO)
     },
     PublishedClaim {
         id: "ipc.remote.tcp-latency-range",
         claim: "Remote TCP latency lies between 80 µs and 1.1 ms for messages of 4 B to 512 KiB.",
-        source: ZHAO,
         historical: Some("80,000 ns to 1,100,000 ns (Figure 3), two i5-4570 in one laboratory"),
         figures: &PublishedFigure::range(80_000.0, 1_100_000.0, Unit::Nanoseconds, "Figure 3"),
         judge: |evidence| in_laboratory(evidence, "tcp4", (80_000.0, 1_100_000.0)),
+        ..PublishedClaim::of(ZHAO)
     },
     PublishedClaim {
         id: "ipc.remote.udp-latency-range",
         claim: "Remote UDP latency lies between 20 µs and 700 µs for messages of 4 B to 512 KiB.",
-        source: ZHAO,
         historical: Some("20,000 ns to 700,000 ns (Figure 5), two i5-4570 in one laboratory"),
         figures: &PublishedFigure::range(20_000.0, 700_000.0, Unit::Nanoseconds, "Figure 5"),
         judge: |evidence| in_laboratory(evidence, "udp4", (20_000.0, 700_000.0)),
+        ..PublishedClaim::of(ZHAO)
     },
 ];
 

@@ -3,11 +3,12 @@
 //! Hops of one kind in a row, with a router between one and the next: plumb's, on links of a rate and a
 //! delay, or Linux's, on virtual Ethernets that have neither.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use plumb_analysis::summary::CONFIDENCE;
 use plumb_base::stats::regression::{FittedLine, theil_sen};
 use plumb_harness::spec::PathKind;
+use plumb_report::figure::against_factor::{FactorSeries, factor_series};
 
 use crate::claims::{bytes, needs, size};
 use crate::factor::channel::{self, CONGESTION, LATENCY, MECHANISM, SIZE, THROUGHPUT};
@@ -195,21 +196,21 @@ const SAME: (f64, f64) = (0.95, 1.05);
 
 /// What each router adds, and what a long transfer keeps.
 fn sentences(data: &PageData<'_>) -> Vec<String> {
-    let slope = |path: RouterSeries<'_>| {
-        let line = path.line?;
+    let slope = |path: FactorSeries<'_>| {
+        let line = fitted_line(&path)?;
         let interval = [line.slope_interval.lo, line.slope_interval.hi];
         let slope = value::with_interval(Unit::Nanoseconds, line.slope, Some(interval));
         Some(format!("{slope} ({})", path.label))
     };
-    let kept = |path: RouterSeries<'_>| {
+    let kept = |path: FactorSeries<'_>| {
         let ((least, first), (most, last)) = (path.cells.first()?, path.cells.last()?);
         let times = value::times(last.summary.median? / first.summary.median?);
         (most > least)
             .then(|| format!("{times} over {most:.0} routers as over {least:.0} ({})", path.label))
     };
-    let latencies = router_series(&of(&data.cells, "latency"), &["mechanism", "size"]);
+    let latencies = factor_series(&of(&data.cells, "latency"), "routers", &["mechanism", "size"]);
     let slopes: Vec<String> = latencies.into_iter().filter_map(slope).collect();
-    let rates = router_series(&of(&data.cells, "throughput"), &["mechanism"]);
+    let rates = factor_series(&of(&data.cells, "throughput"), "routers", &["mechanism"]);
     let kept: Vec<String> = rates.into_iter().filter_map(kept).collect();
     [
         sentence(&slopes, "; ", |told| format!("Each router adds to half a round trip: {told}.")),
@@ -219,8 +220,8 @@ fn sentences(data: &PageData<'_>) -> Vec<String> {
 }
 
 fn tiles(data: &PageData<'_>) -> Vec<HeadlineTile> {
-    let tile = |path: RouterSeries<'_>| {
-        let line = path.line?;
+    let tile = |path: FactorSeries<'_>| {
+        let line = fitted_line(&path)?;
         let interval = [line.slope_interval.lo, line.slope_interval.hi];
         Some(HeadlineTile {
             label: "each router adds".to_owned(),
@@ -229,19 +230,15 @@ fn tiles(data: &PageData<'_>) -> Vec<HeadlineTile> {
             conditions: path.label,
         })
     };
-    let paths = router_series(&of(&data.cells, "latency"), &["mechanism", "size"]);
+    let paths = factor_series(&of(&data.cells, "latency"), "routers", &["mechanism", "size"]);
     paths.into_iter().filter_map(tile).collect()
 }
 
-/// The cells of a path that differ in its routers alone, nearest first, and the line through them.
-#[derive(Clone, Debug)]
-struct RouterSeries<'a> {
-    /// What tells it from the others: `tcp4, 64 B`.
-    label: String,
-    /// Routers and the cell.
-    cells: Vec<(f64, &'a CellResult)>,
-    /// The robust line through the medians; none for fewer than three numbers of routers.
-    line: Option<FittedLine>,
+/// The robust line through the medians of a path; none for fewer than three numbers of routers.
+fn fitted_line(path: &FactorSeries<'_>) -> Option<FittedLine> {
+    let x: Vec<f64> = path.cells.iter().map(|(routers, _)| *routers).collect();
+    let y: Vec<f64> = path.cells.iter().filter_map(|(_, cell)| cell.summary.median).collect();
+    theil_sen(&x, &y, CONFIDENCE)
 }
 
 fn figures(data: &PageData<'_>) -> Vec<Figure> {
@@ -256,34 +253,14 @@ fn figures(data: &PageData<'_>) -> Vec<Figure> {
     figures.filter(|figure| !figure.is_empty()).collect()
 }
 
-/// The paths of these cells, of one response; labels have these factors whether they vary or not.
-fn router_series<'a>(cells: &[&'a CellResult], always: &[&str]) -> Vec<RouterSeries<'a>> {
-    let mut wanted: BTreeSet<String> = name::varying(cells.iter().copied());
-    wanted.remove("routers");
-    wanted.extend(always.iter().map(|factor| (*factor).to_owned()));
-    let mut paths: BTreeMap<String, Vec<(f64, &CellResult)>> = BTreeMap::new();
-    for cell in cells.iter().filter(|cell| cell.summary.median.is_some()) {
-        let Some(routers) = cell.number("routers") else { continue };
-        let path = paths.entry(name::cell(&cell.factors, &wanted)).or_default();
-        path.push((routers as f64, cell));
-    }
-    let path = |(label, mut cells): (String, Vec<(f64, &'a CellResult)>)| {
-        cells.sort_by(|(a, _), (b, _)| a.total_cmp(b));
-        let x: Vec<f64> = cells.iter().map(|(routers, _)| *routers).collect();
-        let y: Vec<f64> = cells.iter().filter_map(|(_, cell)| cell.summary.median).collect();
-        RouterSeries { label, line: theil_sen(&x, &y, CONFIDENCE), cells }
-    };
-    paths.into_iter().map(path).collect()
-}
-
 fn figure(cells: &[&CellResult]) -> Figure {
     let first = cells[0];
-    let paths = router_series(cells, &["mechanism"]);
+    let paths = factor_series(cells, "routers", &["mechanism"]);
     let is_latency = first.response == "latency";
     let mut series = Vec::new();
     for (path, slot) in paths.iter().zip(0u8..) {
         // A latency has its line; between two throughputs nothing is said.
-        if let Some(line) = path.line.filter(|_| is_latency) {
+        if let Some(line) = fitted_line(path).filter(|_| is_latency) {
             let ends = [line.x_min, line.x_max].map(|x| [x, line.at(x)]);
             series.push(Series::line(slot, ends.to_vec()));
         }
@@ -314,7 +291,7 @@ fn figure(cells: &[&CellResult]) -> Figure {
 }
 
 /// Routers down, paths across.
-fn table(paths: &[RouterSeries<'_>]) -> TextTable {
+fn table(paths: &[FactorSeries<'_>]) -> TextTable {
     let mut table = TextTable::across("routers", paths.iter().map(|path| path.label.clone()));
     let mut numbers: Vec<f64> =
         paths.iter().flat_map(|path| path.cells.iter().map(|(routers, _)| *routers)).collect();

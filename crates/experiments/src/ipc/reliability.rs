@@ -59,49 +59,39 @@ fn carries_data(mechanism: Mechanism) -> bool {
 }
 
 const fn share(name: &'static str, meaning: &'static str) -> ResponseVariable {
-    ResponseVariable::new(name, Unit::Share, Better::Lower, meaning)
+    ResponseVariable::share(name, Better::Lower, meaning)
 }
 
 const CLAIMS: &[PublishedClaim] = &[
     PublishedClaim {
         id: "ipc.reliability.pipe",
         claim: "A pipe ensures ordering and correct delivery.",
-        source: MILLER,
-        historical: None,
-        figures: &[],
         judge: |evidence| never(evidence, &["pipe"], &FAULTS),
+        ..PublishedClaim::of(MILLER)
     },
     PublishedClaim {
         id: "ipc.reliability.tcp",
         claim: "TCP guarantees reliable and ordered communication.",
-        source: ZHAO,
-        historical: None,
-        figures: &[],
         judge: |evidence| never(evidence, &["tcp4", "tcp6"], &FAULTS),
+        ..PublishedClaim::of(ZHAO)
     },
     PublishedClaim {
         id: "ipc.reliability.udp-loses",
         claim: "Datagram sockets can (and will) experience packet loss.",
-        source: MILLER,
-        historical: None,
-        figures: &[],
         judge: |evidence| happens(evidence, "lost"),
+        ..PublishedClaim::of(MILLER)
     },
     PublishedClaim {
         id: "ipc.reliability.udp-reorders",
         claim: "UDP sends packets in any order.",
-        source: ZHAO,
-        historical: None,
-        figures: &[],
         judge: |evidence| happens(evidence, "reordered"),
+        ..PublishedClaim::of(ZHAO)
     },
     PublishedClaim {
         id: "ipc.reliability.udp-intact",
         claim: "If a datagram is delivered, its contents are intact.",
-        source: MILLER,
-        historical: None,
-        figures: &[],
         judge: |evidence| never(evidence, &UDP, &["corrupted"]),
+        ..PublishedClaim::of(MILLER)
     },
 ];
 

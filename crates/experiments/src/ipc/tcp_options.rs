@@ -66,9 +66,6 @@ const CLAIMS: &[PublishedClaim] = &[
         id: "ipc.tcp.nagle-delays",
         claim: "Nagle's rule can cause unexpected delays on stream sockets, and TCP_NODELAY \
                 removes them.",
-        source: MILLER,
-        historical: None,
-        figures: &[],
         judge: |evidence| {
             let split = |cell: &MeasuredCell<'_>| cell.is("pattern", "write-write-read");
             let found = compare_levels(evidence, &NODELAY, &"on".into(), &"off".into(), split);
@@ -76,13 +73,12 @@ const CLAIMS: &[PublishedClaim] = &[
             let needs = "plumb run tcp.options --set pattern=write-write-read --set nodelay=on,off";
             judge_any(found.into_iter().collect(), needs)
         },
+        ..PublishedClaim::of(MILLER)
     },
     PublishedClaim {
         id: "ipc.tcp.nodelay-helps-larger-messages",
         claim: "TCP_NODELAY helps larger message sizes.",
-        source: ZHAO,
         historical: Some("Figure 3, remote TCP latency; sizes from 4 KiB are taken as larger"),
-        figures: &[],
         judge: |evidence| {
             let larger = |cell: &MeasuredCell<'_>| {
                 cell.text("pattern").is_none_or(|pattern| pattern == "request")
@@ -92,14 +88,15 @@ const CLAIMS: &[PublishedClaim] = &[
             let needs = "plumb run tcp.options --set nodelay=on,off --set size=4Ki,64Ki,512Ki";
             judge_all(found.into_iter().collect(), needs)
         },
+        ..PublishedClaim::of(ZHAO)
     },
     PublishedClaim {
         id: "ipc.tcp.buffers-matter",
         claim: "Transmission times are affected by the read and write buffer sizes.",
-        source: MILLER,
         historical: Some("typically 128 KB in 2014"),
         figures: &[PublishedFigure::alone("buffer, typically", 131_072.0, Unit::Bytes, "3a, NB 2")],
         judge: buffers_matter,
+        ..PublishedClaim::of(MILLER)
     },
 ];
 

@@ -50,46 +50,41 @@ const CLAIMS: &[PublishedClaim] = &[
         id: "ipc.throughput.ranks",
         claim: "Throughput ranks local UDP first, then local TCP, then the pipe at 16 B and \
                 1 KiB, and TCP, pipe, UDP at 64 KiB.",
-        source: ZHAO,
         historical: Some("Table 1, throughput rows, i5-4570 at 3.2 GHz"),
-        figures: &[],
         judge: |evidence| in_order(evidence, &published_pairs(ACKED.name)),
+        ..PublishedClaim::of(ZHAO)
     },
     PublishedClaim {
         id: "ipc.throughput.udp-beats-tcp-below-64Ki",
         claim: "Except for large messages, UDP has more throughput than TCP.",
-        source: ZHAO,
         historical: Some("Table 1: UDP before TCP at 16 B and 1 KiB"),
-        figures: &[],
         judge: |evidence| judge_all(udp_before_tcp(evidence, EXPERIMENT.id, ACKED.name), NEEDS),
+        ..PublishedClaim::of(ZHAO)
     },
     PublishedClaim {
         id: "ipc.throughput.pipe-beats-udp-at-64Ki",
         claim: "At 64 KiB a pipe has more throughput than UDP.",
-        source: ZHAO,
         historical: Some("Table 1: the pipe second and local UDP third at 64 KiB"),
-        figures: &[],
         judge: |evidence| in_order(evidence, &[(LARGE, "pipe", "udp4")]),
+        ..PublishedClaim::of(ZHAO)
     },
     PublishedClaim {
         id: "ipc.throughput.size-over-latency-is-wrong",
         claim: "Dividing the message length by the latency is a wrong throughput.",
-        source: ZHAO,
-        historical: None,
-        figures: &[],
         judge: size_over_latency,
+        ..PublishedClaim::of(ZHAO)
     },
     PublishedClaim {
         id: "ipc.throughput.pipe-range",
         claim: "Pipe throughput lies between 0.2 MB/s and 3.4 GB/s for messages of 4 B to \
                 512 KiB.",
-        source: ZHAO,
         historical: Some("200,000 B/s to 3,400,000,000 B/s (Figure 8), i5-4570 at 3.2 GHz"),
         figures: &PublishedFigure::range(2e5, 3.4e9, Unit::BytesPerSecond, "Figure 8"),
         judge: |evidence| {
             let found = quantities(evidence, EXPERIMENT.id, ACKED.name, "pipe", (2e5, 3.4e9));
             judge_all(found, "plumb run throughput.local --set mechanism=pipe")
         },
+        ..PublishedClaim::of(ZHAO)
     },
 ];
 

@@ -35,15 +35,13 @@ const CLAIMS: &[PublishedClaim] = &[
     PublishedClaim {
         id: "ipc.remote.throughput-slower-than-local",
         claim: "Local communication is faster than remote communication in terms of throughput.",
-        source: ZHAO,
         historical: Some("Table 1: both remote rows are last at 16 B, 1 KiB and 64 KiB"),
-        figures: &[],
         judge: |evidence| slower_than_local(evidence, EXPERIMENT.id, ACKED.name),
+        ..PublishedClaim::of(ZHAO)
     },
     PublishedClaim {
         id: "ipc.remote.udp-throughput-beats-tcp-below-64Ki",
         claim: "Except for large messages, remote UDP carries more than remote TCP.",
-        source: ZHAO,
         historical: Some("Table 1, throughput: remote UDP before remote TCP at 16 B and 1 KiB"),
         figures: &[
             PublishedFigure::alone("least, UDP", 1e5, Unit::BytesPerSecond, "Figure 6"),
@@ -53,11 +51,11 @@ const CLAIMS: &[PublishedClaim] = &[
             let order = ("udp4", "tcp4");
             versus(evidence, EXPERIMENT.id, ACKED.name, order, |size| size < LARGE)
         },
+        ..PublishedClaim::of(ZHAO)
     },
     PublishedClaim {
         id: "ipc.remote.tcp-throughput-beats-udp-at-64Ki",
         claim: "For large messages remote TCP carries more than remote UDP.",
-        source: ZHAO,
         historical: Some("Table 1, throughput: remote TCP before remote UDP at 64 KiB"),
         figures: &[
             PublishedFigure::alone("most, TCP", 1.3e8, Unit::BytesPerSecond, "Figure 4"),
@@ -67,5 +65,6 @@ const CLAIMS: &[PublishedClaim] = &[
             let order = ("tcp4", "udp4");
             versus(evidence, EXPERIMENT.id, ACKED.name, order, |size| size == LARGE)
         },
+        ..PublishedClaim::of(ZHAO)
     },
 ];

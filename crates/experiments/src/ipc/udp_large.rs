@@ -32,9 +32,8 @@ pub static EXPERIMENT: Experiment = Experiment {
         ),
     ],
     responses: &[
-        ResponseVariable::new(
+        ResponseVariable::share(
             "delivered",
-            Unit::Share,
             Better::Higher,
             "share of messages that arrived whole",
         ),
@@ -64,18 +63,16 @@ const CLAIMS: &[PublishedClaim] = &[
     PublishedClaim {
         id: "ipc.udp.large-is-faulty",
         claim: "Large UDP messages tend to be faulty.",
-        source: ZHAO,
         historical: Some("Figure 5, remote UDP; more than 1 in 1,000 lost is taken as faulty"),
-        figures: &[],
         judge: |evidence| judge_all(losses(evidence), "plumb run udp.large"),
+        ..PublishedClaim::of(ZHAO)
     },
     PublishedClaim {
         id: "ipc.udp.tcp-wins-because-of-loss",
         claim: "TCP is faster for large messages because UDP has to try several times.",
-        source: ZHAO,
         historical: Some("§V and §VI"),
-        figures: &[],
         judge: tcp_wins,
+        ..PublishedClaim::of(ZHAO)
     },
 ];
 

@@ -68,7 +68,7 @@ pub(super) fn loss_reason(flags: &[String]) -> Option<String> {
 }
 
 /// A block as it is stored.
-pub(super) fn record(
+pub(crate) fn record(
     cell: i64,
     launch: i64,
     pass: u32,

@@ -33,28 +33,31 @@ pub(super) enum CellCompletion {
 }
 
 /// One cell's account.
-struct CellState {
-    plan: CellPlan,
+pub(super) struct CellState {
+    pub(super) plan: CellPlan,
     group: Option<usize>,
-    open: bool,
+    /// Whether it wants more.
+    pub(super) open: bool,
     /// Launch → blocks → a few order statistics.
-    launches: BTreeMap<i64, Vec<Vec<f64>>>,
+    pub(super) launches: BTreeMap<i64, Vec<Vec<f64>>>,
     /// Rounds that visited it to the end.
-    visits: u32,
+    pub(super) visits: u32,
 }
 
 /// The account of all cells.
 pub(super) struct RunState {
-    entries: Vec<CellState>,
+    pub(super) cells: Vec<CellState>,
     groups: usize,
     failures: BTreeMap<usize, u32>,
     /// Launches made so far.
     pub(super) launches: i64,
-    rounds: u32,
+    /// Rounds begun.
+    pub(super) rounds: u32,
     pub(super) blocks_done: u64,
     blocks_before: u64,
     began_ns: u64,
-    facts: BTreeMap<String, String>,
+    /// Facts about channels.
+    pub(super) facts: BTreeMap<String, String>,
 }
 
 impl RunState {
@@ -74,7 +77,7 @@ impl RunState {
             entries.push(CellState { plan, group, open, launches: BTreeMap::new(), visits: 0 });
         }
         Self {
-            entries,
+            cells: entries,
             groups: groups.len(),
             failures: BTreeMap::new(),
             launches: 0,
@@ -101,7 +104,7 @@ impl RunState {
                 blocks.push(order_statistics(block));
             }
         }
-        for entry in &mut self.entries {
+        for entry in &mut self.cells {
             entry.visits = u32::try_from(entry.launches.len()).unwrap_or(u32::MAX);
         }
         self.launches = data.launches.iter().map(|launch| launch.id).max().unwrap_or(0);
@@ -111,25 +114,7 @@ impl RunState {
     }
 
     fn entry_of(&mut self, id: i64) -> Option<&mut CellState> {
-        usize::try_from(id - 1).ok().and_then(|index| self.entries.get_mut(index))
-    }
-
-    /// The number of the next round.
-    pub(super) fn next_round(&mut self) -> u32 {
-        let round = self.rounds;
-        self.rounds += 1;
-        round
-    }
-
-    /// Rounds begun.
-    pub(super) fn rounds_done(&self) -> u32 {
-        self.rounds
-    }
-
-    /// The id of the next launch.
-    pub(super) fn next_launch(&mut self) -> i64 {
-        self.launches += 1;
-        self.launches
+        usize::try_from(id - 1).ok().and_then(|index| self.cells.get_mut(index))
     }
 
     /// Groups with an open cell.
@@ -142,20 +127,15 @@ impl RunState {
         let wanted = |entry: &CellState| {
             entry.open && entry.group == Some(group) && entry.visits < limits.launches_max
         };
-        (0..self.entries.len()).filter(|&cell| wanted(&self.entries[cell])).collect()
-    }
-
-    /// The cell's plan.
-    pub(super) fn plan(&self, cell: usize) -> &CellPlan {
-        &self.entries[cell].plan
+        (0..self.cells.len()).filter(|&cell| wanted(&self.cells[cell])).collect()
     }
 
     /// Of these cells, those that one block serves with this one when it gives several responses
     /// at once: the same task in the same launch.
     pub(super) fn served_by_one_block(&self, cell: usize, of: &[usize]) -> Vec<usize> {
-        let action = &self.entries[cell].plan.action;
+        let action = &self.cells[cell].plan.action;
         let is_kin = |&other: &usize| {
-            let entry = &self.entries[other];
+            let entry = &self.cells[other];
             other == cell || (entry.open && entry.plan.action == *action)
         };
         of.iter().copied().filter(is_kin).collect()
@@ -163,45 +143,25 @@ impl RunState {
 
     /// The cell's id in the store.
     pub(super) fn id(&self, cell: usize) -> i64 {
-        debug_assert!(cell < self.entries.len(), "a cell of this ledger");
+        debug_assert!(cell < self.cells.len(), "a cell of this ledger");
         i64::try_from(cell).unwrap_or(i64::MAX - 1) + 1
-    }
-
-    /// Whether the cell wants more.
-    pub(super) fn is_open(&self, cell: usize) -> bool {
-        self.entries[cell].open
     }
 
     /// Cells that want more.
     pub(super) fn open(&self) -> Vec<usize> {
-        (0..self.entries.len()).filter(|&cell| self.entries[cell].open).collect()
-    }
-
-    /// Whether anything was measured of the cell.
-    pub(super) fn has_blocks(&self, cell: usize) -> bool {
-        !self.entries[cell].launches.is_empty()
+        (0..self.cells.len()).filter(|&cell| self.cells[cell].open).collect()
     }
 
     /// Whether nothing ever got through in any of the cell's blocks, and they are enough to say so.
     pub(super) fn has_no_samples(&self, cell: usize) -> bool {
-        let blocks = || self.entries[cell].launches.values().flatten();
+        let blocks = || self.cells[cell].launches.values().flatten();
         blocks().count() >= SILENT_BLOCKS && blocks().all(Vec::is_empty)
-    }
-
-    /// The cell wants no more.
-    pub(super) fn close(&mut self, cell: usize) {
-        self.entries[cell].open = false;
     }
 
     /// Adds a block.
     pub(super) fn add(&mut self, cell: usize, block: &SampleBlock) {
-        let blocks = self.entries[cell].launches.entry(block.launch).or_default();
+        let blocks = self.cells[cell].launches.entry(block.launch).or_default();
         blocks.push(order_statistics(block));
-    }
-
-    /// A launch has visited the cell to its end.
-    pub(super) fn count_launch(&mut self, cell: usize) {
-        self.entries[cell].visits += 1;
     }
 
     /// Failed launches of a group, with one more.
@@ -218,7 +178,7 @@ impl RunState {
         seed: Seed,
     ) -> Vec<(usize, CellCompletion)> {
         let settled = |cell: usize| {
-            let entry = &self.entries[cell];
+            let entry = &self.cells[cell];
             if !entry.open || entry.visits < limits.launches_min {
                 return None;
             }
@@ -227,7 +187,7 @@ impl RunState {
             }
             (entry.visits >= limits.launches_max).then_some((cell, CellCompletion::LaunchesSpent))
         };
-        (0..self.entries.len()).filter_map(settled).collect()
+        (0..self.cells.len()).filter_map(settled).collect()
     }
 
     /// Keeps what a launch found out about its channel, once for each mechanism.
@@ -246,16 +206,11 @@ impl RunState {
         }
     }
 
-    /// Facts about channels.
-    pub(super) fn facts(&self) -> BTreeMap<String, String> {
-        self.facts.clone()
-    }
-
     /// Blocks that open cells will have if they need all their launches.
     pub(super) fn blocks_open(&self, limits: &RunLimits) -> u64 {
         let rounds =
             |entry: &CellState| u64::from(limits.launches_max.saturating_sub(entry.visits));
-        self.entries
+        self.cells
             .iter()
             .filter(|entry| entry.open)
             .map(|entry| rounds(entry) * u64::from(limits.passes))
@@ -275,7 +230,7 @@ impl RunState {
     /// Rounds of the cells that still want as many, one estimate for each set of them.
     fn time_estimated(&self, limits: &RunLimits) -> Span {
         let wanted = |entry: &CellState| limits.launches_max.saturating_sub(entry.visits);
-        let open: Vec<&CellState> = self.entries.iter().filter(|entry| entry.open).collect();
+        let open: Vec<&CellState> = self.cells.iter().filter(|entry| entry.open).collect();
         let rounds: BTreeSet<u32> = open.iter().map(|entry| wanted(entry)).collect();
         let (mut sum, mut before) = (Span::ZERO, 0);
         for rounds in rounds {
@@ -373,12 +328,12 @@ mod tests {
         assert_eq!(ledger.time_open(&limits), estimate.most);
         let mut before = estimate.most;
         for cell in 0..3 {
-            ledger.count_launch(cell);
+            ledger.cells[cell].visits += 1;
             let left = ledger.time_open(&limits);
             assert!(left < before, "{left} {before}");
             before = left;
         }
-        let round = RoundEstimate::of(ledger.entries.iter().map(|entry| &entry.plan), &limits).time;
+        let round = RoundEstimate::of(ledger.cells.iter().map(|entry| &entry.plan), &limits).time;
         assert_eq!(before + round, estimate.most);
     }
 
@@ -391,10 +346,5 @@ mod tests {
         }
         ledger.add(0, &block(vec![1.0], Vec::new()));
         assert!(!ledger.has_no_samples(0));
-    }
-
-    #[test]
-    fn a_short_block_is_kept_whole() {
-        assert_eq!(order_statistics(&block(vec![3.0, 1.0, 2.0], Vec::new())), [1.0, 2.0, 3.0]);
     }
 }

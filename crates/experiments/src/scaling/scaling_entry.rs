@@ -28,7 +28,6 @@ pub static EXPERIMENT: Experiment = Experiment {
 const CLAIMS: &[PublishedClaim] = &[PublishedClaim {
     id: "scaling.entry.lags-processors",
     claim: "Entering and leaving the kernel improves only by 12 to 28 % of what processors do.",
-    source: MARKATOS,
     historical: Some("Pentium ×50 and the call ×15 at best; SPARC ×25 and less than ×3 (Figure 1)"),
     figures: &[
         PublishedFigure::alone("least of processors", 0.12, Unit::Share, "§3.2"),
@@ -37,6 +36,7 @@ const CLAIMS: &[PublishedClaim] = &[PublishedClaim {
         PublishedFigure::alone("SPARC, processors ×25", 3.0, Unit::Count, "Figure 1"),
     ],
     judge: |evidence| single_machine_judgment(evidence, (EXPERIMENT.id, CALL.name), |_| true),
+    ..PublishedClaim::of(MARKATOS)
 }];
 
 fn sentences(data: &PageData<'_>) -> Vec<String> {

@@ -181,7 +181,6 @@ const CLAIMS: &[PublishedClaim] = &[
         id: "scaling.http.lags-processors",
         claim: "Fetching a page of 10 Kbytes and its 12 images within one computer improves by about 30 % of \
             what processors do.",
-        source: MARKATOS,
         historical: Some("about 30 %, much less than TCP (Figure 5)"),
         figures: &[PublishedFigure::alone("slope", 0.3, Unit::Count, "Figure 5")],
         judge: |evidence| {
@@ -189,11 +188,11 @@ const CLAIMS: &[PublishedClaim] = &[
                 cell.is("way", "one-each") && cell.is("link", LOOPBACK)
             })
         },
+        ..PublishedClaim::of(MARKATOS)
     },
     PublishedClaim {
         id: "scaling.http.small-files-cost-their-connections",
         claim: "Transfers of small files suffer large initialization overheads.",
-        source: MARKATOS,
         historical: Some("the reason that is given for 30 %"),
         figures: &[
             PublishedFigure::alone("average file", 8_192.0, Unit::Bytes, "§3.5"),
@@ -206,17 +205,17 @@ const CLAIMS: &[PublishedClaim] = &[
             let pairs = faster(evidence, "keep-alive", "one-each", |_| true, case);
             judge_all(pairs, "plumb run scaling.http --set way=one-each,keep-alive")
         },
+        ..PublishedClaim::of(MARKATOS)
     },
     PublishedClaim {
         id: "scaling.http.pipelining-beats-connections",
         claim: "HTTP/1.1 with pipelining is faster than a connection per object, over every network.",
-        source: NIELSEN,
         historical: Some("packets at least halved; the time depended on the network"),
-        figures: &[],
         judge: |evidence| {
             let pairs = faster(evidence, "pipelined", "one-each", |_| true, ClaimCase::order);
             judge_all(pairs, "plumb run scaling.http --set way=one-each,pipelined")
         },
+        ..PublishedClaim::of(NIELSEN)
     },
 ];
 

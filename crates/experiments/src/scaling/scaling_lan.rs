@@ -55,19 +55,19 @@ const CLAIMS: &[PublishedClaim] = &[
         id: "scaling.lan.100m-follows-processors",
         claim: "Over a LAN of 100 Mb/s, megabytes for each second of the sender's CPU follow processor \
                 speed with a slope of 0.8.",
-        source: MARKATOS,
         historical: Some("slope 0.8 (Figure 3)"),
         figures: &[PublishedFigure::alone("slope", 0.8, Unit::Count, "Figure 3")],
         judge: |evidence| over(evidence, "lan-100m"),
+        ..PublishedClaim::of(MARKATOS)
     },
     PublishedClaim {
         id: "scaling.lan.10m-lags-processors",
         claim: "Over a LAN of 10 Mb/s, megabytes for each second of the sender's CPU follow processor \
                 speed with a slope of 0.62.",
-        source: MARKATOS,
         historical: Some("slope 0.62; processors ×25, TCP ×17 (Figure 4)"),
         figures: &[PublishedFigure::alone("slope", 0.62, Unit::Count, "Figure 4")],
         judge: |evidence| over(evidence, "ethernet-10m"),
+        ..PublishedClaim::of(MARKATOS)
     },
 ];
 

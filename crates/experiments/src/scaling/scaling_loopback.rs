@@ -38,7 +38,6 @@ const CLAIMS: &[PublishedClaim] = &[PublishedClaim {
     id: "scaling.loopback.lags-processors",
     claim: "TCP between processes of one computer improves far less than processors, in messages of \
             64 Kbytes.",
-    source: MARKATOS,
     historical: Some(
         "processors ×35, TCP ×5 (Alpha) and ×12 (Pentium); SPARC almost linear (Figure 2)",
     ),
@@ -47,4 +46,5 @@ const CLAIMS: &[PublishedClaim] = &[PublishedClaim {
         PublishedFigure::alone("Pentium, processors ×35", 12.0, Unit::Count, "Figure 2"),
     ],
     judge: |evidence| single_machine_judgment(evidence, (EXPERIMENT.id, "throughput"), |_| true),
+    ..PublishedClaim::of(MARKATOS)
 }];

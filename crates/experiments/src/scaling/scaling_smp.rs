@@ -71,10 +71,9 @@ const CLAIMS: &[PublishedClaim] = &[PublishedClaim {
     id: "scaling.smp.scales-as-one",
     claim: "Between processes of a multiprocessor TCP improves with processors as it does on one \
             processor.",
-    source: MARKATOS,
     historical: Some("two panels of Figure 2: SPARC uniprocessors and multiprocessors"),
-    figures: &[],
     judge: multiprocessor,
+    ..PublishedClaim::of(MARKATOS)
 }];
 
 /// The most CPUs against one, at the most streams over loopback.

@@ -42,11 +42,11 @@ const CLAIMS: &[PublishedClaim] = &[PublishedClaim {
     id: "scaling.wan.lags-processors",
     claim: "Over metropolitan and wide-area networks TCP follows processors as over a LAN of 10 Mb/s, \
             with about 60 %.",
-    source: MARKATOS,
     historical: Some("about 60 %, without a figure"),
     figures: &[PublishedFigure::alone("slope", 0.6, Unit::Count, "about 60 %")],
     judge: |evidence| {
         let response = (EXPERIMENT.id, SENDER_CPU.name);
         single_machine_judgment(evidence, response, |cell| !cell.level("link").starts_with("lan-"))
     },
+    ..PublishedClaim::of(MARKATOS)
 }];

@@ -5,19 +5,19 @@
 use std::collections::BTreeMap;
 
 use plumb_analysis::compare::{self, MARGIN_DEFAULT};
-use plumb_analysis::document::selftest::SelftestCheck;
+use plumb_analysis::document::checks::SelftestCheck;
 use plumb_base::stats::quantile;
 use plumb_harness::environment;
 use plumb_harness::report::BlockReport;
 use plumb_store::record::{
-    Better, BlockUsage, Cell, CellStatus, FactorLevel, Factors, LaunchRecord, RunData, RunRecord,
-    RunStatus, SampleBlock,
+    Better, Cell, CellStatus, FactorLevel, Factors, LaunchRecord, RunData, RunRecord, RunStatus,
 };
 
 use super::SelftestProgress;
 use super::channel::SelftestChannel;
 use super::rate;
 use crate::error::ExperimentError;
+use crate::run::block;
 
 /// Comparisons of each kind.
 const TRIALS: u64 = 90;
@@ -236,20 +236,8 @@ impl RunUnderTest {
             started_ns: 0,
         });
         for (&variant, report) in variants.iter().zip(blocks) {
-            self.data.blocks.push(SampleBlock {
-                cell: i64::try_from(variant).unwrap_or(0) + 1,
-                launch: id,
-                pass: 0,
-                batch: report.batch,
-                n: report.n,
-                warmup: report.warmup,
-                samples: report.samples,
-                histogram: report.histogram,
-                histogram_scale: report.histogram_scale,
-                effort: BlockUsage { canary_ns: report.effort.canary_ns, ..BlockUsage::default() },
-                counters: report.counters,
-                flags: Vec::new(),
-            });
+            let cell = i64::try_from(variant).unwrap_or(0) + 1;
+            self.data.blocks.push(block::record(cell, id, 0, report, Vec::new()));
         }
     }
 }

@@ -58,59 +58,33 @@ fn is_broken_down(mechanism: Mechanism) -> bool {
     )
 }
 
+const fn part(name: &'static str, meaning: &'static str) -> ResponseVariable {
+    ResponseVariable::time(name, meaning)
+}
+
 /// Every part that a round trip may have, in the order of its path; the whole last.
 const PARTS: [ResponseVariable; 21] = [
-    ResponseVariable::time("call-entry", "from the worker's clock read into its sending call"),
-    ResponseVariable::time(
-        "send-path",
-        "the sending call, to the device or to the receiver's queue",
-    ),
-    ResponseVariable::time(
-        "device",
-        "from the driver's taking a frame to the start of the receive path",
-    ),
-    ResponseVariable::time(
-        "receive-path",
-        "from the start of the receive path to the socket's queue",
-    ),
-    ResponseVariable::time("wake-up", "waking the receiver, until its CPU turns to it"),
-    ResponseVariable::time(
-        "wake-up-and-switch",
-        "waking an idle CPU and switching to the receiver there",
-    ),
-    ResponseVariable::time(
-        "send-returns",
-        "the rest of the sending call, where the receiver waits for its CPU",
-    ),
-    ResponseVariable::time(
-        "user-space-between-calls",
-        "a process in user space between two of its calls",
-    ),
-    ResponseVariable::time(
-        "receive-call-sleeps",
-        "the sender's next call, until its CPU turns to the receiver",
-    ),
-    ResponseVariable::time("idle", "a CPU with nothing to run"),
-    ResponseVariable::time("context-switch", "the switch, and the return from waiting"),
-    ResponseVariable::time("receive-call", "a receiving call that need not sleep"),
-    ResponseVariable::time(
-        "copy-and-return",
-        "copying the message to the receiver, and the rest of its call",
-    ),
-    ResponseVariable::time("needless-wake-up", "waking somebody who has nothing to do"),
-    ResponseVariable::time("other-tasks", "other tasks on the same CPU"),
-    ResponseVariable::time("peer-in-user-space", "the peer between receiving and answering"),
-    ResponseVariable::time(
-        "peer-other-calls",
-        "the peer's other calls between receiving and answering",
-    ),
-    ResponseVariable::time(
-        "call-exit",
-        "from the end of the worker's receiving call to its clock read",
-    ),
-    ResponseVariable::time("unexplained", "what no probe accounts for"),
-    ResponseVariable::time("rtt", "round trip, with no probe there"),
-    ResponseVariable::time("rtt-probed", "round trip of the same messages with the probes on"),
+    part("call-entry", "from the worker's clock read into its sending call"),
+    part("send-path", "the sending call, to the device or to the receiver's queue"),
+    part("device", "from the driver's taking a frame to the start of the receive path"),
+    part("receive-path", "from the start of the receive path to the socket's queue"),
+    part("wake-up", "waking the receiver, until its CPU turns to it"),
+    part("wake-up-and-switch", "waking an idle CPU and switching to the receiver there"),
+    part("send-returns", "the rest of the sending call, where the receiver waits for its CPU"),
+    part("user-space-between-calls", "a process in user space between two of its calls"),
+    part("receive-call-sleeps", "the sender's next call, until its CPU turns to the receiver"),
+    part("idle", "a CPU with nothing to run"),
+    part("context-switch", "the switch, and the return from waiting"),
+    part("receive-call", "a receiving call that need not sleep"),
+    part("copy-and-return", "copying the message to the receiver, and the rest of its call"),
+    part("needless-wake-up", "waking somebody who has nothing to do"),
+    part("other-tasks", "other tasks on the same CPU"),
+    part("peer-in-user-space", "the peer between receiving and answering"),
+    part("peer-other-calls", "the peer's other calls between receiving and answering"),
+    part("call-exit", "from the end of the worker's receiving call to its clock read"),
+    part("unexplained", "what no probe accounts for"),
+    part("rtt", "round trip, with no probe there"),
+    part("rtt-probed", "round trip of the same messages with the probes on"),
 ];
 
 fn sentences(data: &PageData<'_>) -> Vec<String> {

@@ -76,19 +76,19 @@ const CLAIMS: &[PublishedClaim] = &[
         id: "stack.mirror.short-20-percent-longer",
         claim: "The round trip of a short frame takes about 20 % longer through a user-level stack \
                 than through Linux's.",
-        source: KJELLERSTEDT,
         historical: Some("+20 %, 60-byte frames, table 16"),
         figures: &[PublishedFigure::ratio("user-level stack to Linux", 1.2, "Table 16")],
         judge: |evidence| rtt_against_linux(evidence, 60, (1.1, 1.3)),
+        ..PublishedClaim::of(KJELLERSTEDT)
     },
     PublishedClaim {
         id: "stack.mirror.long-double",
         claim: "The round trip of a long frame takes almost twice as long through a user-level stack \
                 as through Linux's.",
-        source: KJELLERSTEDT,
         historical: Some("almost ×2, 1514-byte frames, table 16"),
         figures: &[PublishedFigure::ratio("user-level stack to Linux", 2.0, "Table 16")],
         judge: |evidence| rtt_against_linux(evidence, 1514, (1.7, 2.2)),
+        ..PublishedClaim::of(KJELLERSTEDT)
     },
 ];
 

@@ -88,13 +88,12 @@ const KERNELS: [&str; 6] = ["portable", "neon", "avx2", "avx-vnni", "avx512bw", 
 const CLAIMS: &[PublishedClaim] = &[PublishedClaim {
     id: "stack.checksum.one-pass-beats-two",
     claim: "Copying and summing in one pass takes less time than in two.",
-    source: KJELLERSTEDT,
     historical: Some("the reason given for Linux's lead on long frames, §4.1.2"),
-    figures: &[],
     judge: |evidence| {
         let (fused, separate) = ([("operation", "fused")], [("operation", "separate")]);
         stack_order(evidence, (EXPERIMENT.id, "time"), (&fused, &separate), |_| true)
     },
+    ..PublishedClaim::of(KJELLERSTEDT)
 }];
 
 /// One pass against the copy alone and against two, at each size, by the best instruction set.

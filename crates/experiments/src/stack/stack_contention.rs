@@ -54,13 +54,12 @@ pub static EXPERIMENT: Experiment = Experiment {
 const CLAIMS: &[PublishedClaim] = &[PublishedClaim {
     id: "stack.contention.two-stacks-fight",
     claim: "A user-level stack is slower while the kernel's stack decodes the same packets.",
-    source: KJELLERSTEDT,
     historical: Some("'fighting for the time to process the packets', §4.2; no figure"),
-    figures: &[],
     judge: |evidence| {
         let (drops, decodes) = ([("kernel", "drops")], [("kernel", "decodes")]);
         stack_order(evidence, (EXPERIMENT.id, ROUND_TRIP.name), (&drops, &decodes), |_| true)
     },
+    ..PublishedClaim::of(KJELLERSTEDT)
 }];
 
 fn sentences(data: &PageData<'_>) -> Vec<String> {

@@ -122,19 +122,17 @@ const CLAIMS: &[PublishedClaim] = &[
     PublishedClaim {
         id: "stack.checksum.removing-it-shortens-long-frames",
         claim: "Leaving the UDP checksum out significantly cuts the time that a packet takes.",
-        source: KJELLERSTEDT,
         historical: Some("the time for long frames fell to Linux's, table 17"),
-        figures: &[],
         judge: |evidence| sooner(evidence, "udp-unsummed", "udp"),
+        ..PublishedClaim::of(KJELLERSTEDT)
     },
     PublishedClaim {
         id: "stack.replay.one-pass-beats-two",
         claim: "A stack that copies and sums in one pass takes less time for a long frame than one \
                 that does so in two.",
-        source: KJELLERSTEDT,
         historical: Some("the reason given for Linux's lead on long frames, §4.1.2"),
-        figures: &[],
         judge: |evidence| sooner(evidence, "fused", "separate"),
+        ..PublishedClaim::of(KJELLERSTEDT)
     },
 ];
 

@@ -85,9 +85,7 @@ const CLAIMS: &[PublishedClaim] = &[
         id: "stack.time.equal-without-checksum",
         claim: "But for long frames with the checksum, a packet is in a user-level stack as long as \
                 in Linux's.",
-        source: KJELLERSTEDT,
         historical: Some("as well as Linux, within the reading of an oscilloscope, table 17"),
-        figures: &[],
         judge: |evidence| {
             let plumb = [("stack", "plumb"), ("device", "tap")];
             let but_long_summed = |cell: &MeasuredCell<'_>| {
@@ -101,18 +99,18 @@ const CLAIMS: &[PublishedClaim] = &[
                 but_long_summed,
             )
         },
+        ..PublishedClaim::of(KJELLERSTEDT)
     },
     PublishedClaim {
         id: "stack.time.long-with-checksum-slower",
         claim: "With the checksum, a long frame is in a user-level stack longer than in Linux's, \
                 which copies and sums in one step.",
-        source: KJELLERSTEDT,
         historical: Some("Linux 'performs so much better', table 17"),
-        figures: &[],
         judge: |evidence| {
             let plumb = [("stack", "plumb"), ("device", "tap"), ("checksum", "on")];
             stack_order(evidence, (EXPERIMENT.id, "stack"), (&LINUX_VETH, &plumb), is_long)
         },
+        ..PublishedClaim::of(KJELLERSTEDT)
     },
 ];
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use clap::Args;
-use plumb_analysis::document::doctor::{DoctorCheck, DoctorDocument, SCHEMA};
+use plumb_analysis::document::checks::{DOCTOR_SCHEMA, DoctorCheck, DoctorDocument};
 use plumb_harness::doctor;
 use plumb_harness::environment;
 use plumb_report::terminal;
@@ -34,7 +34,7 @@ impl DoctorCommand {
         checks.push(store_check(global));
         let is_fine = checks.iter().all(|check| check.status == "ok");
         let document =
-            DoctorDocument { schema: SCHEMA.to_owned(), checks, machine: environment::capture() };
+            DoctorDocument { schema: DOCTOR_SCHEMA.to_owned(), checks, machine: environment::capture() };
         output.show(&document, |style| terminal::checks::doctor(&document, style))?;
         Ok(if self.strict && !is_fine { ExitReason::CheckFailed } else { ExitReason::Success })
     }

@@ -5,7 +5,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use plumb_analysis::document::runs::{RunsDocument, SCHEMA};
+use plumb_analysis::document::list::{RUNS_SCHEMA, RunsDocument};
 use plumb_base::seed::Seed;
 use plumb_store::import::{self, ImportFormat};
 use plumb_store::sqlite::StoreMode;
@@ -107,7 +107,7 @@ impl ImportCommand {
         }
         if output.json {
             output.document(&RunsDocument {
-                schema: SCHEMA.to_owned(),
+                schema: RUNS_SCHEMA.to_owned(),
                 store: store.path().display().to_string(),
                 runs: entries,
             })?;

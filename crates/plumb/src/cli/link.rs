@@ -5,8 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::OnceLock;
 
 use clap::{Args, Subcommand};
-use plumb_analysis::document::link::LinkDocument;
-use plumb_analysis::document::links::{self, LinksDocument};
+use plumb_analysis::document::link::{LINKS_SCHEMA, LinkDocument, LinksDocument};
 use plumb_harness::launch_network::{self, OUTER_CONTROL_ENV};
 use plumb_netdev::emulator::control_socket::{
     LinkChanges, LinkControlReply, LinkControlRequest, ask, wait_for_end,
@@ -162,7 +161,7 @@ fn list(output: &CliOutput) -> CommandResult {
         documents.extend(document_of(&stream));
     }
     if output.json {
-        let schema = links::SCHEMA.to_owned();
+        let schema = LINKS_SCHEMA.to_owned();
         output.document(&LinksDocument { schema, links: documents })?;
         return Ok(ExitReason::Success);
     }

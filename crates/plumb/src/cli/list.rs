@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use clap::{Args, ValueEnum};
 use plumb_analysis::document::list::{
-    ExperimentEntry, FactorEntry, ListDocument, MechanismEntry, ResponseEntry, SCHEMA, StudyEntry,
+    ExperimentEntry, FactorEntry, LIST_SCHEMA, ListDocument, MechanismEntry, ResponseEntry,
+    StudyEntry,
 };
 use plumb_harness::spec::{Mechanism, MessageShape};
 use plumb_report::table::TextTable;
@@ -138,7 +139,7 @@ fn mechanisms(page: &mut String, document: &ListDocument, output: &CliOutput) {
 
 fn document() -> ListDocument {
     ListDocument {
-        schema: SCHEMA.to_owned(),
+        schema: LIST_SCHEMA.to_owned(),
         studies: Study::ALL.into_iter().map(study).collect(),
         experiments: list::all().map(experiment).collect(),
         mechanisms: Mechanism::ALL.into_iter().map(mechanism).collect(),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use plumb_analysis::document::check::{CheckDocument, SCHEMA};
+use plumb_analysis::document::checks::{CheckDocument, STORE_CHECK_SCHEMA};
 use plumb_base::stats::histogram::Histogram;
 use plumb_experiments::error::ExperimentError;
 use plumb_store::location;
@@ -89,7 +89,7 @@ fn check(store: &Store, output: &CliOutput) -> CommandResult {
     let runs = store.runs()?.len() as u64;
     let sound = faults.is_empty();
     let document = CheckDocument {
-        schema: SCHEMA.to_owned(),
+        schema: STORE_CHECK_SCHEMA.to_owned(),
         store: store.path().display().to_string(),
         runs,
         blocks,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use plumb_analysis::document::RunDocument;
-use plumb_analysis::document::runs::{RunEntry, RunsDocument, SCHEMA};
+use plumb_analysis::document::list::{RUNS_SCHEMA, RunEntry, RunsDocument};
 use plumb_experiments::list::run_document;
 use plumb_report::html;
 use plumb_report::table::TextTable;
@@ -44,8 +44,11 @@ impl RunsCommand {
             runs.retain(|run| run.id.contains(filter) || run.title.contains(filter));
         }
         if output.json {
-            let document =
-                RunsDocument { schema: SCHEMA.to_owned(), store: path.display().to_string(), runs };
+            let document = RunsDocument {
+                schema: RUNS_SCHEMA.to_owned(),
+                store: path.display().to_string(),
+                runs,
+            };
             output.document(&document)?;
         } else if runs.is_empty() {
             output.note(&format!(

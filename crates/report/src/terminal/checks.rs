@@ -1,8 +1,9 @@
 //! Checks of this program and of this host in a terminal: the self-test, a line a check, and what the host can and
 //! cannot measure.
 
-use plumb_analysis::document::doctor::{DoctorCheck, DoctorDocument};
-use plumb_analysis::document::selftest::{SelftestCheck, SelftestDocument};
+use plumb_analysis::document::checks::{
+    DoctorCheck, DoctorDocument, SelftestCheck, SelftestDocument,
+};
 use plumb_base::units::{Unit, significant};
 
 use super::{TerminalPage, TerminalStyle, TextRole};

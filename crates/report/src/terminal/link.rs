@@ -2,8 +2,9 @@
 //!
 //! Left out: the line that appears while it runs, which the command line writes.
 
-use plumb_analysis::document::link::{LinkDirection, LinkDocument, LinkDriver, LinkGateway};
-use plumb_analysis::document::link_check::{LinkCheckDocument, LinkProperty};
+use plumb_analysis::document::link::{
+    LinkCheckDocument, LinkDirection, LinkDocument, LinkDriver, LinkGateway, LinkProperty,
+};
 
 use super::{TerminalPage, TerminalStyle, TextRole, occurred};
 

@@ -1,7 +1,7 @@
 //! `plumb link check`: measures with plain sockets whether a link does what is requested.
 
 use clap::Args;
-use plumb_analysis::document::link_check::{LinkCheckDocument, LinkProperty, SCHEMA};
+use plumb_analysis::document::link::{LINK_CHECK_SCHEMA, LinkCheckDocument, LinkProperty};
 use plumb_base::time::Span;
 use plumb_base::units::quantity::parse_span;
 use plumb_link::spec::LinkSpec;
@@ -76,7 +76,7 @@ fn problem(error: LinkCheckError) -> Problem {
 
 fn document(spec: &LinkSpec, report: &LinkCheckReport) -> LinkCheckDocument {
     LinkCheckDocument {
-        schema: SCHEMA.to_owned(),
+        schema: LINK_CHECK_SCHEMA.to_owned(),
         link: spec.to_string(),
         seconds: report.took.as_secs_f64(),
         ok: report.properties.iter().all(|line| line.verdict != Verdict::Fail),

@@ -5,7 +5,9 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use plumb_analysis::document::link;
-use plumb_analysis::document::link::{LinkDirection, LinkDocument, LinkDriver, LinkGateway};
+use plumb_analysis::document::link::{
+    LINK_SCHEMA, LinkDirection, LinkDocument, LinkDriver, LinkGateway,
+};
 use plumb_base::stats::histogram::Histogram;
 use plumb_base::time::Span;
 use plumb_clock::monotonic_ns;
@@ -84,7 +86,7 @@ pub fn document(
         }
     });
     LinkDocument {
-        schema: link::SCHEMA.to_owned(),
+        schema: LINK_SCHEMA.to_owned(),
         name: about.name.clone(),
         command: about.command.clone(),
         hosts: about.hosts.clone(),
