@@ -147,31 +147,23 @@ mod tests {
     }
 
     #[test]
-    fn parts_and_the_unexplained_sum_to_the_whole() {
-        let synthetic = synthetic();
+    fn parts_that_occur_and_the_unexplained_sum_to_the_whole() {
+        let mut synthetic = synthetic();
+        // Nothing to break down here.
+        synthetic.measure("latency.local", "latency", local("pipe", "same-cpu", 64), 1_000.0);
         let found = breakdowns(&measured_cells(&synthetic.data));
         assert_eq!(found.len(), 1);
         let found = &found[0];
+        let names: Vec<&str> = found.parts.iter().map(|part| part.part.as_str()).collect();
+        assert_eq!(names, ["send-path", "wake-up"]);
         let sum = found.parts.iter().map(|part| part.mean).sum::<f64>() + found.unexplained.mean;
         assert!((sum - found.sum).abs() < 1e-3);
         let whole = found.whole.as_ref().unwrap();
         assert!((found.sum / whole.mean - 1.0).abs() < 0.01, "{found:?}");
         let shares: f64 = found.parts.iter().map(|part| part.share).sum();
         assert!((shares + found.unexplained_share.mean - 1.0).abs() < 0.01);
-    }
-
-    #[test]
-    fn parts_keep_the_order_of_their_cells_and_those_that_never_occur_are_left_out() {
-        let synthetic = synthetic();
-        let found = breakdowns(&measured_cells(&synthetic.data));
-        let names: Vec<&str> = found[0].parts.iter().map(|part| part.part.as_str()).collect();
-        assert_eq!(names, ["send-path", "wake-up"]);
-    }
-
-    #[test]
-    fn the_cost_of_probing_is_the_round_trip_with_over_the_one_without() {
-        let synthetic = synthetic();
-        let cost = breakdowns(&measured_cells(&synthetic.data))[0].probe_cost.clone().unwrap();
+        // The round trip with the probes over the one without.
+        let cost = found.probe_cost.clone().unwrap();
         let [low, high] = cost.ci95.unwrap();
         assert!(low < 0.1 && 0.1 < high && (cost.mean - 0.1).abs() < 0.01, "{cost:?}");
     }
@@ -186,12 +178,5 @@ mod tests {
         let found = &breakdowns(&measured_cells(&synthetic.data))[0];
         let whole = found.whole.as_ref().unwrap().mean;
         assert!((found.sum / whole - 1.0).abs() < 0.02, "{whole} {}", found.sum);
-    }
-
-    #[test]
-    fn a_cell_that_was_not_broken_down_has_no_parts() {
-        let mut synthetic = SyntheticRun::new(6);
-        synthetic.measure("latency.local", "latency", local("pipe", "same-cpu", 64), 1_000.0);
-        assert!(breakdowns(&measured_cells(&synthetic.data)).is_empty());
     }
 }

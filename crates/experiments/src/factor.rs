@@ -285,13 +285,6 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelt_level_names_its_neighbour() {
-        let problem =
-            FactorDomain::Mechanisms(|_| true).parse("mechanism", "socketpair-steam").unwrap_err();
-        assert_eq!(problem.fix.as_deref(), Some("did you mean 'socketpair-stream'?"));
-    }
-
-    #[test]
     fn levels_are_spelt_as_they_are_read() {
         for text in ["64", "4Ki", "512Ki"] {
             let level = FactorDomain::Sizes.parse("size", text).unwrap();

@@ -130,6 +130,14 @@ impl From<&io::Error> for RefusalKind {
 mod tests {
     use super::*;
 
+    /// Each check came out so, and its finding and fix say this.
+    pub fn each_says<const N: usize>(checks: [(CheckFinding, CheckStatus, &str); N]) {
+        for (check, status, said) in checks {
+            let text = format!("{}; {}", check.finding, check.fix);
+            assert!(check.status == status && text.contains(said), "{status:?} {said}: {check:?}");
+        }
+    }
+
     #[test]
     fn ids_are_unique_and_each_trouble_has_a_fix() {
         let checks = examine();

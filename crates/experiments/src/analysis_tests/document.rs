@@ -27,20 +27,6 @@ fn a_document_is_stable() {
 }
 
 #[test]
-fn the_same_records_give_the_same_document() {
-    let data = synthetic().data;
-    assert_eq!(build(&registry(), &data), build(&registry(), &data));
-}
-
-#[test]
-fn a_cell_without_numbers_is_listed_with_its_reason() {
-    let document = build(&registry(), &synthetic().data);
-    assert_eq!(document.results.len(), 2);
-    assert_eq!(document.unavailable[0].state, "unavailable");
-    assert_eq!(document.unavailable[0].reason, "the kernel has no io_uring");
-}
-
-#[test]
 fn more_than_a_fifth_of_disturbed_blocks_is_not_trusted() {
     let mut data = synthetic().data;
     assert!(trust(&data).trusted);
@@ -209,11 +195,4 @@ fn stacks_are_set_against_each_other_at_equal_settings_only() {
         assert_eq!(ratio.of["frame"], ratio.to["frame"]);
         assert!(ratio.ci95[0] < 0.8 && 0.8 < ratio.ci95[1], "{ratio:?}");
     }
-}
-
-#[test]
-fn nothing_is_set_against_what_was_not_measured() {
-    let mut synthetic = SyntheticRun::new(4);
-    synthetic.measure("mirror.rtt", "rtt", mirror("plumb", "tap", 60), 3_000.0);
-    assert!(ratios(&registry(), &measured_cells(&synthetic.data)).is_empty());
 }

@@ -223,24 +223,3 @@ fn options(factors: &Factors, mechanism: Mechanism) -> SocketOptions {
 
 /// UDP payload of one Ethernet frame over IPv4: 1500 − 20 − 8 bytes (RFC 894, 791, 768).
 const ETHERNET_PAYLOAD: u64 = 1472;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn preset_levels_suit_mechanisms_of_one_size_and_one_wake_mode() {
-        let first = |name: &str| Factors::default().with("mechanism", name);
-        assert_eq!(fit_sizes(&first("eventfd"), numbers(&SIZES)), numbers(&[8]));
-        assert_eq!(fit_sizes(&first("pipe"), numbers(&SIZES)), numbers(&SIZES));
-        assert_eq!(fit_wakes(&first("shm-spin"), words(&["block"])), words(&["spin"]));
-        assert_eq!(fit_wakes(&first("uring"), words(&["poll", "spin"])), words(&["spin"]));
-    }
-
-    #[test]
-    fn congestion_control_concerns_tcp_only() {
-        let of = |name: &str| (CONGESTION.applies)(&Factors::default().with("mechanism", name));
-        assert!(of("tcp4") && of("uring") && of("sendfile"));
-        assert!(!of("udp4") && !of("pipe"));
-    }
-}

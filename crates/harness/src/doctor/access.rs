@@ -317,13 +317,12 @@ fn record() -> Result<(), TraceUnavailable> {
 
 fn tracepoints(answer: Result<(), TraceUnavailable>) -> CheckFinding {
     let Err(error) = answer else { return ok("readable") };
-    let finding = error.to_string();
-    // The fix has a place of its own.
-    let finding = finding.split("; ").next().unwrap_or_default();
+    let error = error.to_string();
+    let (finding, fix) = error.split_once("; ").unwrap_or((&error, "no setting helps"));
     limited(
         finding,
         "the path of a message through the kernel cannot be timed; figures are not affected",
-        error.fix(),
+        fix,
     )
 }
 
@@ -340,92 +339,78 @@ fn paranoid_fix() -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::CheckStatus;
+    use crate::doctor::CheckStatus::{Limited, Missing, Ok as Well};
+    use crate::doctor::tests::each_says;
     use crate::environment::tests::MachineFixture;
     use std::io::ErrorKind::{NotFound, PermissionDenied, Unsupported};
 
-    fn denied(kind: io::ErrorKind) -> io::Result<()> {
-        Err(kind.into())
+    fn denied() -> io::Result<()> {
+        Err(PermissionDenied.into())
+    }
+
+    fn absent() -> io::Result<()> {
+        Err(NotFound.into())
+    }
+
+    fn sys(path: &str, value: &str) -> MachineFixture {
+        MachineFixture::with(&format!("proc/sys/{path}"), value)
+    }
+
+    fn status(text: &str) -> MachineFixture {
+        MachineFixture::with("proc/self/status", text)
     }
 
     #[test]
-    fn own_memory_can_be_written_where_the_call_exists() {
-        let error = write_own_memory().err();
-        assert!(error.is_none_or(|error| error.kind() != io::ErrorKind::WriteZero));
-    }
-
-    #[test]
-    fn yama_decides_who_may_write_to_a_process() {
-        let scope = |n: &str| MachineFixture::with("proc/sys/kernel/yama/ptrace_scope", n);
-        assert_eq!(other_memory(&MachineFixture::new(), Ok(())).status, CheckStatus::Ok);
-        assert_eq!(other_memory(&scope("1"), Ok(())).status, CheckStatus::Ok);
-        assert!(other_memory(&scope("2"), Ok(())).fix.starts_with("sudo sysctl"));
-        assert!(other_memory(&scope("3"), Ok(())).fix.contains("reboot"));
+    fn each_hindrance_of_memory_and_rings_has_its_own_fix() {
+        let none = MachineFixture::new();
+        let scope = |level: &str| sys("kernel/yama/ptrace_scope", level);
+        let rings = |disabled: &str| sys("kernel/io_uring_disabled", disabled);
         let root = scope("2").file("proc/self/status", "CapEff:\t000001fffeffffff\n");
-        assert_eq!(other_memory(&root, Ok(())).status, CheckStatus::Ok);
-        let filtered = other_memory(&scope("0"), denied(PermissionDenied));
-        assert_eq!(filtered.status, CheckStatus::Missing);
+        let plain = status("CapEff:\t0000000000000000\n");
+        let may_lock = status("CapEff:\t0000000000004000\n");
+        each_says([
+            (other_memory(&none, Ok(())), Well, ""),
+            (other_memory(&scope("1"), Ok(())), Well, ""),
+            (other_memory(&scope("2"), Ok(())), Limited, "; sudo sysctl"),
+            (other_memory(&scope("3"), Ok(())), Limited, "reboot"),
+            (other_memory(&root, Ok(())), Well, ""),
+            (other_memory(&scope("0"), denied()), Missing, ""),
+            (ring(&rings("2"), denied()), Missing, "sudo sysctl -w kernel.io_uring_disabled=0"),
+            (ring(&rings("0"), denied()), Missing, "seccomp"),
+            (ring(&none, Err(Unsupported.into())), Missing, "built without"),
+            (ring(&rings("0"), Ok(())), Well, ""),
+            (locked_memory(&plain, Ok(Some(8 << 20))), Limited, ""),
+            (locked_memory(&plain, Ok(Some(64 << 20))), Well, ""),
+            (locked_memory(&plain, Ok(None)), Well, ""),
+            (locked_memory(&may_lock, Ok(Some(0))), Well, ""),
+        ]);
     }
 
     #[test]
-    fn a_refused_ring_names_the_switch_that_is_off() {
-        let off = MachineFixture::with("proc/sys/kernel/io_uring_disabled", "2");
-        let check = ring(&off, denied(PermissionDenied));
-        assert_eq!(check.fix, "sudo sysctl -w kernel.io_uring_disabled=0");
-        let on = MachineFixture::with("proc/sys/kernel/io_uring_disabled", "0");
-        assert!(ring(&on, denied(PermissionDenied)).fix.contains("seccomp"));
-        assert!(ring(&MachineFixture::new(), denied(Unsupported)).fix.contains("built without"));
-        assert_eq!(ring(&on, Ok(())).status, CheckStatus::Ok);
-    }
-
-    #[test]
-    fn little_locked_memory_is_a_limit_without_the_capability() {
-        let plain = MachineFixture::with("proc/self/status", "CapEff:\t0000000000000000\n");
-        assert_eq!(locked_memory(&plain, Ok(Some(8 << 20))).status, CheckStatus::Limited);
-        assert_eq!(locked_memory(&plain, Ok(Some(64 << 20))).status, CheckStatus::Ok);
-        assert_eq!(locked_memory(&plain, Ok(None)).status, CheckStatus::Ok);
-        let root = MachineFixture::with("proc/self/status", "CapEff:\t0000000000004000\n");
-        assert_eq!(locked_memory(&root, Ok(Some(0))).status, CheckStatus::Ok);
-    }
-
-    #[test]
-    fn each_namespace_restriction_has_its_own_fix() {
-        for (path, value, remedy) in [
-            ("user/max_user_namespaces", "0", "max_user_namespaces=10000"),
-            ("kernel/unprivileged_userns_clone", "0", "unprivileged_userns_clone=1"),
-            ("kernel/apparmor_restrict_unprivileged_userns", "1", "unprivileged_userns=0"),
-        ] {
-            let fixture = MachineFixture::with(&format!("proc/sys/{path}"), value);
-            let check = namespaces(&fixture, Ok(()), denied(PermissionDenied));
-            assert!(check.fix.ends_with(remedy), "{}", check.fix);
-        }
-        assert_eq!(namespaces(&MachineFixture::new(), Ok(()), Ok(())).status, CheckStatus::Ok);
-    }
-
-    #[test]
-    fn a_filter_is_a_limit_on_every_call() {
-        let status = "Name:\tplumb\nSeccomp:\t2\nSeccomp_filters:\t1\n";
-        let check = filter(&MachineFixture::with("proc/self/status", status));
-        assert_eq!(check.status, CheckStatus::Limited);
-        assert_eq!(check.finding, "seccomp mode 2, 1 filter(s)");
-        let status = "Seccomp:\t0\nSeccomp_filters:\t0\n";
-        let check = filter(&MachineFixture::with("proc/self/status", status));
-        assert_eq!(check.status, CheckStatus::Ok);
+    fn each_restriction_of_namespaces_and_calls_is_found() {
+        let refused = |path, value| namespaces(&sys(path, value), Ok(()), denied());
+        let apparmor = "kernel/apparmor_restrict_unprivileged_userns";
+        let filtered = status("Name:\tplumb\nSeccomp:\t2\nSeccomp_filters:\t1\n");
+        let clone = "kernel/unprivileged_userns_clone";
+        each_says([
+            (refused("user/max_user_namespaces", "0"), Missing, "max_user_namespaces=10000"),
+            (refused(clone, "0"), Missing, "unprivileged_userns_clone=1"),
+            (refused(apparmor, "1"), Missing, "unprivileged_userns=0"),
+            (namespaces(&MachineFixture::new(), Ok(()), Ok(())), Well, ""),
+            (filter(&filtered), Limited, "seccomp mode 2, 1 filter(s)"),
+            (filter(&status("Seccomp:\t0\nSeccomp_filters:\t0\n")), Well, ""),
+        ]);
     }
 
     #[test]
     fn queue_limits_are_named() {
-        let tree = MachineFixture::with("proc/sys/fs/mqueue/msgsize_max", "65536")
-            .file("proc/sys/kernel/msgmax", "4096");
-        assert_eq!(posix(&tree, Ok(())).finding, "messages up to 64Ki, longer ones in parts");
-        let check = system_v(&tree, Ok(()));
-        assert_eq!(check.status, CheckStatus::Limited);
-        assert_eq!(check.fix, "sudo sysctl -w kernel.msgmax=8192");
-        let full = posix(&tree, Err(io::Error::from_raw_os_error(24)));
-        assert_eq!(full.status, CheckStatus::Missing);
-        assert!(full.fix.contains("--msgqueue"), "{}", full.fix);
-        let absent = system_v(&tree, Err(Unsupported.into()));
-        assert!(absent.fix.contains("SYSVIPC"), "{}", absent.fix);
+        let tree = sys("fs/mqueue/msgsize_max", "65536").file("proc/sys/kernel/msgmax", "4096");
+        each_says([
+            (posix(&tree, Ok(())), Well, "messages up to 64Ki, longer ones in parts"),
+            (system_v(&tree, Ok(())), Limited, "sudo sysctl -w kernel.msgmax=8192"),
+            (posix(&tree, Err(io::Error::from_raw_os_error(24))), Missing, "--msgqueue"),
+            (system_v(&tree, Err(Unsupported.into())), Missing, "SYSVIPC"),
+        ]);
     }
 
     #[test]
@@ -445,34 +430,23 @@ mod tests {
     }
 
     #[test]
-    fn absent_and_forbidden_counters_differ() {
-        let tree = MachineFixture::with("proc/sys/kernel/perf_event_paranoid", "4\n");
-        let none = hardware(&tree, Err(NotFound.into()), Err(NotFound.into()));
-        assert_eq!(none.status, CheckStatus::Missing);
-        assert!(none.fix.starts_with("nothing can"), "{}", none.fix);
-        let denied = hardware(&tree, Err(PermissionDenied.into()), Err(PermissionDenied.into()));
-        assert!(denied.finding.contains("paranoid = 4"), "{}", denied.finding);
-        assert!(denied.fix.starts_with("sudo sysctl"), "{}", denied.fix);
-        let half = hardware(&tree, Ok(()), Err(PermissionDenied.into()));
-        assert_eq!(half.status, CheckStatus::Limited);
-        assert_eq!(hardware(&tree, Ok(()), Ok(())).status, CheckStatus::Ok);
-        assert_eq!(software(&tree, Err(PermissionDenied.into())).status, CheckStatus::Limited);
-    }
-
-    #[test]
-    fn each_tracing_failure_has_its_own_fix() {
-        type Reason = fn(io::Error) -> TraceUnavailable;
-        let reasons: [(Reason, &str, &str); 3] = [
-            (TraceUnavailable::NoTracefs, "cannot be found", "mount -t tracefs"),
-            (TraceUnavailable::Unreadable, "may not read", "remount,mode=750,gid="),
-            (TraceUnavailable::Refused, "refuses to record", "perf_event_paranoid=-1"),
-        ];
-        for (reason, finding, fix) in reasons {
-            let check = tracepoints(Err(reason(PermissionDenied.into())));
-            assert_eq!(check.status, CheckStatus::Limited);
-            assert!(check.finding.contains(finding), "{}", check.finding);
-            assert!(check.fix.contains(fix) && !check.finding.contains(fix), "{check:?}");
-        }
-        assert_eq!(tracepoints(Ok(())).status, CheckStatus::Ok);
+    fn absent_and_forbidden_counters_and_traces_differ() {
+        let tree = sys("kernel/perf_event_paranoid", "4\n");
+        let untraced = |reason: fn(io::Error) -> TraceUnavailable| {
+            tracepoints(Err(reason(PermissionDenied.into())))
+        };
+        each_says([
+            (hardware(&tree, absent(), absent()), Missing, "; nothing can"),
+            (hardware(&tree, denied(), denied()), Missing, "paranoid = 4"),
+            (hardware(&tree, denied(), denied()), Missing, "; sudo sysctl"),
+            (hardware(&tree, Ok(()), denied()), Limited, ""),
+            (hardware(&tree, Ok(()), Ok(())), Well, ""),
+            (software(&tree, denied()), Limited, ""),
+            (untraced(TraceUnavailable::NoTracefs), Limited, "cannot be found"),
+            (untraced(TraceUnavailable::NoTracefs), Limited, "mount -t tracefs"),
+            (untraced(TraceUnavailable::Unreadable), Limited, "remount,mode=750,gid="),
+            (untraced(TraceUnavailable::Refused), Limited, "perf_event_paranoid=-1"),
+            (tracepoints(Ok(())), Well, ""),
+        ]);
     }
 }

@@ -198,76 +198,65 @@ fn socket_family(
 
 #[cfg(test)]
 mod tests {
-    use std::io::ErrorKind::{NotFound, PermissionDenied};
+    use std::io::ErrorKind::{AddrNotAvailable, NotFound, PermissionDenied, Unsupported};
 
     use super::*;
-    use crate::doctor::CheckStatus;
+    use crate::doctor::CheckStatus::{Limited, Missing, Ok as Well};
+    use crate::doctor::tests::each_says;
     use crate::environment::tests::MachineFixture;
 
-    #[test]
-    fn bbr_by_default_is_a_limit() {
-        let path = "proc/sys/net/ipv4/tcp_congestion_control";
-        let check = congestion(&MachineFixture::with(path, "bbr\n"));
-        assert_eq!(check.status, CheckStatus::Limited);
-        assert!(check.fix.contains("--set congestion=cubic"), "{}", check.fix);
-        assert_eq!(congestion(&MachineFixture::with(path, "cubic\n")).status, CheckStatus::Ok);
+    fn net(path: &str, value: &str) -> MachineFixture {
+        MachineFixture::with(&format!("proc/sys/net/{path}"), value)
+    }
+
+    fn lo(flags: &str, mtu: &str) -> CheckFinding {
+        let fixture = MachineFixture::with("sys/class/net/lo/flags", flags);
+        loopback(&fixture.file("sys/class/net/lo/mtu", mtu))
     }
 
     #[test]
-    fn a_loopback_down_or_of_odd_mtu_is_found() {
-        let lo = |flags: &str, mtu: &str| {
-            MachineFixture::with("sys/class/net/lo/flags", flags).file("sys/class/net/lo/mtu", mtu)
+    fn each_setting_that_changes_figures_has_its_own_fix() {
+        let congestion = |name| congestion(&net("ipv4/tcp_congestion_control", name));
+        let switched = |off| net("ipv6/conf/lo/disable_ipv6", off);
+        let buffers = |receive, send| {
+            buffers(&net("core/rmem_max", receive).file("proc/sys/net/core/wmem_max", send))
         };
-        assert_eq!(loopback(&lo("0x8", "65536")).status, CheckStatus::Missing);
-        assert_eq!(loopback(&lo("0x9", "1500")).status, CheckStatus::Limited);
-        assert_eq!(loopback(&lo("0x9", "65536")).status, CheckStatus::Ok);
-        assert_eq!(loopback(&lo("zz", "zz")).status, CheckStatus::Ok);
-    }
-
-    #[test]
-    fn each_lack_of_ipv6_has_its_own_fix() {
-        let refused = || Err(io::ErrorKind::AddrNotAvailable.into());
-        let switched = MachineFixture::with("proc/sys/net/ipv6/conf/lo/disable_ipv6", "1");
-        assert!(ipv6_loopback(&switched, refused()).fix.contains("disable_ipv6=0"));
-        let empty = MachineFixture::with("proc/sys/net/ipv6/conf/lo/disable_ipv6", "0");
-        assert!(ipv6_loopback(&empty, refused()).fix.contains("ip -6 addr add"));
-        assert!(ipv6_loopback(&MachineFixture::new(), refused()).fix.contains("ipv6.disable"));
-        assert_eq!(ipv6_loopback(&empty, Ok(())).status, CheckStatus::Ok);
-    }
-
-    #[test]
-    fn small_buffers_are_a_limit_with_the_sizes_to_set() {
-        let core = |receive: &str, send: &str| {
-            MachineFixture::with("proc/sys/net/core/rmem_max", receive)
-                .file("proc/sys/net/core/wmem_max", send)
-        };
-        let check = buffers(&core("212992", "8388608"));
-        assert_eq!(check.finding, "receive 208Ki, send 8Mi");
-        assert!(check.fix.contains("rmem_max=4194304"), "{}", check.fix);
-        assert_eq!(buffers(&core("4194304", "4194304")).status, CheckStatus::Ok);
-        assert_eq!(buffers(&MachineFixture::new()).status, CheckStatus::Limited);
-    }
-
-    #[test]
-    fn a_refused_test_bed_names_the_sysctl() {
-        let path = "proc/sys/kernel/apparmor_restrict_unprivileged_userns";
-        let fixture = MachineFixture::with(path, "1\n");
-        let refused = || Err(PermissionDenied.into());
-        assert_eq!(test_bed(&fixture, true, refused()).status, CheckStatus::Ok);
-        assert_eq!(test_bed(&fixture, false, Ok(())).status, CheckStatus::Ok);
-        let check = test_bed(&fixture, false, refused());
-        assert_eq!(check.status, CheckStatus::Missing);
-        assert!(check.fix.contains("apparmor_restrict_unprivileged_userns=0"), "{}", check.fix);
+        let refused = || Err(AddrNotAvailable.into());
+        each_says([
+            (congestion("bbr\n"), Limited, "--set congestion=cubic"),
+            (congestion("cubic\n"), Well, ""),
+            (lo("0x8", "65536"), Missing, ""),
+            (lo("0x9", "1500"), Limited, ""),
+            (lo("0x9", "65536"), Well, ""),
+            (lo("zz", "zz"), Well, ""),
+            (ipv6_loopback(&switched("1"), refused()), Missing, "disable_ipv6=0"),
+            (ipv6_loopback(&switched("0"), refused()), Missing, "ip -6 addr add"),
+            (ipv6_loopback(&MachineFixture::new(), refused()), Missing, "ipv6.disable"),
+            (ipv6_loopback(&switched("0"), Ok(())), Well, ""),
+            (buffers("212992", "8388608"), Limited, "receive 208Ki, send 8Mi"),
+            (buffers("212992", "8388608"), Limited, "rmem_max=4194304"),
+            (buffers("4194304", "4194304"), Well, ""),
+        ]);
     }
 
     #[test]
     fn forbidden_and_absent_devices_have_different_fixes() {
-        assert!(tun(Err(PermissionDenied.into())).fix.contains("chmod"));
-        assert!(tun(Err(NotFound.into())).fix.contains("modprobe tun"));
+        let denied = || Err(PermissionDenied.into());
+        let restricted = "proc/sys/kernel/apparmor_restrict_unprivileged_userns";
+        let bed = |root, tried| test_bed(&MachineFixture::with(restricted, "1\n"), root, tried);
+        each_says([
+            (bed(true, denied()), Well, ""),
+            (bed(false, Ok(())), Well, ""),
+            (bed(false, denied()), Missing, "apparmor_restrict_unprivileged_userns=0"),
+            (tun(denied()), Missing, "chmod"),
+            (tun(Err(NotFound.into())), Missing, "modprobe tun"),
+        ]);
         for check in [packet as fn(io::Result<()>) -> CheckFinding, xdp] {
-            assert_eq!(check(Ok(())).status, CheckStatus::Ok);
-            assert!(check(Err(PermissionDenied.into())).fix.starts_with("sudo"));
-            assert!(check(Err(io::ErrorKind::Unsupported.into())).fix.starts_with("nothing can"));
+            each_says([
+                (check(Ok(())), Well, ""),
+                (check(denied()), Missing, "; sudo"),
+                (check(Err(Unsupported.into())), Missing, "; nothing can"),
+            ]);
         }
     }
 }

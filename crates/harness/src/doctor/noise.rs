@@ -172,56 +172,35 @@ fn swap_pages(text: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::CheckStatus;
+    use crate::doctor::CheckStatus::{Limited, Ok as Well};
+    use crate::doctor::tests::each_says;
     use crate::environment::tests::MachineFixture;
 
     #[test]
-    fn recent_steal_matters_more_than_old() {
+    fn each_noise_counts_from_its_threshold() {
         let time = |user_ns, steal_ns| CpuTime { user_ns, steal_ns, ..CpuTime::default() };
-        assert_eq!(steal(time(1_000_000, 10), time(1000, 0)).status, CheckStatus::Ok);
-        assert_eq!(steal(time(1_000_000, 10), time(1000, 10)).status, CheckStatus::Limited);
-        assert_eq!(steal(time(900, 100), time(1000, 0)).status, CheckStatus::Limited);
-        assert_eq!(steal(CpuTime::default(), CpuTime::default()).status, CheckStatus::Ok);
-    }
-
-    #[test]
-    fn half_a_task_beside_is_a_load() {
-        assert_eq!(load(Some(0.4), Some(0.0)).status, CheckStatus::Ok);
-        assert_eq!(load(Some(0.6), None).status, CheckStatus::Limited);
-        assert_eq!(load(None, None).status, CheckStatus::Limited);
-    }
-
-    #[test]
-    fn a_loop_that_loses_a_hundredth_is_disturbed() {
-        let seen = |lost| LoopGaps {
+        let lost = |us| LoopGaps {
             watched: Duration::from_millis(200),
-            lost: Duration::from_micros(lost),
-            longest: Duration::from_micros(lost),
+            lost: Duration::from_micros(us),
+            longest: Duration::from_micros(us),
             count: 1,
         };
-        assert_eq!(gaps(&seen(1_900)).status, CheckStatus::Ok);
-        assert_eq!(gaps(&seen(2_100)).status, CheckStatus::Limited);
-    }
-
-    #[test]
-    fn a_watched_loop_lasts_as_long_as_it_was_asked_to() {
-        let mut seen = LoopGaps::default();
-        spin(Duration::from_millis(2), &mut seen);
-        assert!(seen.watched >= Duration::from_millis(2));
-        assert!(seen.lost <= seen.watched && seen.longest <= seen.lost);
-    }
-
-    #[test]
-    fn swapping_is_seen_in_both_directions() {
+        each_says([
+            // Recent steal matters more than old.
+            (steal(time(1_000_000, 10), time(1000, 0)), Well, ""),
+            (steal(time(1_000_000, 10), time(1000, 10)), Limited, ""),
+            (steal(time(900, 100), time(1000, 0)), Limited, ""),
+            (steal(CpuTime::default(), CpuTime::default()), Well, ""),
+            (load(Some(0.4), Some(0.0)), Well, ""),
+            (load(Some(0.6), None), Limited, ""),
+            (load(None, None), Limited, ""),
+            (gaps(&lost(1_900)), Well, ""),
+            (gaps(&lost(2_100)), Limited, ""),
+            (swap(0, None), Well, ""),
+            (swap(2, None), Limited, ""),
+            (swap(0, Some(0.2)), Limited, ""),
+        ]);
         assert_eq!(swap_pages("nr_free 5\npswpin 3\npswpout 4\n"), 7);
-        assert_eq!(swap(0, None).status, CheckStatus::Ok);
-        assert_eq!(swap(2, None).status, CheckStatus::Limited);
-        assert_eq!(swap(0, Some(0.2)).status, CheckStatus::Limited);
-    }
-
-    #[test]
-    fn a_hidden_proc_is_a_limit_and_not_an_error() {
-        let checks = examine(&MachineFixture::new());
-        assert_eq!(checks[0].status, CheckStatus::Limited);
+        assert_eq!(examine(&MachineFixture::new())[0].status, Limited);
     }
 }

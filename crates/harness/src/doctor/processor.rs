@@ -206,94 +206,75 @@ fn source(tree: &KernelFiles) -> CheckFinding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::CheckStatus;
+    use crate::doctor::CheckStatus::{Limited, Ok as Well};
+    use crate::doctor::tests::each_says;
     use crate::environment::tests::MachineFixture;
 
-    #[test]
-    fn one_cpu_is_a_limit_and_a_cpuset_names_its_remedy() {
-        let single = CpuTopology::read(&MachineFixture::new().online(&[0]), &[0]);
-        let check = placements(&single);
-        assert_eq!(check.status, CheckStatus::Limited);
-        assert!(check.fix.starts_with("nothing can"));
-        let penned = CpuTopology::read(&MachineFixture::new().online(&[0, 1, 2]), &[2]);
-        let check = placements(&penned);
-        assert!(check.fix.starts_with("taskset"), "{}", check.fix);
-        assert!(check.finding.contains("of 3 online"), "{}", check.finding);
-        let pair = CpuTopology::read(&MachineFixture::virtual_machine(), &[0, 1]);
-        assert_eq!(placements(&pair).status, CheckStatus::Ok);
+    fn cpu(path: &str, value: &str) -> MachineFixture {
+        MachineFixture::with(&format!("sys/devices/system/cpu/{path}"), value)
     }
 
     #[test]
-    fn every_governor_but_performance_is_a_limit() {
-        let policy = |n: u32| format!("sys/devices/system/cpu/cpufreq/policy{n}/scaling_governor");
-        let mixed = MachineFixture::with(&policy(0), "performance").file(&policy(1), "powersave");
-        let check = frequency(&mixed, false);
-        assert_eq!(check.finding, "performance, powersave");
-        assert_eq!(check.status, CheckStatus::Limited);
-        let fixed = MachineFixture::with(&policy(0), "performance");
-        assert_eq!(frequency(&fixed, false).status, CheckStatus::Ok);
-        assert_eq!(frequency(&MachineFixture::new(), true).fix, "nothing can inside a guest");
-    }
-
-    #[test]
-    fn turbo_is_switched_off_where_its_driver_listens() {
-        let intel = MachineFixture::with("sys/devices/system/cpu/intel_pstate/no_turbo", "0");
-        assert!(boost(&intel, false).fix.contains("no_turbo"));
-        let amd = MachineFixture::with("sys/devices/system/cpu/cpufreq/boost", "1");
-        assert!(boost(&amd, false).fix.contains("cpufreq/boost"));
-        let off = MachineFixture::with("sys/devices/system/cpu/cpufreq/boost", "0");
-        assert_eq!(boost(&off, false).status, CheckStatus::Ok);
-    }
-
-    #[test]
-    fn only_enabled_deep_idle_states_count() {
-        let state = |n: u32, name: &str, latency: &str, disable: &str| {
-            let base = format!("sys/devices/system/cpu/cpu0/cpuidle/state{n}");
-            [
-                (format!("{base}/name"), name.to_owned()),
-                (format!("{base}/latency"), latency.to_owned()),
-                (format!("{base}/disable"), disable.to_owned()),
-            ]
+    fn few_cpus_and_a_quota_are_limits() {
+        let placed = |online: &[u32], allowed: &[u32]| {
+            placements(&CpuTopology::read(&MachineFixture::new().online(online), allowed))
         };
-        let mut fixture = MachineFixture::new();
-        for (path, text) in state(0, "C1", "2", "0").into_iter().chain(state(1, "C6", "133", "0")) {
-            fixture = fixture.file(&path, &text);
-        }
-        let check = idle(&fixture);
-        assert_eq!(
-            (check.status, check.finding.as_str()),
-            (CheckStatus::Limited, "down to C6, 133 µs to leave")
-        );
-        let fixture = fixture.file("sys/devices/system/cpu/cpu0/cpuidle/state1/disable", "1");
-        assert_eq!(idle(&fixture).status, CheckStatus::Ok);
-    }
-
-    #[test]
-    fn a_quota_is_a_limit() {
-        let fixture = MachineFixture::with("proc/self/cgroup", "0::/\n")
+        let pair = CpuTopology::read(&MachineFixture::virtual_machine(), &[0, 1]);
+        let group = MachineFixture::with("proc/self/cgroup", "0::/\n")
             .file("sys/fs/cgroup/cgroup.controllers", "cpu")
             .file("sys/fs/cgroup/cpu.max", "150000 100000");
-        let check = quota(&fixture);
-        assert_eq!(check.finding, "1.50 CPUs in every 100 ms");
-        assert_eq!(quota(&MachineFixture::new()).status, CheckStatus::Ok);
+        each_says([
+            (placed(&[0], &[0]), Limited, "; nothing can"),
+            (placed(&[0, 1, 2], &[2]), Limited, "; taskset"),
+            (placed(&[0, 1, 2], &[2]), Limited, "of 3 online"),
+            (placements(&pair), Well, ""),
+            (quota(&group), Limited, "1.50 CPUs in every 100 ms"),
+            (quota(&MachineFixture::new()), Well, ""),
+        ]);
+    }
+
+    #[test]
+    fn changing_speeds_are_limits_where_their_driver_listens() {
+        let governor = "cpufreq/policy0/scaling_governor";
+        let mixed = cpu(governor, "performance")
+            .file("sys/devices/system/cpu/cpufreq/policy1/scaling_governor", "powersave");
+        let state = "sys/devices/system/cpu/cpu0/cpuidle/state1";
+        let states = cpu("cpu0/cpuidle/state0/name", "C1")
+            .file("sys/devices/system/cpu/cpu0/cpuidle/state0/latency", "2")
+            .file("sys/devices/system/cpu/cpu0/cpuidle/state0/disable", "0")
+            .file(&format!("{state}/name"), "C6")
+            .file(&format!("{state}/latency"), "133")
+            .file(&format!("{state}/disable"), "0");
+        let deep = idle(&states);
+        let shallow = idle(&states.file(&format!("{state}/disable"), "1"));
+        each_says([
+            (frequency(&mixed, false), Limited, "performance, powersave"),
+            (frequency(&cpu(governor, "performance"), false), Well, ""),
+            (frequency(&MachineFixture::new(), true), Limited, "; nothing can inside a guest"),
+            (boost(&cpu("intel_pstate/no_turbo", "0"), false), Limited, "no_turbo"),
+            (boost(&cpu("cpufreq/boost", "1"), false), Limited, "cpufreq/boost"),
+            (boost(&cpu("cpufreq/boost", "0"), false), Well, ""),
+            (deep, Limited, "down to C6, 133 µs to leave"),
+            (shallow, Well, ""),
+        ]);
     }
 
     #[test]
     fn a_slow_clock_source_names_the_faster() {
         let fixture = MachineFixture::with(&format!("{SOURCES}/current_clocksource"), "hpet\n")
             .file(&format!("{SOURCES}/available_clocksource"), "hpet tsc acpi_pm\n");
-        let check = source(&fixture);
-        assert_eq!(check.status, CheckStatus::Limited);
-        assert!(check.fix.starts_with("echo tsc | sudo tee /sys/"), "{}", check.fix);
+        each_says([(source(&fixture), Limited, "; echo tsc | sudo tee /sys/")]);
     }
 
     #[cfg(target_arch = "x86_64")]
     #[test]
     fn a_counter_that_the_kernel_rejected_is_not_trusted() {
-        let fixture =
+        let slow =
             MachineFixture::with(&format!("{SOURCES}/available_clocksource"), "hpet acpi_pm");
-        assert_eq!(counter(&fixture, true).status, CheckStatus::Limited);
-        assert_eq!(counter(&fixture, false).status, CheckStatus::Limited);
-        assert_eq!(counter(&MachineFixture::new(), true).status, CheckStatus::Ok);
+        each_says([
+            (counter(&slow, true), Limited, ""),
+            (counter(&slow, false), Limited, ""),
+            (counter(&MachineFixture::new(), true), Well, ""),
+        ]);
     }
 }

@@ -278,16 +278,6 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_counts_its_cpus_without_the_reader() {
-        let mut reader = NoiseReader::open().unwrap();
-        let mut times = CpuTimes::default();
-        reader.cpu_times(&mut times).unwrap();
-        assert!(!times.times.is_empty());
-        assert!(times.times.iter().any(|time| time.total_ns() > 0));
-        assert!(reader.others_running().is_some());
-    }
-
-    #[test]
     fn pressure_is_read_as_a_share() {
         let text = "some avg10=12.50 avg60=1.25 avg300=0.70 total=18233201\n\
                     full avg10=0.00 avg60=0.00 avg300=0.00 total=0\n";
@@ -299,17 +289,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
-            CpuTimes::default().fill(&bytes, 10_000_000);
+        fn any_bytes_are_read_without_a_panic(
+            bytes in prop::collection::vec(any::<u8>(), 0..200),
+            near in "(cpu[0-9 ]{0,30}\n?){0,6}[a-z ]{0,4}",
+        ) {
             runnable(&bytes);
             holds_all_cpus(&bytes);
-        }
-
-        #[test]
-        fn near_misses_are_read_without_a_panic(text in "(cpu[0-9 ]{0,30}\n?){0,6}[a-z ]{0,4}") {
-            let mut times = CpuTimes::default();
-            times.fill(text.as_bytes(), u64::MAX);
-            times.clone().since(&times, &[]);
+            for bytes in [&bytes[..], near.as_bytes()] {
+                let mut times = CpuTimes::default();
+                times.fill(bytes, u64::MAX);
+                times.clone().since(&times, &[]);
+            }
         }
     }
 }

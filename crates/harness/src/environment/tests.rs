@@ -190,10 +190,11 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
     #[test]
     fn garbage_in_every_file_is_recorded_without_a_panic(
-        texts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 7),
+        texts in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..60), 9),
     ) {
         let paths = "proc/cpuinfo proc/cmdline proc/meminfo proc/self/status \
-                     proc/loadavg sys/devices/system/cpu/online etc/os-release";
+                     proc/loadavg sys/devices/system/cpu/online etc/os-release \
+                     proc/self/cgroup sys/fs/cgroup/cpu.max";
         let mut fixture = MachineFixture::new();
         for (path, bytes) in paths.split(' ').zip(&texts) {
             fixture = fixture.file(path, &String::from_utf8_lossy(bytes));

@@ -358,14 +358,4 @@ mod tests {
         assert!(lost(&after) > 0 && !full.events.is_empty());
         assert!(after.has_lost_events(end, watch.end()));
     }
-
-    #[test]
-    fn a_recorder_leaves_no_mount_and_no_descriptor() {
-        let mounts = || std::fs::read_to_string("/proc/self/mountinfo").unwrap();
-        let before = mounts();
-        let Some((_, recorder)) = own_recorder(Stopwatch::new(None)) else { return };
-        assert_eq!(mounts(), before);
-        drop(recorder);
-        assert_eq!(mounts(), before);
-    }
 }

@@ -161,20 +161,6 @@ pub(crate) enum TraceUnavailable {
     },
 }
 
-impl TraceUnavailable {
-    /// What helps, as a reader would do it.
-    pub(crate) const fn fix(&self) -> &'static str {
-        match self {
-            Self::NoTracefs(_) => MOUNT,
-            Self::Unreadable(_) => READ,
-            Self::Refused(_) => RECORD,
-            Self::Missing { .. } | Self::Failed { .. } => NOTHING,
-            Self::OtherNamespace => OUTSIDE,
-            Self::NoRing(_) => LOCK,
-        }
-    }
-}
-
 const MOUNT: &str = "as root: mount -t tracefs tracefs /sys/kernel/tracing, and run plumb as root";
 /// Its files are its group's to read, not everybody's.
 const READ: &str = "run plumb as root, or: sudo mount -o remount,mode=750,gid=$(id -g) \
