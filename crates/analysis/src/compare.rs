@@ -2,7 +2,7 @@
 //!
 //! Rule 16: the effect first, then one of four verdicts, and how much more it would take.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use plumb_base::stats::hierarchy::LaunchPairing;
 use plumb_base::stats::means;
@@ -173,7 +173,9 @@ struct ComparisonBuilder {
     same_machine: bool,
     warnings: Vec<String>,
     rows: Vec<ComparedCell>,
-    verdicts: Vec<ComparisonVerdict>,
+    tally: ComparisonCounts,
+    /// Whether a cell that is not decided may be slower.
+    may_be_slower: bool,
     /// What A measured and B tried to, in vain, in words.
     lost: Vec<String>,
     only_in_a: Vec<CellName>,
@@ -188,7 +190,8 @@ impl ComparisonBuilder {
             same_machine: false,
             warnings,
             rows: Vec::new(),
-            verdicts: Vec::new(),
+            tally: ComparisonCounts::default(),
+            may_be_slower: false,
             lost: Vec::new(),
             only_in_a: Vec::new(),
             only_in_b: Vec::new(),
@@ -229,15 +232,26 @@ impl ComparisonBuilder {
             let slowdown = if self.same_machine { verdict::slowdown(left, right) } else { None };
             let bar = VerdictThresholds { p_adjusted: p, margin: self.margin, slowdown };
             let (verdict, row) = trial.row(cell, left, right, bar);
-            self.verdicts.push(verdict);
-            self.rows.push(row);
+            self.push(verdict, row);
         }
         for (cell, other) in imported {
             if let Some(row) = verdict::imported_row(cell, other) {
-                self.verdicts.push(ComparisonVerdict::Inconclusive { may_be_slower: true });
-                self.rows.push(row);
+                self.push(ComparisonVerdict::Inconclusive { may_be_slower: true }, row);
             }
         }
+    }
+
+    fn push(&mut self, verdict: ComparisonVerdict, row: ComparedCell) {
+        match verdict {
+            ComparisonVerdict::Faster => self.tally.faster += 1,
+            ComparisonVerdict::Slower => self.tally.slower += 1,
+            ComparisonVerdict::Equivalent => self.tally.equivalent += 1,
+            ComparisonVerdict::Inconclusive { may_be_slower } => {
+                self.tally.inconclusive += 1;
+                self.may_be_slower |= may_be_slower;
+            }
+        }
+        self.rows.push(row);
     }
 
     /// Why B has no numbers, or not all, of a cell that it planned. That a level of a factor does not exist here
@@ -259,21 +273,9 @@ impl ComparisonBuilder {
         b: ComparedSide,
         differences: Vec<SettingDifference>,
     ) -> CompareDocument {
-        let mut tally = ComparisonCounts::default();
-        for verdict in &self.verdicts {
-            match verdict {
-                ComparisonVerdict::Faster => tally.faster += 1,
-                ComparisonVerdict::Slower => tally.slower += 1,
-                ComparisonVerdict::Equivalent => tally.equivalent += 1,
-                ComparisonVerdict::Inconclusive { .. } => tally.inconclusive += 1,
-            }
-        }
-        let open = |verdict: &ComparisonVerdict| {
-            matches!(verdict, ComparisonVerdict::Inconclusive { may_be_slower: true })
-        };
-        let (verdict, exit_code) = if tally.slower > 0 {
+        let (verdict, exit_code) = if self.tally.slower > 0 {
             ("slower", 1)
-        } else if self.rows.is_empty() || !self.lost.is_empty() || self.verdicts.iter().any(open) {
+        } else if self.rows.is_empty() || !self.lost.is_empty() || self.may_be_slower {
             ("inconclusive", 3)
         } else {
             ("not slower", 0)
@@ -301,7 +303,7 @@ impl ComparisonBuilder {
             rows: self.rows,
             only_in_a: self.only_in_a,
             only_in_b: self.only_in_b,
-            tally,
+            tally: self.tally,
             geometric_mean: means::geometric(&ratios).map(summary::rounded),
             verdict: verdict.to_owned(),
             exit_code,
@@ -353,22 +355,19 @@ fn is_setting(key: &str) -> bool {
 
 /// Settings that differ, the outer link, the other host and the program's version among them, by their names.
 pub fn setting_differences(a: &RunRecord, b: &RunRecord) -> Vec<SettingDifference> {
-    let mut keys: Vec<&String> = a.provenance.keys().chain(b.provenance.keys()).collect();
-    keys.sort();
-    keys.dedup();
+    let keys = |of: fn(&RunRecord) -> &BTreeMap<String, String>| -> BTreeSet<&String> {
+        of(a).keys().chain(of(b).keys()).collect()
+    };
     let difference = |key: &str, a: Option<&String>, b: Option<&String>| {
         (a != b).then(|| SettingDifference { key: key.to_owned(), a: a.cloned(), b: b.cloned() })
     };
-    let mut found: Vec<SettingDifference> = keys
+    let mut found: Vec<SettingDifference> = keys(|run| &run.provenance)
         .into_iter()
         .filter(|key| is_setting(key))
         .filter_map(|key| difference(key, a.provenance.get(key), b.provenance.get(key)))
         .collect();
     found.extend(difference(OUTER_LINK, a.notes.get(OUTER_LINK), b.notes.get(OUTER_LINK)));
-    let mut notes: Vec<&String> = a.notes.keys().chain(b.notes.keys()).collect();
-    notes.sort();
-    notes.dedup();
-    let of_host = notes.into_iter().filter(|name| host_notes::is_setting(name));
+    let of_host = keys(|run| &run.notes).into_iter().filter(|name| host_notes::is_setting(name));
     found.extend(of_host.filter_map(|key| difference(key, a.notes.get(key), b.notes.get(key))));
     found.extend(difference("code", Some(&a.code_version), Some(&b.code_version)));
     found

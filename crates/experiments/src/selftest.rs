@@ -292,17 +292,13 @@ mod tests {
     }
 
     #[test]
-    fn an_interval_too_wide_to_prove_anything_fails() {
-        let wild: Vec<f64> = (0..30).map(|i| f64::from(i % 2) * 10_000.0 - 4_000.0).collect();
-        assert!(!judge(1_000, &wild, "x", 0.0).passed);
-    }
-
-    #[test]
-    fn a_delay_outside_the_interval_fails() {
+    fn a_delay_outside_its_interval_and_an_interval_that_proves_nothing_fail() {
         let around = |centre: f64| -> Vec<f64> {
             (0..30).map(|i| centre + f64::from(i % 5) - 2.0).collect()
         };
         assert!(judge(1_000, &around(1_000.5), "x", 0.0).passed);
         assert!(!judge(1_000, &around(1_100.0), "x", 0.0).passed);
+        let wild: Vec<f64> = (0..30).map(|i| f64::from(i % 2) * 10_000.0 - 4_000.0).collect();
+        assert!(!judge(1_000, &wild, "x", 0.0).passed);
     }
 }

@@ -286,42 +286,42 @@ pub fn judge_all(pairs: ClaimCases, needs: &str) -> ClaimJudgment {
     }
     let cases = adjust_for_cases(cases);
     let against: Vec<&ClaimCase> = cases.iter().filter(|case| contradicts(case)).collect();
-    let open: Vec<&ClaimCase> =
-        cases.iter().filter(|case| matches!(case.outcome, CaseOutcome::Undecided(_))).collect();
-    let effect = effect_text(&cases);
     if let Some(strongest) = against.iter().min_by(|a, b| a.strength.total_cmp(&b.strength)) {
-        return judgment_of(ClaimOutcome::DoesNotHold, effect, strongest);
+        return judgment_of(ClaimOutcome::DoesNotHold, effect_text(&cases), strongest);
     }
     let weakest = cases.iter().min_by(|a, b| a.strength.total_cmp(&b.strength));
     let Some(weakest) = weakest else { return ClaimJudgment::not_measured(needs) };
-    if open.is_empty() && missing.is_empty() {
-        return judgment_of(ClaimOutcome::Holds, effect, weakest);
-    }
-    ClaimJudgment {
-        needs: needs_text(&open, &missing, needs),
-        ..judgment_of(ClaimOutcome::NotDecided, effect, weakest)
-    }
+    judge_if_complete(ClaimOutcome::Holds, &cases, weakest, &missing, needs)
 }
 
 /// A claim that something happens somewhere: one agreeing case suffices.
 pub fn judge_any(pairs: ClaimCases, needs: &str) -> ClaimJudgment {
     let ClaimCases { cases, missing } = pairs;
-    let effect = effect_text(&cases);
     let best = |wanted: fn(&ClaimCase) -> bool| {
         cases.iter().filter(|case| wanted(case)).max_by(|a, b| a.strength.total_cmp(&b.strength))
     };
     if let Some(case) = best(|case| case.outcome == CaseOutcome::Supports) {
-        return judgment_of(ClaimOutcome::Holds, effect, case);
+        return judgment_of(ClaimOutcome::Holds, effect_text(&cases), case);
     }
     let Some(any) = best(|_| true) else { return ClaimJudgment::not_measured(needs) };
-    let open: Vec<&ClaimCase> =
-        cases.iter().filter(|case| matches!(case.outcome, CaseOutcome::Undecided(_))).collect();
-    if open.is_empty() && missing.is_empty() {
-        return judgment_of(ClaimOutcome::DoesNotHold, effect, any);
-    }
+    judge_if_complete(ClaimOutcome::DoesNotHold, &cases, any, &missing, needs)
+}
+
+/// This outcome if every case is decided and none is missing.
+fn judge_if_complete(
+    outcome: ClaimOutcome,
+    cases: &[ClaimCase],
+    decisive: &ClaimCase,
+    missing: &[String],
+    needs: &str,
+) -> ClaimJudgment {
+    let is_open = |case: &&ClaimCase| matches!(case.outcome, CaseOutcome::Undecided(_));
+    let open: Vec<&ClaimCase> = cases.iter().filter(is_open).collect();
+    let is_complete = open.is_empty() && missing.is_empty();
+    let outcome = if is_complete { outcome } else { ClaimOutcome::NotDecided };
     ClaimJudgment {
-        needs: needs_text(&open, &missing, needs),
-        ..judgment_of(ClaimOutcome::NotDecided, effect, any)
+        needs: needs_text(&open, missing, needs),
+        ..judgment_of(outcome, effect_text(cases), decisive)
     }
 }
 

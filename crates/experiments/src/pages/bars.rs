@@ -54,19 +54,10 @@ pub fn in_the_stack(cells: &[&CellResult]) -> Vec<Figure> {
                 let name = if at.is_empty() { "" } else { name::response(response) };
                 Series::stack(name.to_owned(), slot, at, hatched)
             });
-            Figure {
-                id: slug(&[&cells[0].experiment, &title]),
-                alt: alt(&title, &table),
-                note: "Medians of each way; the label is the median of both together, which need \
-                       not be their sum. Hatched: waking the mirror's process and switching to it, \
-                       which is no part of the stack."
-                    .to_owned(),
-                title,
-                x: Axis::with_scale("time", NS.name(), AxisScale::Linear),
-                y: Axis::names("", names),
-                series: series.collect(),
-                table,
-            }
+            let note = "Medians of each way; the label is the median of both together, which need \
+                        not be their sum. Hatched: waking the mirror's process and switching to it, \
+                        which is no part of the stack.";
+            bars(cells[0], title, note, "time", names, series.collect(), table)
         })
         .collect()
 }
@@ -101,18 +92,9 @@ pub fn replay(cells: &[&CellResult]) -> Vec<Figure> {
             let series = bars
                 .into_iter()
                 .map(|(slot, segments)| Series::stack(String::new(), slot, segments, false));
-            Figure {
-                id: slug(&[&cells[0].experiment, &title]),
-                alt: alt(&title, &table),
-                note: "Medians of the time a packet takes, from batches; packets a second are on \
-                       one CPU and stand with the data."
-                    .to_owned(),
-                title,
-                x: Axis::with_scale("time a packet", NS.name(), AxisScale::Linear),
-                y: Axis::names("", names),
-                series: series.collect(),
-                table,
-            }
+            let note = "Medians of the time a packet takes, from batches; packets a second are on \
+                        one CPU and stand with the data.";
+            bars(cells[0], title, note, "time a packet", names, series.collect(), table)
         })
         .collect()
 }
@@ -152,13 +134,27 @@ fn row(cell: &CellResult, varying: &BTreeSet<String>) -> String {
     name::cell(&cell.factors, &wanted)
 }
 
-fn alt(title: &str, table: &TextTable) -> String {
-    let rows: Vec<String> = table
-        .rows
-        .iter()
-        .filter_map(|row| Some(format!("{} {}", row.first()?, row.get(1)?)))
-        .collect();
-    format!("{title}: {}.", rows.join("; "))
+fn bars(
+    cell: &CellResult,
+    title: String,
+    note: &str,
+    quantity: &str,
+    names: Vec<String>,
+    series: Vec<Series>,
+    table: TextTable,
+) -> Figure {
+    let row = |row: &Vec<String>| Some(format!("{} {}", row.first()?, row.get(1)?));
+    let rows: Vec<String> = table.rows.iter().filter_map(row).collect();
+    Figure {
+        id: slug(&[&cell.experiment, &title]),
+        alt: format!("{title}: {}.", rows.join("; ")),
+        title,
+        note: note.to_owned(),
+        x: Axis::with_scale(quantity, NS.name(), AxisScale::Linear),
+        y: Axis::names("", names),
+        series,
+        table,
+    }
 }
 
 /// Medians of round trips, one row a stack and device and one picture a placement, wake mode and frame size;

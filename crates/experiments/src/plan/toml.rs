@@ -171,11 +171,9 @@ impl PlanReader<'_> {
                 _ => limits.precision = self.precision(value)?,
             }
         }
-        let given_min = table.get("launches_min").is_some();
-        let given_max = table.get("launches_max").is_some();
-        match (given_min, given_max) {
-            (true, false) => limits.launches_max = limits.launches_max.max(limits.launches_min),
-            (false, true) => limits.launches_min = limits.launches_min.min(limits.launches_max),
+        match ["launches_min", "launches_max"].map(|key| table.get(key).is_some()) {
+            [true, false] => limits.launches_max = limits.launches_max.max(limits.launches_min),
+            [false, true] => limits.launches_min = limits.launches_min.min(limits.launches_max),
             _ => {}
         }
         if let Some(value) = table.get("launches_min")
@@ -189,26 +187,25 @@ impl PlanReader<'_> {
     }
 
     fn budget(&self, value: &TomlValue<'_>) -> Result<Option<Span>, ExperimentError> {
-        let text = self.word(value, "budget")?;
-        if text == "none" {
+        if self.word(value, "budget")? == "none" {
             return Ok(None);
         }
-        match parse_span(&text) {
-            Ok(span) if span > Span::ZERO => Ok(Some(span)),
-            Ok(_) => Err(self
-                .fault(value, "a budget of nothing measures nothing")
-                .fix("give it some time, such as \"2m\", or \"none\" for no limit")),
-            Err(error) => Err(self.fault(value, error.to_string())),
-        }
+        let span = self.span(value, "budget")?;
+        (span > Span::ZERO).then_some(Some(span)).ok_or_else(|| {
+            self.fault(value, "a budget of nothing measures nothing")
+                .fix("give it some time, such as \"2m\", or \"none\" for no limit")
+        })
     }
 
     fn block(&self, value: &TomlValue<'_>) -> Result<Span, ExperimentError> {
-        let text = self.word(value, "block")?;
-        match parse_span(&text) {
-            Ok(span) if span >= Span::from_ms(1) && span <= Span::from_secs(60) => Ok(span),
-            Ok(_) => Err(self.fault(value, "a block lasts from 1ms to 60s")),
-            Err(error) => Err(self.fault(value, error.to_string())),
-        }
+        let span = self.span(value, "block")?;
+        let is_possible = (Span::from_ms(1)..=Span::from_secs(60)).contains(&span);
+        let refused = || self.fault(value, "a block lasts from 1ms to 60s");
+        is_possible.then_some(span).ok_or_else(refused)
+    }
+
+    fn span(&self, value: &TomlValue<'_>, key: &str) -> Result<Span, ExperimentError> {
+        parse_span(&self.word(value, key)?).map_err(|error| self.fault(value, error.to_string()))
     }
 
     fn precision(&self, value: &TomlValue<'_>) -> Result<f64, ExperimentError> {

@@ -4,14 +4,22 @@ use super::*;
 use crate::environment::tests::{FixtureCpu, MachineFixture};
 use proptest::prelude::*;
 
-fn pair(topology: &CpuTopology, placement: CpuPlacement) -> (u32, u32) {
-    let pair = topology.pair(placement).unwrap();
-    (pair.local.unwrap(), pair.peer.unwrap())
+/// The CPUs of each placement on a machine of which these may be used: a pair, or why there is none.
+fn placed(fixture: &MachineFixture, allowed: &[u32], pairs: &[(CpuPlacement, [u32; 2], &str)]) {
+    let topology = CpuTopology::read(fixture, allowed);
+    for (placement, cpus, reason) in pairs {
+        match topology.pair(*placement) {
+            Ok(pair) => assert_eq!([pair.local, pair.peer], cpus.map(Some), "{placement}"),
+            Err(error) => {
+                assert!(!reason.is_empty() && error.reason.contains(reason), "{}", error.reason);
+            }
+        }
+    }
 }
 
-fn reason(topology: &CpuTopology, placement: CpuPlacement) -> String {
-    topology.pair(placement).unwrap_err().reason
-}
+const ALL: [u32; 8] = [0, 1, 2, 3, 4, 5, 6, 7];
+
+const NONE: [u32; 2] = [u32::MAX; 2];
 
 /// Four cores of two threads, numbered as Linux does: CPU 4 is the second thread of core 0.
 fn laptop() -> MachineFixture {
@@ -38,13 +46,63 @@ fn server() -> MachineFixture {
     fixture
 }
 
+/// Cores of one thread each and no listed caches, on this socket.
+fn cores(count: u32, socket: i64) -> MachineFixture {
+    let ids: Vec<u32> = (0..count).collect();
+    ids.iter().fold(MachineFixture::new().online(&ids), |fixture, &id| {
+        let threads = &id.to_string();
+        fixture.cpu(&FixtureCpu { id, socket, threads, caches: &[] })
+    })
+}
+
 #[test]
-fn one_cpu_has_same_cpu_and_scheduler_only() {
-    let fixture = MachineFixture::new().online(&[0]);
-    let topology = CpuTopology::read(&fixture, &[0]);
-    assert_eq!(topology.placements(), [CpuPlacement::SameCpu, CpuPlacement::Scheduler]);
-    assert_eq!(pair(&topology, CpuPlacement::SameCpu), (0, 0));
-    assert_eq!(reason(&topology, CpuPlacement::OtherCpu), "the machine has one CPU online");
+fn each_machine_has_its_pairs_and_its_reasons() {
+    use CpuPlacement::{OtherCpu, OtherSocket, SameCache, SameCpu, SameSocket, Smt};
+    let single = MachineFixture::new().online(&[0]);
+    let one_online = (OtherCpu, NONE, "the machine has one CPU online");
+    placed(&single, &[0], &[(SameCpu, [0, 0], ""), one_online]);
+    // A machine that tells nothing still has a CPU.
+    placed(&MachineFixture::new(), &[], &[(SameCpu, [0, 0], "")]);
+    // It keeps clear of the core of CPU 0.
+    let of_laptop = [
+        (SameCpu, [1, 1], ""),
+        (Smt, [1, 5], ""),
+        (SameCache, [1, 2], ""),
+        (SameSocket, NONE, "use same-cache"),
+        (OtherSocket, NONE, "there is one socket"),
+    ];
+    placed(&laptop(), &ALL, &of_laptop);
+    let of_server = [(SameCache, [1, 0], ""), (SameSocket, [1, 2], ""), (OtherSocket, [1, 4], "")];
+    placed(&server(), &ALL, &of_server);
+    // Isolated CPUs are preferred, and big cores to small ones.
+    let isolated = laptop().file("sys/devices/system/cpu/isolated", "3,7\n");
+    placed(&isolated, &ALL, &[(Smt, [3, 7], ""), (SameCache, [3, 1], "")]);
+    let capacities = (0..4).fold(cores(4, 0), |fixture, id| {
+        let capacity = if id < 2 { "446" } else { "1024" };
+        fixture.file(&format!("sys/devices/system/cpu/cpu{id}/cpu_capacity"), capacity)
+    });
+    placed(&capacities, &ALL[..4], &[(SameSocket, [2, 3], "")]);
+    let unlisted = (SameCache, NONE, "lists no caches");
+    placed(&cores(4, -1), &ALL[..4], &[unlisted, (OtherCpu, [1, 2], "")]);
+    // A cpuset is named as the reason.
+    let among = (SameCache, NONE, "among the CPUs it may use (2,6)");
+    placed(&laptop(), &[2, 6], &[(Smt, [2, 6], ""), among]);
+    let only = (OtherCpu, NONE, "only CPU 5 of the 8 online");
+    placed(&laptop(), &[5], &[(SameCpu, [5, 5], ""), only]);
+}
+
+#[test]
+fn other_cpu_is_the_nearest_that_there_is() {
+    for (fixture, allowed, nearest) in [
+        (server(), &ALL[..], CpuPlacement::SameCache),
+        (cores(4, -1), &ALL[..4], CpuPlacement::SameSocket),
+        (laptop(), &[2, 6][..], CpuPlacement::Smt),
+    ] {
+        let topology = CpuTopology::read(&fixture, allowed);
+        assert_eq!(topology.resolve(CpuPlacement::OtherCpu), Ok(nearest));
+    }
+    let single = CpuTopology::read(&MachineFixture::new().online(&[0]), &[0]);
+    assert_eq!(single.placements(), [CpuPlacement::SameCpu, CpuPlacement::Scheduler]);
 }
 
 #[test]
@@ -53,83 +111,11 @@ fn two_cores_of_a_virtual_machine_share_their_cache() {
     let topology = CpuTopology::read(&fixture, &[0, 1]);
     let expected = [CpuPlacement::SameCpu, CpuPlacement::SameCache, CpuPlacement::Scheduler];
     assert_eq!(topology.placements(), expected);
-    assert_eq!(pair(&topology, CpuPlacement::SameCpu), (1, 1));
-    assert_eq!(pair(&topology, CpuPlacement::OtherCpu), (1, 0));
     assert_eq!(topology.resolve(CpuPlacement::OtherCpu), Ok(CpuPlacement::SameCache));
     assert_eq!(topology.describe(CpuPlacement::OtherCpu), "CPU 1 and CPU 0, same-cache");
     assert_eq!(topology.pair(CpuPlacement::Scheduler), Ok(CpuPair::default()));
-    assert!(reason(&topology, CpuPlacement::Smt).contains("SMT"));
-}
-
-#[test]
-fn a_laptop_keeps_clear_of_the_core_of_cpu_zero() {
-    let topology = CpuTopology::read(&laptop(), &[0, 1, 2, 3, 4, 5, 6, 7]);
-    assert_eq!(pair(&topology, CpuPlacement::SameCpu), (1, 1));
-    assert_eq!(pair(&topology, CpuPlacement::Smt), (1, 5));
-    assert_eq!(pair(&topology, CpuPlacement::SameCache), (1, 2));
-    assert!(reason(&topology, CpuPlacement::SameSocket).contains("use same-cache"));
-    assert_eq!(reason(&topology, CpuPlacement::OtherSocket), "there is one socket");
-}
-
-#[test]
-fn a_server_has_pairs_with_and_without_a_shared_cache() {
-    let topology = CpuTopology::read(&server(), &[0, 1, 2, 3, 4, 5, 6, 7]);
-    assert_eq!(pair(&topology, CpuPlacement::SameCache), (1, 0));
-    assert_eq!(pair(&topology, CpuPlacement::SameSocket), (1, 2));
-    assert_eq!(pair(&topology, CpuPlacement::OtherSocket), (1, 4));
-    assert_eq!(topology.resolve(CpuPlacement::OtherCpu), Ok(CpuPlacement::SameCache));
-}
-
-#[test]
-fn isolated_cpus_are_preferred() {
-    let fixture = laptop().file("sys/devices/system/cpu/isolated", "3,7\n");
-    let topology = CpuTopology::read(&fixture, &[0, 1, 2, 3, 4, 5, 6, 7]);
-    assert_eq!(pair(&topology, CpuPlacement::Smt), (3, 7));
-    assert_eq!(pair(&topology, CpuPlacement::SameCache), (3, 1));
-}
-
-#[test]
-fn big_cores_are_preferred_to_small_ones() {
-    let mut fixture = MachineFixture::new().online(&[0, 1, 2, 3]);
-    for id in 0..4_u32 {
-        let own = id.to_string();
-        let capacity = if id < 2 { "446" } else { "1024" };
-        fixture = fixture
-            .cpu(&FixtureCpu { id, socket: 0, threads: &own, caches: &[] })
-            .file(&format!("sys/devices/system/cpu/cpu{id}/cpu_capacity"), capacity);
-    }
-    let topology = CpuTopology::read(&fixture, &[0, 1, 2, 3]);
-    assert_eq!(pair(&topology, CpuPlacement::SameSocket), (2, 3));
-}
-
-#[test]
-fn without_listed_caches_none_is_claimed_to_be_shared() {
-    let mut fixture = MachineFixture::new().online(&[0, 1, 2, 3]);
-    for id in 0..4_u32 {
-        let own = id.to_string();
-        fixture = fixture.cpu(&FixtureCpu { id, socket: -1, threads: &own, caches: &[] });
-    }
-    let topology = CpuTopology::read(&fixture, &[0, 1, 2, 3]);
-    assert!(reason(&topology, CpuPlacement::SameCache).contains("lists no caches"));
-    assert_eq!(topology.resolve(CpuPlacement::OtherCpu), Ok(CpuPlacement::SameSocket));
-    assert_eq!(pair(&topology, CpuPlacement::OtherCpu), (1, 2));
-}
-
-#[test]
-fn a_cpuset_is_named_as_the_reason() {
-    let topology = CpuTopology::read(&laptop(), &[2, 6]);
-    assert_eq!(pair(&topology, CpuPlacement::Smt), (2, 6));
-    assert_eq!(topology.resolve(CpuPlacement::OtherCpu), Ok(CpuPlacement::Smt));
-    assert!(reason(&topology, CpuPlacement::SameCache).contains("among the CPUs it may use (2,6)"));
-    let topology = CpuTopology::read(&laptop(), &[5]);
-    assert_eq!(pair(&topology, CpuPlacement::SameCpu), (5, 5));
-    assert!(reason(&topology, CpuPlacement::OtherCpu).contains("only CPU 5 of the 8 online"));
-}
-
-#[test]
-fn a_machine_that_tells_nothing_still_has_a_cpu() {
-    let topology = CpuTopology::read(&MachineFixture::new(), &[]);
-    assert_eq!(pair(&topology, CpuPlacement::SameCpu), (0, 0));
+    let cpus = [(CpuPlacement::SameCpu, [1, 1], ""), (CpuPlacement::Smt, NONE, "SMT")];
+    placed(&fixture, &[0, 1], &cpus);
 }
 
 proptest! {
