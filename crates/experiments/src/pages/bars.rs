@@ -57,7 +57,7 @@ pub fn in_the_stack(cells: &[&CellResult]) -> Vec<Figure> {
             let note = "Medians of each way; the label is the median of both together, which need \
                         not be their sum. Hatched: waking the mirror's process and switching to it, \
                         which is no part of the stack.";
-            bars(cells[0], title, note, "time", names, series.collect(), table)
+            bar_figure(cells[0], title, note, "time", names, series.collect(), table)
         })
         .collect()
 }
@@ -94,7 +94,7 @@ pub fn replay(cells: &[&CellResult]) -> Vec<Figure> {
                 .map(|(slot, segments)| Series::stack(String::new(), slot, segments, false));
             let note = "Medians of the time a packet takes, from batches; packets a second are on \
                         one CPU and stand with the data.";
-            bars(cells[0], title, note, "time a packet", names, series.collect(), table)
+            bar_figure(cells[0], title, note, "time a packet", names, series.collect(), table)
         })
         .collect()
 }
@@ -134,7 +134,7 @@ fn row(cell: &CellResult, varying: &BTreeSet<String>) -> String {
     name::cell(&cell.factors, &wanted)
 }
 
-fn bars(
+fn bar_figure(
     cell: &CellResult,
     title: String,
     note: &str,

@@ -371,8 +371,8 @@ mod tests {
         each_says([
             (other_memory(&none, Ok(())), Well, ""),
             (other_memory(&scope("1"), Ok(())), Well, ""),
-            (other_memory(&scope("2"), Ok(())), Limited, "; sudo sysctl"),
-            (other_memory(&scope("3"), Ok(())), Limited, "reboot"),
+            (other_memory(&scope("2"), Ok(())), Missing, "; sudo sysctl"),
+            (other_memory(&scope("3"), Ok(())), Missing, "reboot"),
             (other_memory(&root, Ok(())), Well, ""),
             (other_memory(&scope("0"), denied()), Missing, ""),
             (ring(&rings("2"), denied()), Missing, "sudo sysctl -w kernel.io_uring_disabled=0"),
@@ -393,9 +393,9 @@ mod tests {
         let filtered = status("Name:\tplumb\nSeccomp:\t2\nSeccomp_filters:\t1\n");
         let clone = "kernel/unprivileged_userns_clone";
         each_says([
-            (refused("user/max_user_namespaces", "0"), Missing, "max_user_namespaces=10000"),
-            (refused(clone, "0"), Missing, "unprivileged_userns_clone=1"),
-            (refused(apparmor, "1"), Missing, "unprivileged_userns=0"),
+            (refused("user/max_user_namespaces", "0"), Limited, "max_user_namespaces=10000"),
+            (refused(clone, "0"), Limited, "unprivileged_userns_clone=1"),
+            (refused(apparmor, "1"), Limited, "unprivileged_userns=0"),
             (namespaces(&MachineFixture::new(), Ok(()), Ok(())), Well, ""),
             (filter(&filtered), Limited, "seccomp mode 2, 1 filter(s)"),
             (filter(&status("Seccomp:\t0\nSeccomp_filters:\t0\n")), Well, ""),

@@ -254,7 +254,7 @@ mod tests {
         for check in [packet as fn(io::Result<()>) -> CheckFinding, xdp] {
             each_says([
                 (check(Ok(())), Well, ""),
-                (check(denied()), Missing, "; sudo"),
+                (check(denied()), Limited, "; sudo"),
                 (check(Err(Unsupported.into())), Missing, "; nothing can"),
             ]);
         }
