@@ -33,8 +33,11 @@ impl DoctorCommand {
         let mut checks: Vec<DoctorCheck> = doctor::examine().into_iter().map(entry).collect();
         checks.push(store_check(global));
         let is_fine = checks.iter().all(|check| check.status == "ok");
-        let document =
-            DoctorDocument { schema: DOCTOR_SCHEMA.to_owned(), checks, machine: environment::capture() };
+        let document = DoctorDocument {
+            schema: DOCTOR_SCHEMA.to_owned(),
+            checks,
+            machine: environment::capture(),
+        };
         output.show(&document, |style| terminal::checks::doctor(&document, style))?;
         Ok(if self.strict && !is_fine { ExitReason::CheckFailed } else { ExitReason::Success })
     }
