@@ -77,6 +77,11 @@ impl Problem {
         Self { what: what.to_owned(), why: None, fix: rest.map(str::to_owned), exit }
     }
 
+    /// The message of an error that is a failure.
+    pub fn failed(error: impl fmt::Display) -> Self {
+        Self::from_message(&error.to_string(), ExitReason::Failure)
+    }
+
     /// The message of an error that rejects the request.
     pub fn rejected(error: impl fmt::Display) -> Self {
         Self::from_message(&error.to_string(), ExitReason::Usage)
@@ -153,7 +158,7 @@ impl From<LinkControlError> for Problem {
 
 impl From<LabError> for Problem {
     fn from(error: LabError) -> Self {
-        Self::from_message(&error.to_string(), ExitReason::Failure)
+        Self::failed(error)
     }
 }
 
@@ -187,20 +192,5 @@ impl fmt::Display for Problem {
             write!(f, "\n  fix: {fix}")?;
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_problem_is_what_why_and_fix() {
-        let problem = Problem::usage("no such run").because("the store is empty").fix("plumb runs");
-        assert_eq!(
-            problem.to_string(),
-            "no such run\n  why: the store is empty\n  fix: plumb runs"
-        );
-        assert_eq!(problem.exit.code(), 2);
     }
 }

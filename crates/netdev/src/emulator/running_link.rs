@@ -122,10 +122,8 @@ pub struct LinkSetup {
     pub schedule: Option<LinkSchedule>,
     /// Memory for its frames.
     pub memory: FrameMemory,
-    /// A device for each port, opened so that it never waits.
-    pub devices: Vec<BoxedDevice>,
-    /// The interface of each device, whose losses count too.
-    pub interfaces: Vec<InterfaceDropCounter>,
+    /// A device for each port, opened so that it never waits, and its interface, whose losses count too.
+    pub ports: Vec<(BoxedDevice, InterfaceDropCounter)>,
     /// The clock.
     pub timeline: InstantClock,
     /// How it is driven.
@@ -207,8 +205,8 @@ impl RunningLink {
         setup: LinkSetup,
     ) -> Result<Self, RunningLinkError> {
         let began_ns = monotonic_ns();
-        let LinkSetup { spec, schedule, memory, devices, interfaces, timeline, options, .. } =
-            setup;
+        let LinkSetup { spec, schedule, memory, ports, timeline, options, .. } = setup;
+        let (devices, interfaces): (Vec<_>, Vec<_>) = ports.into_iter().unzip();
         let network =
             ReconfigurableNetwork::new(network, spec, start, schedule, memory.allowance());
         let (started, starting) = mpsc::sync_channel(1);

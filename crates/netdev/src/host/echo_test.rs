@@ -67,7 +67,7 @@ pub enum EchoAbort {
 }
 
 /// When to give up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EchoTimeouts {
     /// Time to wait for one answer.
     pub timeout: Span,
@@ -76,7 +76,7 @@ pub struct EchoTimeouts {
 }
 
 /// The stages of a test and their results so far.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct EchoTest {
     stages: Vec<EchoStage>,
     results: Vec<RoundTripSeries>,
@@ -101,20 +101,7 @@ pub struct EchoTest {
 impl EchoTest {
     /// A new test.
     pub fn new(stages: Vec<EchoStage>, timeouts: EchoTimeouts) -> Self {
-        Self {
-            stages,
-            results: Vec::new(),
-            timeouts,
-            number: 0,
-            stage: 0,
-            step: 0,
-            outstanding: None,
-            sent: 0,
-            any_answered: false,
-            unanswered_in_row: 0,
-            abort: None,
-            payload: Vec::new(),
-        }
+        Self { stages, timeouts, ..Self::default() }
     }
 
     /// Whether nothing remains to be sent or received.

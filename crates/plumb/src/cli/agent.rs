@@ -172,12 +172,9 @@ impl AgentCommand {
             SessionTiming::default(),
             stdio_services(),
         );
-        agent.serve(ControlStream::from_stdio()).map_err(|error| {
-            Problem::from_message(
-                &format!("the agent's session ended {error}"),
-                ExitReason::Failure,
-            )
-        })?;
+        agent
+            .serve(ControlStream::from_stdio())
+            .map_err(|error| Problem::failed(format!("the agent's session ended {error}")))?;
         Ok(ExitReason::Success)
     }
 }
@@ -284,8 +281,6 @@ fn listen(
     agent: Arc<MeasurementAgent>,
     output: &CliOutput,
 ) -> Result<ExitReason, CommandError> {
-    let fault =
-        |error: &dyn ToString| Problem::from_message(&error.to_string(), ExitReason::Failure);
     let identity = paired_agent::identity()?;
     let listener = SecureListener::bind(
         address,
@@ -293,9 +288,9 @@ fn listen(
         paired_agent::peers()?,
         ListenerLimits::of_clients(clients),
     )
-    .map_err(|error| fault(&error))?;
-    let address = listener.address().map_err(|error| fault(&error))?;
-    let token = pairs.then(PairingToken::generate).transpose().map_err(|error| fault(&error))?;
+    .map_err(Problem::failed)?;
+    let address = listener.address().map_err(Problem::failed)?;
+    let token = pairs.then(PairingToken::generate).transpose().map_err(Problem::failed)?;
     let fingerprint = identity.fingerprint().to_string();
     let shown = token.as_ref().map(ToString::to_string);
     if let Some(token) = token {
@@ -334,7 +329,7 @@ fn listen(
         listener.stop();
         running.join().unwrap_or_else(|_| Err(io::Error::other("plumb has a bug")))
     })
-    .map_err(|error| fault(&error))?;
+    .map_err(Problem::failed)?;
     Ok(ExitReason::Success)
 }
 
@@ -346,11 +341,9 @@ fn serve_http(place: &str, output: &CliOutput) -> Result<ExitReason, CommandErro
     let default = SocketAddr::from(([127, 0, 0, 1], http::DEFAULT_PORT));
     let address = address::parse(place, default)?;
     let identity = paired_agent::identity()?;
-    let fault =
-        |error: &dyn ToString| Problem::from_message(&error.to_string(), ExitReason::Failure);
     let server = HttpServer::bind(address, &identity, HttpServerLimits::default())
-        .map_err(|error| fault(&error))?;
-    let address = server.address().map_err(|error| fault(&error))?;
+        .map_err(Problem::failed)?;
+    let address = server.address().map_err(Problem::failed)?;
     let fingerprint = server.fingerprint().to_string();
     if output.json {
         output.document(&AgentDocument {
@@ -369,9 +362,7 @@ fn serve_http(place: &str, output: &CliOutput) -> Result<ExitReason, CommandErro
     }
     plumb_harness::stop_signals::count_stop_requests().ok();
     let counts = server.counts();
-    server
-        .run(|| plumb_harness::stop_signals::stop_requests() > 0)
-        .map_err(|error| fault(&error))?;
+    server.run(|| plumb_harness::stop_signals::stop_requests() > 0).map_err(Problem::failed)?;
     let read = |count: &std::sync::atomic::AtomicU64| count.load(Ordering::Relaxed);
     output.note(&format!(
         "served {} requests on {} connections; {} were refused, {} ended with an error",

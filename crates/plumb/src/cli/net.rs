@@ -356,7 +356,7 @@ fn pair(host: &str, family: AddressFamily, token: &str, output: &CliOutput) -> C
         &paired_agent::own_name(),
         &token,
     )
-    .map_err(|error| paired_agent::problem(&error))?;
+    .map_err(Problem::failed)?;
     let document = PairDocument {
         schema: PAIR_SCHEMA.to_owned(),
         agent: remote.name,

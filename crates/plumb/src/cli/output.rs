@@ -204,27 +204,6 @@ fn width(is_terminal: bool, columns: Option<&str>) -> u16 {
 mod tests {
     use super::*;
 
-    fn set<'a>(pairs: &'a [(&'a str, &'a str)]) -> impl Fn(&str) -> Option<String> + 'a {
-        |name| pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
-    }
-
-    #[test]
-    fn color_option_precedes_no_color_and_terminal() {
-        assert!(colors(ColorChoice::Auto, true, &set(&[])));
-        assert!(!colors(ColorChoice::Auto, false, &set(&[])));
-        assert!(!colors(ColorChoice::Auto, true, &set(&[("NO_COLOR", "1")])));
-        assert!(!colors(ColorChoice::Auto, true, &set(&[("TERM", "dumb")])));
-        assert!(colors(ColorChoice::Auto, false, &set(&[("CLICOLOR_FORCE", "1")])));
-        assert!(colors(ColorChoice::Always, false, &set(&[("NO_COLOR", "1")])));
-    }
-
-    #[test]
-    fn locale_without_unicode_gets_ascii() {
-        assert!(locale_is_unicode(&set(&[])));
-        assert!(locale_is_unicode(&set(&[("LANG", "en_GB.UTF-8")])));
-        assert!(!locale_is_unicode(&set(&[("LC_ALL", "C"), ("LANG", "en_GB.UTF-8")])));
-    }
-
     #[test]
     fn page_width_is_clamped() {
         assert_eq!(width(false, None), 80);

@@ -1,6 +1,4 @@
 //! Where something listens: an address, a port, or both.
-//!
-//! Left out: listening.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, ToSocketAddrs as _};
 
@@ -44,21 +42,24 @@ pub fn host_and_port(text: &str, default_port: u16) -> Result<(String, u16), Pro
         Problem::usage(format!("'{text}' names no host"))
             .fix("write HOST, HOST:PORT or [ADDRESS]:PORT")
     };
+    let (host, port) = split_port(text).ok_or_else(fault)?;
+    Ok((host.to_owned(), port.unwrap_or(default_port)))
+}
+
+/// `[ADDRESS]:PORT` and `HOST:PORT` in two; an IPv6 address without brackets has no port.
+pub fn split_port(text: &str) -> Option<(&str, Option<u16>)> {
     let (host, port) = match text.strip_prefix('[') {
-        Some(rest) => match rest.split_once(']').ok_or_else(fault)? {
+        Some(rest) => match rest.split_once(']')? {
             (host, "") => (host, None),
-            (host, port) => (host, Some(port.strip_prefix(':').ok_or_else(fault)?)),
+            (host, port) => (host, Some(port.strip_prefix(':')?)),
         },
         None => match text.split_once(':') {
             Some((host, port)) if !port.contains(':') => (host, Some(port)),
             _ => (text, None),
         },
     };
-    if host.is_empty() {
-        return Err(fault());
-    }
-    let port = port.map_or(Ok(default_port), |port| port.parse().map_err(|_| fault()))?;
-    Ok((host.to_owned(), port))
+    let port = port.map(str::parse).transpose().ok()?;
+    (!host.is_empty()).then_some((host, port))
 }
 
 /// The unspecified address of the same family.

@@ -269,7 +269,7 @@ pub fn problem_from_client_error(error: &AgentClientError) -> Problem {
         AgentClientError::Stopped => {
             Problem { exit: ExitReason::Interrupted, ..Problem::usage("stopped") }
         }
-        error => Problem::from_message(&error.to_string(), ExitReason::Failure),
+        error => Problem::failed(error),
     }
 }
 

@@ -30,12 +30,12 @@ pub(super) fn summarize(
         let end = |report| DatagramEnd::of(report, spec, index);
         let (here, there) = (end(here), there.and_then(end));
         let (from, to) = if datagrams.is_up { (here, there) } else { (there, here) };
-        let mut said = stream(datagrams, from.as_ref(), to.as_ref(), estimate);
+        let mut summary = stream(datagrams, from.as_ref(), to.as_ref(), estimate);
         if !is_alone {
-            said.costs.sender_softirq_ns_per_byte = None;
-            said.costs.receiver_softirq_ns_per_byte = None;
+            summary.costs.sender_softirq_ns_per_byte = None;
+            summary.costs.receiver_softirq_ns_per_byte = None;
         }
-        said
+        summary
     };
     streams.map(stream).collect()
 }
@@ -77,53 +77,54 @@ fn stream(
     estimate: Option<&ClockOffsetEstimate>,
 ) -> NetDatagrams {
     let sent = from.and_then(|end| end.account.sender.as_ref());
-    let came = to.and_then(|end| end.account.receiver.as_ref());
-    let mut said = NetDatagrams {
+    let arrivals = to.and_then(|end| end.account.receiver.as_ref());
+    let mut summary = NetDatagrams {
         direction: Direction::of(spec.is_up),
         datagram_bytes: u32::from(spec.datagram_bytes),
         asked_bytes_per_second: spec.rate_bits_per_second as f64 / 8.0,
-        lost_at: sent.zip(came).map(|(sent, came)| drops::locate(sent, came)),
+        lost_at: sent.zip(arrivals).map(|(sent, arrivals)| drops::locate(sent, arrivals)),
         ..NetDatagrams::default()
     };
     if let Some(sent) = sent {
-        add_sender(sent, &mut said);
+        add_sender(sent, &mut summary);
     }
-    if let Some(came) = came {
-        add_receiver(came, &mut said);
-        said.one_way = estimate.and_then(|estimate| estimate.one_way(&came.trace, spec.is_up));
-        said.sent = said.sent.or(came.count);
+    if let Some(arrivals) = arrivals {
+        add_receiver(arrivals, &mut summary);
+        summary.one_way =
+            estimate.and_then(|estimate| estimate.one_way(&arrivals.trace, spec.is_up));
+        summary.sent = summary.sent.or(arrivals.count);
     }
-    if let (Some(sent), Some(received)) = (said.sent, said.received) {
+    if let (Some(sent), Some(received)) = (summary.sent, summary.received) {
         let lost = sent.saturating_sub(received);
-        said.lost = Some(lost);
-        said.loss = Some(lost as f64 / sent.max(1) as f64);
+        summary.lost = Some(lost);
+        summary.loss = Some(lost as f64 / sent.max(1) as f64);
     }
     if let Some(to) = to {
-        said.intervals = intervals(to.report, to.counted, |at| {
+        summary.intervals = intervals(to.report, to.counted, |at| {
             to.account.samples.get(at).map(|sample| sample.bytes)
         });
     }
     [
-        said.costs.sender_cpu_ns_per_byte,
-        said.sender_cpu_ns_per_datagram,
-        said.costs.sender_softirq_ns_per_byte,
+        summary.costs.sender_cpu_ns_per_byte,
+        summary.sender_cpu_ns_per_datagram,
+        summary.costs.sender_softirq_ns_per_byte,
     ] = from.and_then(DatagramEnd::costs).unwrap_or_default();
     [
-        said.costs.receiver_cpu_ns_per_byte,
-        said.receiver_cpu_ns_per_datagram,
-        said.costs.receiver_softirq_ns_per_byte,
+        summary.costs.receiver_cpu_ns_per_byte,
+        summary.receiver_cpu_ns_per_datagram,
+        summary.costs.receiver_softirq_ns_per_byte,
     ] = to.and_then(DatagramEnd::costs).unwrap_or_default();
-    said
+    summary
 }
 
-fn add_sender(sent: &SenderReport, said: &mut NetDatagrams) {
-    said.planned = sent.planned;
-    said.sent = Some(sent.count);
-    said.late_p99_ns = Some(sent.late_p99_ns as f64);
-    said.late_max_ns = Some(sent.late_max_ns as f64);
-    said.sender_waits = Some(sent.waits);
-    said.cut_short = sent.cut_short;
-    said.sender = Some(NetDatagramSender {
+fn add_sender(sent: &SenderReport, summary: &mut NetDatagrams) {
+    summary.planned = sent.planned;
+    summary.sent = Some(sent.count);
+    summary.late_p99_ns = Some(sent.late_p99_ns as f64);
+    summary.late_max_ns = Some(sent.late_max_ns as f64);
+    summary.sender_waits = Some(sent.waits);
+    summary.cut_short = sent.cut_short;
+    summary.sender = Some(NetDatagramSender {
         late_p50_ns: sent.late_p50_ns as f64,
         batch: sent.batch,
         calls: sent.calls,
@@ -134,24 +135,24 @@ fn add_sender(sent: &SenderReport, said: &mut NetDatagrams) {
     });
 }
 
-fn add_receiver(came: &ReceiverReport, said: &mut NetDatagrams) {
-    let tally = &came.tally;
-    said.received = Some(tally.unique);
-    let both = came.last_ns.zip(came.first_ns);
-    said.seconds = seconds(both.map_or(0, |(last, first)| last.saturating_sub(first)));
-    said.bytes_per_second = came.rate_bits_per_second / 8.0;
-    (said.loss_runs, said.loss_run_max) = (tally.loss_runs, tally.loss_run_max);
-    (said.reordered, said.reordered_extent_max) = (tally.reordered, tally.extent_max);
-    (said.duplicated, said.too_old) = (tally.duplicates, tally.beyond_window);
-    said.jitter_ns = came.jitter_ns;
-    said.ending = came.ending;
-    said.receiver = Some(NetDatagramReceiver {
-        buffer_bytes: came.buffer_bytes,
-        buffer_asked_bytes: came.buffer_asked_bytes,
-        calls: came.calls,
-        joined: came.joined,
-        overflowed: came.overflow,
-        foreign: came.foreign,
+fn add_receiver(arrivals: &ReceiverReport, summary: &mut NetDatagrams) {
+    let tally = &arrivals.tally;
+    summary.received = Some(tally.unique);
+    let both = arrivals.last_ns.zip(arrivals.first_ns);
+    summary.seconds = seconds(both.map_or(0, |(last, first)| last.saturating_sub(first)));
+    summary.bytes_per_second = arrivals.rate_bits_per_second / 8.0;
+    (summary.loss_runs, summary.loss_run_max) = (tally.loss_runs, tally.loss_run_max);
+    (summary.reordered, summary.reordered_extent_max) = (tally.reordered, tally.extent_max);
+    (summary.duplicated, summary.too_old) = (tally.duplicates, tally.beyond_window);
+    summary.jitter_ns = arrivals.jitter_ns;
+    summary.ending = arrivals.ending;
+    summary.receiver = Some(NetDatagramReceiver {
+        buffer_bytes: arrivals.buffer_bytes,
+        buffer_asked_bytes: arrivals.buffer_asked_bytes,
+        calls: arrivals.calls,
+        joined: arrivals.joined,
+        overflowed: arrivals.overflow,
+        foreign: arrivals.foreign,
         impossible: tally.impossible,
         reordered_extents: tally.extents.clone(),
     });
@@ -264,20 +265,20 @@ mod tests {
     fn a_datagram_costs_what_the_thread_of_its_side_used_in_the_time_that_counts() {
         let (here, there) = (end(), end());
         let streams = summarize(&spec(), &here, Some(&there), None);
-        let said = &streams[0];
+        let summary = &streams[0];
         let is = |found: Option<f64>, wanted: f64| {
             assert!(found.is_some_and(|found| (found - wanted).abs() < 1e-9), "{found:?} {wanted}");
         };
-        is(said.sender_cpu_ns_per_datagram, 5_000.0);
-        is(said.costs.sender_cpu_ns_per_byte, 5.0);
-        is(said.receiver_cpu_ns_per_datagram, 5_000.0);
-        is(said.costs.receiver_cpu_ns_per_byte, 5.0);
-        is(said.costs.sender_softirq_ns_per_byte, 200.0);
-        is(said.costs.receiver_softirq_ns_per_byte, 200.0);
+        is(summary.sender_cpu_ns_per_datagram, 5_000.0);
+        is(summary.costs.sender_cpu_ns_per_byte, 5.0);
+        is(summary.receiver_cpu_ns_per_datagram, 5_000.0);
+        is(summary.costs.receiver_cpu_ns_per_byte, 5.0);
+        is(summary.costs.sender_softirq_ns_per_byte, 200.0);
+        is(summary.costs.receiver_softirq_ns_per_byte, 200.0);
         // A side whose report is lost has no cost, and two directions no softirqs of their own.
-        let said = &summarize(&spec(), &here, None, None)[0];
+        let summary = &summarize(&spec(), &here, None, None)[0];
         assert_eq!(
-            (said.costs.receiver_cpu_ns_per_byte, said.costs.receiver_softirq_ns_per_byte),
+            (summary.costs.receiver_cpu_ns_per_byte, summary.costs.receiver_softirq_ns_per_byte),
             (None, None)
         );
         let mut both = spec();
@@ -286,10 +287,13 @@ mod tests {
         for report in [&mut here, &mut there] {
             report.parts.push(report.parts[0].clone());
         }
-        for said in summarize(&both, &here, Some(&there), None) {
-            is(said.costs.sender_cpu_ns_per_byte, 5.0);
+        for summary in summarize(&both, &here, Some(&there), None) {
+            is(summary.costs.sender_cpu_ns_per_byte, 5.0);
             assert_eq!(
-                said.costs.sender_softirq_ns_per_byte.or(said.costs.receiver_softirq_ns_per_byte),
+                summary
+                    .costs
+                    .sender_softirq_ns_per_byte
+                    .or(summary.costs.receiver_softirq_ns_per_byte),
                 None
             );
         }

@@ -1,12 +1,11 @@
 //! Where the other side is: how its agent is started, and which address data goes to.
-//!
-//! Left out: starting it (`super::reach`).
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs as _, UdpSocket};
 use std::process::{Command, Stdio};
 
 use plumb_remote::address::with_zone;
 
+use super::address::split_port;
 use crate::problem::Problem;
 
 /// How an agent is started or reached.
@@ -68,25 +67,11 @@ impl HostTarget {
         if asked.is_empty() || asked.starts_with('-') || asked.contains(char::is_whitespace) {
             return Err(wrong("it is empty, begins with a dash, or has a space in it"));
         }
-        let (target, port) = split_port(asked).ok_or_else(|| wrong("its port is no number"))?;
+        let (user, host) = asked.rsplit_once('@').unwrap_or(("", asked));
+        let (host, port) = split_port(host).ok_or_else(|| wrong("its port is no number"))?;
+        let target = if user.is_empty() { host.to_owned() } else { format!("{user}@{host}") };
         Ok(Self { requested: asked.to_owned(), method: ReachMethod::Ssh { target, port } })
     }
-}
-
-/// `[addr]:port` and `host:port` in two; an IPv6 address without brackets has no port.
-fn split_port(asked: &str) -> Option<(String, Option<u16>)> {
-    let (user, host) = asked.rsplit_once('@').unwrap_or(("", asked));
-    let (host, port) = match host.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        Some((host, "")) => (host, None),
-        Some((host, port)) => (host, Some(port.strip_prefix(':')?)),
-        None => match host.split_once(':') {
-            Some((name, port)) if !port.contains(':') => (name, Some(port)),
-            _ => (host, None),
-        },
-    };
-    let port = port.map(str::parse).transpose().ok()?;
-    let gap = if user.is_empty() { "" } else { "@" };
-    (!host.is_empty()).then(|| (format!("{user}{gap}{host}"), port))
 }
 
 /// Which family of addresses is wanted.

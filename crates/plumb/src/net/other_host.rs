@@ -21,7 +21,7 @@ use super::host_target::{
     AddressFamily, HostTarget, ReachMethod, choose_address, resolve, ssh_host,
 };
 use crate::VERSION;
-use crate::problem::{ExitReason, Problem};
+use crate::problem::Problem;
 
 /// How another host was asked for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -200,7 +200,7 @@ fn explain(place: &HostTarget, error: &ReachError) -> Problem {
         ReachError::Session { error, status, said } => (error, *status, said.as_str()),
     };
     let TaskClientError::Session(session) = error else {
-        return Problem::from_message(&error.to_string(), ExitReason::Failure);
+        return Problem::failed(error);
     };
     match &session.fault {
         SessionFault::Hello(HelloError::Skew { there, .. }) => skew(asked, there),

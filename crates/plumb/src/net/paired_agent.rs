@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use plumb_remote::secure::{
-    AgentAddress, DEFAULT_PORT, HostIdentity, PeerStore, SecureConnectError, SecureStream, connect,
+    AgentAddress, DEFAULT_PORT, HostIdentity, PeerStore, SecureStream, connect,
 };
 use plumb_store::location;
 
 use super::address::host_and_port;
 use super::host_target::AddressFamily;
-use crate::problem::{ExitReason, Problem};
+use crate::problem::Problem;
 
 /// The directory of the key and the list: `plumb/net` in the XDG data directory, wherever the store is.
 ///
@@ -31,8 +31,7 @@ pub fn directory() -> Result<PathBuf, Problem> {
 /// # Errors
 /// It can be neither read nor made.
 pub fn identity() -> Result<HostIdentity, Problem> {
-    HostIdentity::open_or_create(&directory()?)
-        .map_err(|error| Problem::from_message(&error.to_string(), ExitReason::Failure))
+    HostIdentity::open_or_create(&directory()?).map_err(Problem::failed)
 }
 
 /// Whom this host has been paired with.
@@ -78,15 +77,10 @@ pub fn remote(host: &str, family: AddressFamily) -> Result<AgentAddress, Problem
 /// It was not, refuses, or is not there.
 pub fn connect_to(host: &str) -> Result<SecureStream, Problem> {
     let remote = remote(host, AddressFamily::Any)?;
-    connect::connect(&identity()?, &peers()?, &remote).map_err(|error| problem(&error))
+    connect::connect(&identity()?, &peers()?, &remote).map_err(Problem::failed)
 }
 
 /// A connection that stood, and went.
 pub fn lost(host: &str, error: &std::io::Error) -> Problem {
     Problem::failure(format!("the connection to '{host}' is lost")).because(error)
-}
-
-/// Why a connection to an agent that listens was not made.
-pub fn problem(error: &SecureConnectError) -> Problem {
-    Problem::from_message(&error.to_string(), ExitReason::Failure)
 }

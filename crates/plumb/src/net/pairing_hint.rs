@@ -1,6 +1,4 @@
 //! The agent of a host that this one has been paired with: what leads there where ssh does not.
-//!
-//! Left out: pairing, and connecting (`super::paired_agent`).
 
 use plumb_remote::secure::DEFAULT_PORT;
 use plumb_remote::secure::identity::{PairedPeer, PairedRole};

@@ -20,7 +20,7 @@ pub(super) fn summarize(phase: &MeasuredPhase, estimate: Option<&ClockOffsetEsti
     let (spec, here) = (&phase.spec, &phase.outcome.here);
     let there = phase.outcome.there.as_ref().ok();
     let overlap = there.map(|report| report.overlap).unwrap_or_default();
-    let mut said = NetPhase {
+    let mut summary = NetPhase {
         name: phase.name,
         round: phase.round,
         seconds: seconds(spec.duration_ns),
@@ -42,17 +42,17 @@ pub(super) fn summarize(phase: &MeasuredPhase, estimate: Option<&ClockOffsetEsti
         overlapping_seconds: seconds(overlap.during_ns),
         ..NetPhase::default()
     };
-    add_evidence(here, Side::Here, &mut said);
+    add_evidence(here, Side::Here, &mut summary);
     if let Some(there) = there {
-        add_evidence(there, Side::There, &mut said);
+        add_evidence(there, Side::There, &mut summary);
     }
-    said
+    summary
 }
 
 /// Every reading of one side.
-fn add_evidence(report: &TestReport, side: Side, said: &mut NetPhase) {
+fn add_evidence(report: &TestReport, side: Side, summary: &mut NetPhase) {
     let moments = &report.moments;
-    said.host_evidence.extend(moments.iter().map(|moment| NetHostSample {
+    summary.host_evidence.extend(moments.iter().map(|moment| NetHostSample {
         side,
         at_ns: moment.at_ns,
         used: moment.host,
@@ -62,7 +62,7 @@ fn add_evidence(report: &TestReport, side: Side, said: &mut NetPhase) {
             TestPartReport::Streams(streams) => {
                 for stream in &streams.streams {
                     let readings = moments.iter().zip(&stream.samples);
-                    said.evidence.extend(readings.map(|(moment, sample)| NetConnectionSample {
+                    summary.evidence.extend(readings.map(|(moment, sample)| NetConnectionSample {
                         side,
                         stream: u32::from(stream.index),
                         at_seconds: seconds(moment.at_ns),
@@ -75,11 +75,8 @@ fn add_evidence(report: &TestReport, side: Side, said: &mut NetPhase) {
             TestPartReport::Datagrams(stream) => {
                 let direction = Direction::of(stream.is_up);
                 let readings = moments.iter().zip(&stream.samples);
-                said.datagram_evidence.extend(readings.map(|(moment, &count)| NetDatagramSample {
-                    side,
-                    direction,
-                    at_ns: moment.at_ns,
-                    count,
+                summary.datagram_evidence.extend(readings.map(|(moment, &count)| {
+                    NetDatagramSample { side, direction, at_ns: moment.at_ns, count }
                 }));
             }
             _ => {}
@@ -198,14 +195,14 @@ mod tests {
             ],
             ..TestReport::default()
         };
-        let mut said = NetPhase::default();
-        add_evidence(&report, Side::There, &mut said);
+        let mut summary = NetPhase::default();
+        add_evidence(&report, Side::There, &mut summary);
         let (side, direction) = (Side::There, Direction::Up);
         let read = |at_ns, count| NetDatagramSample { side, direction, at_ns, count };
-        assert_eq!(said.datagram_evidence, [read(0, sample(1)), read(1_000, sample(2))]);
+        assert_eq!(summary.datagram_evidence, [read(0, sample(1)), read(1_000, sample(2))]);
         let host = |at_ns| NetHostSample { side, at_ns, used: host };
-        assert_eq!(said.host_evidence, [host(0), host(1_000)]);
-        assert_eq!(said.evidence[0].cpu_ns, Some(11));
+        assert_eq!(summary.host_evidence, [host(0), host(1_000)]);
+        assert_eq!(summary.evidence[0].cpu_ns, Some(11));
     }
 
     #[test]

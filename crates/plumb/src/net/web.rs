@@ -1,6 +1,4 @@
 //! plumb's web page between two processes of a launch: who serves it, and how a visit is made.
-//!
-//! Left out: HTTP itself (`plumb_interop::http`), and the launch (`plumb_harness::visits`).
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

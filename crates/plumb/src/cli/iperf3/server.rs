@@ -1,6 +1,6 @@
 //! `plumb agent --iperf3`: a server for clients of iperf3 and plumb.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use clap::Args;
 use plumb_base::time::Span;
@@ -12,11 +12,11 @@ use plumb_interop::iperf3::server::{
     Iperf3Server, Iperf3ServerError, Iperf3ServerEvent, Iperf3ServerOptions,
 };
 use plumb_interop::iperf3::session::Iperf3Limits;
-use plumb_interop::iperf3::sockets::{Iperf3AddressFamily, resolve};
 
 use super::page;
 use crate::cli::output::{CliOutput, CommandError, CommandResult};
 use crate::cli::{handle_stop_signals, is_stopped};
+use crate::net::address;
 use crate::problem::{ExitReason, Problem};
 
 /// Serve iperf3 clients, one test after another or several at a time
@@ -77,18 +77,12 @@ fn parse_place(text: &str) -> Result<Iperf3ListenAddresses, String> {
     if let Ok(port) = bare.parse() {
         return Ok(both(Ipv4Addr::UNSPECIFIED, Ipv6Addr::UNSPECIFIED, port));
     }
-    if let Ok(address) = text.parse::<IpAddr>() {
-        return Ok(Iperf3ListenAddresses(vec![SocketAddr::new(address, PORT)]));
+    if text.is_empty() {
+        return Err(fault());
     }
-    // Only the resolver knows zone names.
-    let (host, port) = match text.rsplit_once(':') {
-        Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
-            (host, port.parse().map_err(|_| fault())?)
-        }
-        _ => (text, PORT),
-    };
-    let found = resolve(host, port, Iperf3AddressFamily::Any).map_err(|_| fault())?;
-    found.into_iter().next().map(|address| Iperf3ListenAddresses(vec![address])).ok_or_else(fault)
+    let default = SocketAddr::from((Ipv4Addr::UNSPECIFIED, PORT));
+    let address = address::parse(text, default).map_err(|_| fault())?;
+    Ok(Iperf3ListenAddresses(vec![address]))
 }
 
 impl Iperf3ServerCommand {

@@ -20,7 +20,7 @@ use plumb_netdev::emulator::InterfaceDropCounter;
 use plumb_netdev::emulator::control_socket::{
     LinkControlReply, LinkControlRequest, LinkControlServer, ask,
 };
-use plumb_netdev::emulator::running_link::{LinkSetup, LinkTopology, RunningLink};
+use plumb_netdev::emulator::running_link::LinkTopology;
 use plumb_netdev::lab::{
     self, LabError, LabHost, LinkRegistry, NamespaceFds, PidNamespaceInit, RegistryError,
     SignalPolicy, TestBedOptions, mount_text_over,
@@ -165,12 +165,12 @@ impl LinkUpCommand {
     fn run_inside(
         &self,
         spec: LinkSpec,
-        plan: LinkRunPlan,
+        mut plan: LinkRunPlan,
         lifeline: RawFd,
         output: &CliOutput,
     ) -> CommandResult {
         let contained = PidNamespaceInit::become_init(lifeline, SignalPolicy::Die)?;
-        let mut flags = plan.flags;
+        let mut flags = std::mem::take(&mut plan.flags);
         let timeline = InstantClock::begin(Stopwatch::new(None));
         let (hosts, taps) = self.create_hosts(plan.mtu)?;
         if let Err(error) = mount_text_over(Path::new("/etc/hosts"), &hosts_text(&hosts)) {
@@ -178,40 +178,29 @@ impl LinkUpCommand {
         }
         // Problems are printed by 'link show' only: the keeper has no terminal.
         let problems = LinkProblems::reporting_to(|_| ());
-        let (mut devices, mut interfaces) = (Vec::new(), Vec::new());
+        let mut ports = Vec::new();
         let last = taps.len() - 1;
         for (index, (tap, host)) in taps.into_iter().zip(&hosts).enumerate() {
-            interfaces.push(InterfaceDropCounter::watch(&host.namespace, LabHost::DEVICE)?);
+            let drops = InterfaceDropCounter::watch(&host.namespace, LabHost::DEVICE)?;
             let record = |tap, end| self.driver.record(tap, end, &plan.files, timeline, &problems);
-            devices.push(match index {
+            let device = match index {
                 0 => record(tap, LinkEnd::Near)?,
                 index if index == last => record(tap, LinkEnd::Far)?,
                 _ => Box::new(tap),
-            });
+            };
+            ports.push((device, drops));
         }
         let (down, taken_down) = mpsc::channel();
         let ended = down.clone();
-        let running = RunningLink::start(LinkSetup {
-            topology: match hosts.len() {
-                2 => LinkTopology::Line,
-                lines => LinkTopology::Switch(lines),
-            },
-            spec,
-            schedule: plan.schedule,
-            memory: plan.memory,
-            devices,
-            interfaces,
-            timeline,
-            options: self.driver.options(),
-            placement: self.driver.dedicated_cpu(),
-            // A lab ends with its link.
-            on_early_end: Box::new(move |_| {
-                ended.send(()).ok();
-            }),
-        })?;
-        let fds = |host: &LabHost| {
-            Ok((host.name.clone(), NamespaceFds::of_this_process(&host.namespace)?))
+        let topology = match hosts.len() {
+            2 => LinkTopology::Line,
+            lines => LinkTopology::Switch(lines),
         };
+        // A lab ends with its link.
+        let on_early_end = move |_: &str| {
+            ended.send(()).ok();
+        };
+        let running = self.driver.start(topology, spec, plan, ports, timeline, on_early_end)?;
         let description = Arc::new(LinkDescription {
             name: self.name.clone(),
             command: Vec::new(),
@@ -221,6 +210,9 @@ impl LinkUpCommand {
             flags,
             problems,
         });
+        let fds = |host: &LabHost| {
+            Ok((host.name.clone(), NamespaceFds::of_this_process(&host.namespace)?))
+        };
         let server = LinkControlServer {
             link: Arc::clone(&running.handle),
             document: document::json(&description),

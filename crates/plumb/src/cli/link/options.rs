@@ -13,8 +13,10 @@ use plumb_link::schedule::LinkSchedule;
 use plumb_link::spec::{DirectionSpec, HopSpec, LinkSpec};
 use plumb_link::text::LinkTextFiles;
 use plumb_netdev::device::Device;
-use plumb_netdev::emulator::running_link::{BoxedDevice, FrameMemory};
-use plumb_netdev::emulator::{EmulatorOptions, TimerPrecision};
+use plumb_netdev::emulator::running_link::{
+    BoxedDevice, FrameMemory, LinkSetup, LinkTopology, RunningLink,
+};
+use plumb_netdev::emulator::{EmulatorOptions, InterfaceDropCounter, TimerPrecision};
 use plumb_netdev::lab::DriverPlacement;
 use plumb_report::terminal;
 
@@ -273,13 +275,36 @@ impl LinkDriverOptions {
         (cpus == 1).then(|| warning.to_owned())
     }
 
-    /// Options of the driver.
-    pub fn options(&self) -> EmulatorOptions {
-        EmulatorOptions { precision: self.precision.precision(), ..EmulatorOptions::default() }
+    /// Starts a link between devices as these options and their plan say.
+    ///
+    /// # Errors
+    /// The kernel is out of threads or descriptors.
+    pub fn start(
+        &self,
+        topology: LinkTopology,
+        spec: LinkSpec,
+        plan: LinkRunPlan,
+        ports: Vec<(BoxedDevice, InterfaceDropCounter)>,
+        timeline: InstantClock,
+        on_early_end: impl FnOnce(&str) + Send + 'static,
+    ) -> Result<RunningLink, Problem> {
+        let precision = self.precision.precision();
+        let setup = LinkSetup {
+            topology,
+            spec,
+            schedule: plan.schedule,
+            memory: plan.memory,
+            ports,
+            timeline,
+            options: EmulatorOptions { precision, ..EmulatorOptions::default() },
+            placement: self.dedicated_cpu(),
+            on_early_end: Box::new(on_early_end),
+        };
+        Ok(RunningLink::start(setup)?)
     }
 
     /// A CPU for a spinning driver; this thread, and those that it starts later, no longer run there.
-    pub fn dedicated_cpu(&self) -> Option<DriverPlacement> {
+    fn dedicated_cpu(&self) -> Option<DriverPlacement> {
         if self.precision != PrecisionOption::Busy {
             return None;
         }

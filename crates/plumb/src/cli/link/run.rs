@@ -22,7 +22,7 @@ use plumb_harness::launch_network::{
 use plumb_link::spec::LinkSpec;
 use plumb_netdev::device::tap::TapDevice;
 use plumb_netdev::emulator::control_socket::LinkControlServer;
-use plumb_netdev::emulator::running_link::{LinkHandle, LinkSetup, LinkTopology, RunningLink};
+use plumb_netdev::emulator::running_link::{LinkHandle, LinkTopology};
 use plumb_netdev::emulator::{self, InterfaceDropCounter};
 use plumb_netdev::gateway::{
     AddressMap, Gateway, GatewayDevice, GatewayOptions, OutsideSockets, ResolverConfig,
@@ -145,19 +145,17 @@ impl LinkRunOptions {
     fn run_inside(
         &self,
         spec: LinkSpec,
-        plan: LinkRunPlan,
+        mut plan: LinkRunPlan,
         lifeline: RawFd,
         output: &CliOutput,
     ) -> CommandResult {
         let contained = PidNamespaceInit::become_init(lifeline, SignalPolicy::Forward)?;
-        let mut flags = plan.flags;
+        let mut flags = std::mem::take(&mut plan.flags);
         let timeline = InstantClock::begin(Stopwatch::new(None));
         let options = TestBedOptions { mtu: plan.mtu, offloads: true, neighbors: true };
         let (bed, [near, far]) = emulator::tap_pair(options).map_err(tap_problem)?;
-        let interfaces = vec![
-            InterfaceDropCounter::watch(bed.near(), TestBed::NEAR_DEVICE)?,
-            InterfaceDropCounter::watch(far_side(&bed)?, TestBed::FAR_DEVICE)?,
-        ];
+        let near_drops = InterfaceDropCounter::watch(bed.near(), TestBed::NEAR_DEVICE)?;
+        let far_drops = InterfaceDropCounter::watch(far_side(&bed)?, TestBed::FAR_DEVICE)?;
         let printed = output.clone();
         let problems = LinkProblems::reporting_to(move |text| printed.note(text));
         let files: Vec<PathBuf> = plan.files.iter().chain(&self.report).cloned().collect();
@@ -171,18 +169,9 @@ impl LinkRunOptions {
             None => (None, self.driver.record(far, LinkEnd::Far, &files, timeline, &problems)?),
         };
         let link = spec.to_string();
-        let running = RunningLink::start(LinkSetup {
-            topology: LinkTopology::Line,
-            spec,
-            schedule: plan.schedule,
-            memory: plan.memory,
-            devices: vec![near, far],
-            interfaces,
-            timeline,
-            options: self.driver.options(),
-            placement: self.driver.dedicated_cpu(),
-            on_early_end: Box::new(end_command),
-        })?;
+        let ports = vec![(near, near_drops), (far, far_drops)];
+        let running =
+            self.driver.start(LinkTopology::Line, spec, plan, ports, timeline, end_command)?;
         let description = Arc::new(LinkDescription {
             name: self.name(),
             command: self.command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
@@ -398,8 +387,7 @@ fn open_gateway(
     if let Err(error) = show_resolver(&resolv_conf(&conf, TestBed::FAR_V4.into())) {
         flags.push(format!("names cannot be looked up behind the link: {error}"));
     }
-    Gateway::start(settings, far)
-        .map_err(|error| Problem::from_message(&error.to_string(), ExitReason::Failure))
+    Gateway::start(settings, far).map_err(Problem::failed)
 }
 
 /// The resolv.conf(5) `outside` with `resolver` instead of its resolvers.

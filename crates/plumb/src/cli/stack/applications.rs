@@ -17,7 +17,7 @@ use plumb_report::terminal;
 use plumb_stack::host::IpHost;
 use plumb_stack::service::{HostNode, ServiceCounts};
 
-use super::host::{StackHostOptions, install_signal_handlers};
+use super::host::{OpenedHost, StackHostOptions, install_signal_handlers};
 use crate::cli::output::{CliOutput, CommandError, CommandResult};
 use crate::problem::{ExitReason, Problem, nearest};
 
@@ -132,7 +132,7 @@ impl StackPingCommand {
         };
         let lines = !output.json && !self.summary;
         let mut failure = None;
-        let (host, facts) = host.into_parts();
+        let OpenedHost { attached, facts, .. } = host;
         let watch = RunWatch {
             duration: None,
             status_every: self.host.status_every(),
@@ -146,7 +146,7 @@ impl StackPingCommand {
                 failure.is_none()
             },
         };
-        let run = host.ping(request, watch);
+        let run = attached.ping(request, watch);
         if let Some(failure) = failure {
             return Err(failure);
         }
@@ -304,7 +304,7 @@ impl StackSendCommand {
         let mirror = ServicePort { kind: ServiceKind::Mirror, port: self.remote.port() };
         let host = self.host.open(Some((self.remote.ip(), &[mirror])), output)?;
         output.note(&format!("to {} from {}", self.remote, host.describe()));
-        let (host, facts) = host.into_parts();
+        let OpenedHost { attached, facts, .. } = host;
         let watch = RunWatch {
             duration: self.duration,
             status_every: self.host.status_every(),
@@ -315,7 +315,7 @@ impl StackSendCommand {
                 true
             },
         };
-        let run = host.run_echo_test(test, self.remote, watch).map_err(|error| {
+        let run = attached.run_echo_test(test, self.remote, watch).map_err(|error| {
             Problem::from(error).fix(format!(
                 "give the stack an address of {}'s network with --addr, or a gateway with --gateway",
                 self.remote
@@ -479,7 +479,7 @@ fn serve(
     services.count_max = limits.count;
     let names: Vec<String> = offers.iter().map(ServicePort::to_string).collect();
     output.note(&format!("{}: {}; Ctrl-C ends it", host.describe(), names.join(", ")));
-    let (host, facts) = host.into_parts();
+    let OpenedHost { attached, facts, .. } = host;
     let watch = RunWatch {
         duration: limits.duration,
         status_every: options.status_every(),
@@ -492,7 +492,7 @@ fn serve(
             true
         },
     };
-    let run = host.serve(services, watch);
+    let run = attached.serve(services, watch);
     let mut document = facts.document(command, &run);
     document.services = service_counts(&run.application);
     finish(&document, device_problem(run.ended), options.stats.is_some(), output)

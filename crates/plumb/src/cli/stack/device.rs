@@ -1,7 +1,7 @@
 //! Devices and faults on the command line.
 
 use std::error::Error as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::str::FromStr;
 
 use plumb_base::seed::Seed;
@@ -20,42 +20,39 @@ use plumb_wire::packet::Pool;
 use crate::problem::{ExitReason, Problem, nearest};
 use crate::recording::{not_recorded, refuse_overwrite};
 
-/// A device on the command line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum DeviceName {
+/// The kind of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeviceKind {
     /// A TAP device: Ethernet frames to and from the kernel.
-    Tap(String),
+    Tap,
     /// A TUN device: IP packets to and from the kernel.
-    Tun(String),
+    Tun,
     /// A packet socket on an interface.
-    Packet(String),
+    Packet,
     /// AF_XDP sockets on an interface.
-    Xdp(String),
+    Xdp,
     /// A capture file whose frames are received.
-    Pcap(PathBuf),
+    Pcap,
     /// A link within this process.
     Memory,
 }
 
-const KINDS: [&str; 6] = ["tap", "tun", "packet", "xdp", "pcap", "memory"];
+const KINDS: [(&str, DeviceKind); 6] = [
+    ("tap", DeviceKind::Tap),
+    ("tun", DeviceKind::Tun),
+    ("packet", DeviceKind::Packet),
+    ("xdp", DeviceKind::Xdp),
+    ("pcap", DeviceKind::Pcap),
+    ("memory", DeviceKind::Memory),
+];
 
-/// An invalid device name.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ParseDeviceError {
-    /// Unknown kind.
-    #[error(
-        "there is no device '{kind}'; {hint}write tap:NAME, tun:NAME, packet:INTERFACE, \
-         xdp:INTERFACE, pcap:FILE or memory"
-    )]
-    Unknown {
-        /// The part before the colon.
-        kind: String,
-        /// The nearest kind, as a question.
-        hint: String,
-    },
-    /// A kind that needs a name.
-    #[error("'{0}' needs a name: write {0}:NAME")]
-    Nameless(String),
+/// A device on the command line, such as `tap:plumb0`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceName {
+    /// Its kind.
+    pub kind: DeviceKind,
+    /// Both parts; of a link in memory the kind alone.
+    pub text: String,
 }
 
 /// `did you mean 'NAME'? ` for the nearest name, if one is near.
@@ -64,38 +61,19 @@ fn hint<'a>(text: &str, names: impl IntoIterator<Item = &'a str>) -> String {
 }
 
 impl FromStr for DeviceName {
-    type Err = ParseDeviceError;
+    type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (kind, name) = text.split_once(':').unwrap_or((text, ""));
-        let named = || match name {
-            "" => Err(ParseDeviceError::Nameless(kind.to_owned())),
-            name => Ok(name.to_owned()),
-        };
-        Ok(match kind {
-            "tap" => Self::Tap(named()?),
-            "tun" => Self::Tun(named()?),
-            "packet" => Self::Packet(named()?),
-            "xdp" => Self::Xdp(named()?),
-            "pcap" => Self::Pcap(named()?.into()),
-            "memory" => Self::Memory,
-            _ => {
-                let hint = hint(kind, KINDS);
-                return Err(ParseDeviceError::Unknown { kind: kind.to_owned(), hint });
-            }
-        })
-    }
-}
-
-impl std::fmt::Display for DeviceName {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Tap(name) => write!(f, "tap:{name}"),
-            Self::Tun(name) => write!(f, "tun:{name}"),
-            Self::Packet(name) => write!(f, "packet:{name}"),
-            Self::Xdp(name) => write!(f, "xdp:{name}"),
-            Self::Pcap(path) => write!(f, "pcap:{}", path.display()),
-            Self::Memory => f.write_str("memory"),
+        let (word, name) = text.split_once(':').unwrap_or((text, ""));
+        match KINDS.into_iter().find(|(known, _)| *known == word) {
+            Some((_, kind @ DeviceKind::Memory)) => Ok(Self { kind, text: word.to_owned() }),
+            Some(_) if name.is_empty() => Err(format!("'{word}' needs a name: write {word}:NAME")),
+            Some((_, kind)) => Ok(Self { kind, text: text.to_owned() }),
+            None => Err(format!(
+                "there is no device '{word}'; {}write tap:NAME, tun:NAME, packet:INTERFACE, \
+                 xdp:INTERFACE, pcap:FILE or memory",
+                hint(word, KINDS.map(|(known, _)| known))
+            )),
         }
     }
 }
@@ -111,25 +89,26 @@ impl DeviceName {
         wait: DeviceWait,
         own_mac: bool,
     ) -> Result<(Box<dyn Device>, Pool), Problem> {
-        let tap = |name: &str, medium| -> Result<Box<dyn Device>, Problem> {
-            let options = TapOptions { medium, wait, ..TapOptions::default() };
-            Ok(Box::new(TapDevice::open(name, options)?))
-        };
-        let device = match self {
-            Self::Tap(name) => tap(name, Medium::Ethernet)?,
-            Self::Tun(name) => tap(name, Medium::Ip)?,
-            Self::Packet(name) => {
+        let name = self.name();
+        let tap =
+            |medium| TapDevice::open(name, TapOptions { medium, wait, ..TapOptions::default() });
+        let device: Box<dyn Device> = match self.kind {
+            DeviceKind::Tap => Box::new(tap(Medium::Ethernet)?),
+            DeviceKind::Tun => Box::new(tap(Medium::Ip)?),
+            DeviceKind::Packet => {
                 let options =
                     PacketOptions { wait, promiscuous: own_mac, ..PacketOptions::default() };
                 Box::new(PacketDevice::open(name, &options)?)
             }
-            Self::Xdp(name) => {
+            DeviceKind::Xdp => {
                 let options = XdpOptions { wait, ..XdpOptions::default() };
                 let (device, pool) = XdpDevice::open(name, &options)?;
                 return Ok((Box::new(device), pool));
             }
-            Self::Pcap(path) => return Ok((Box::new(capture(path)?), pool_for(LARGEST_MTU))),
-            Self::Memory => {
+            DeviceKind::Pcap => {
+                return Ok((Box::new(capture(Path::new(name))?), pool_for(LARGEST_MTU)));
+            }
+            DeviceKind::Memory => {
                 return Err(Problem::usage("a link in memory has no host at its other end here")
                     .because("only this process can reach it")
                     .fix("use it with send, ping or replay, or use a TAP: --device tap:NAME"));
@@ -139,12 +118,13 @@ impl DeviceName {
         Ok((device, pool))
     }
 
+    fn name(&self) -> &str {
+        self.text.split_once(':').map_or("", |(_, name)| name)
+    }
+
     /// The capture file.
     pub fn file(&self) -> Option<&Path> {
-        match self {
-            Self::Pcap(path) => Some(path),
-            _ => None,
-        }
+        (self.kind == DeviceKind::Pcap).then(|| Path::new(self.name()))
     }
 }
 
@@ -202,8 +182,15 @@ impl From<DeviceError> for Problem {
     }
 }
 
-/// Names of faults.
-const FAULT_NAMES: [&str; 6] = ["loss", "burst", "truncate", "corrupt", "duplicate", "reorder"];
+/// Faults by name.
+const FAULTS: [(&str, fn(&mut FaultRates) -> &mut f64); 6] = [
+    ("loss", |faults| &mut faults.lose),
+    ("burst", |faults| &mut faults.burst_begin),
+    ("truncate", |faults| &mut faults.truncate),
+    ("corrupt", |faults| &mut faults.corrupt),
+    ("duplicate", |faults| &mut faults.duplicate),
+    ("reorder", |faults| &mut faults.reorder),
+];
 /// Mean number of packets in a burst of losses.
 const BURST_PACKETS: f64 = 10.0;
 /// Packets that overtake a reordered one.
@@ -223,22 +210,16 @@ pub fn parse_faults(text: &str) -> Result<FaultRates, String> {
         let (name, share) =
             part.split_once('=').ok_or_else(|| format!("'{part}' has no share: write loss=1%"))?;
         let share = parse_probability(share).map_err(|error| error.to_string())?;
-        let rate = match name.trim() {
-            "loss" => &mut faults.lose,
-            "burst" => &mut faults.burst_begin,
-            "truncate" => &mut faults.truncate,
-            "corrupt" => &mut faults.corrupt,
-            "duplicate" => &mut faults.duplicate,
-            "reorder" => &mut faults.reorder,
-            other => {
-                return Err(format!(
-                    "there is no fault '{other}'; {}choose from: {}",
-                    hint(other, FAULT_NAMES),
-                    FAULT_NAMES.join(", ")
-                ));
-            }
+        let name = name.trim();
+        let Some((_, rate)) = FAULTS.iter().find(|(known, _)| *known == name) else {
+            let names = FAULTS.map(|(known, _)| known);
+            return Err(format!(
+                "there is no fault '{name}'; {}choose from: {}",
+                hint(name, names),
+                names.join(", ")
+            ));
         };
-        *rate = share;
+        *rate(&mut faults) = share;
     }
     Ok(faults)
 }
@@ -265,14 +246,14 @@ mod tests {
     #[test]
     fn device_names_round_trip_and_unknown_ones_get_a_hint() {
         for text in ["tap:a", "tun:b", "packet:eth0", "xdp:eth0", "pcap:x/y.pcap", "memory"] {
-            assert_eq!(text.parse::<DeviceName>().unwrap().to_string(), text);
+            assert_eq!(text.parse::<DeviceName>().unwrap().text, text);
         }
-        let parse = |text: &str| text.parse::<DeviceName>().unwrap_err();
-        assert!(parse("pakcet:eth0").to_string().contains("'packet'?"));
-        assert!(
-            matches!(parse("zebra"), ParseDeviceError::Unknown { hint, .. } if hint.is_empty())
-        );
-        assert_eq!(parse("tap:"), ParseDeviceError::Nameless("tap".to_owned()));
+        for (text, part) in
+            [("pakcet:eth0", "'packet'?"), ("zebra", "'zebra'; write"), ("tap:", "tap:NAME")]
+        {
+            let error = text.parse::<DeviceName>().unwrap_err();
+            assert!(error.contains(part), "{error}");
+        }
     }
 
     #[test]

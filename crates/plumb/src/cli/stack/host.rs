@@ -23,7 +23,7 @@ use plumb_wire::machine::{DeviceCapabilities, Medium};
 use plumb_wire::malformed::FormatError;
 use plumb_wire::packet::Pool;
 
-use super::device::{self, DeviceName, fault_counters};
+use super::device::{self, DeviceKind, DeviceName, fault_counters};
 use crate::cli::output::CliOutput;
 use crate::cli::seed_or_random;
 use crate::problem::Problem;
@@ -116,7 +116,8 @@ pub struct OpenedHost {
     pub attached: AttachedHost,
     /// Seed of every random choice.
     pub seed: Seed,
-    facts: HostFacts,
+    /// What a document says of it.
+    pub facts: HostFacts,
 }
 
 /// What a document says of a host.
@@ -127,11 +128,6 @@ pub struct HostFacts {
 }
 
 impl OpenedHost {
-    /// Splits the host from what a document says of it.
-    pub fn into_parts(self) -> (AttachedHost, HostFacts) {
-        (self.attached, self.facts)
-    }
-
     /// Addresses, device and MTU in one line.
     pub fn describe(&self) -> String {
         let StackDevice { name, mac, mtu, .. } = &self.facts.device;
@@ -178,7 +174,7 @@ impl StackHostOptions {
         output: &CliOutput,
     ) -> Result<OpenedHost, Problem> {
         let name = self.device_name()?;
-        let far = far.filter(|_| name == DeviceName::Memory);
+        let far = far.filter(|_| name.kind == DeviceKind::Memory);
         let addresses = self.addresses(far.map(|(far, _)| far))?;
         let seed = seed_or_random(self.seed)?;
         install_signal_handlers()?;
@@ -188,7 +184,7 @@ impl StackHostOptions {
             Some((far, offers)) => self.memory_peer(far, &addresses, offers, seed)?,
             None => name.open(self.wait.into(), self.mac.is_some())?,
         };
-        if self.mac.is_none() && matches!(name, DeviceName::Packet(_)) {
+        if self.mac.is_none() && name.kind == DeviceKind::Packet {
             warn_of_forwarding(output);
         }
         let capabilities = device.info().capabilities;
@@ -201,7 +197,7 @@ impl StackHostOptions {
         let host = host(&config, &self.gateway, seed)?;
         let facts = HostFacts {
             device: StackDevice {
-                name: name.to_string(),
+                name: name.text.clone(),
                 mac: if is_ethernet { mac.to_string() } else { String::new() },
                 mtu: capabilities.mtu,
                 wait: self.wait.name().to_owned(),
@@ -357,7 +353,7 @@ fn check_addresses(
     addresses: &[(IpAddr, u8)],
     output: &CliOutput,
 ) -> Result<(), Problem> {
-    if matches!(device, DeviceName::Memory | DeviceName::Pcap(_)) {
+    if matches!(device.kind, DeviceKind::Memory | DeviceKind::Pcap) {
         return Ok(());
     }
     for &(address, len) in addresses {
@@ -369,8 +365,8 @@ fn check_addresses(
         }
         let what = format!("{address} is an address of this machine's kernel too");
         let remove = format!("ip addr del {address}/{len} dev INTERFACE");
-        match device {
-            DeviceName::Tap(_) | DeviceName::Tun(_) => {
+        match device.kind {
+            DeviceKind::Tap | DeviceKind::Tun => {
                 return Err(Problem::usage(what)
                     .because("the kernel would keep packets to it instead of passing them to the stack")
                     .fix(format!(
@@ -378,7 +374,7 @@ fn check_addresses(
                          {remove}"
                     )));
             }
-            DeviceName::Xdp(_) => output.note(&format!(
+            DeviceKind::Xdp => output.note(&format!(
                 "{what}, which gets no packets on this interface while the stack runs"
             )),
             _ => output.note(&format!(

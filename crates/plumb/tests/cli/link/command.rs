@@ -6,15 +6,12 @@ use std::process::Stdio;
 use serde_json::Value;
 
 use super::test_home::LinkTestHome;
-use crate::home::{assert_valid, document, installed, json_of, text};
+use crate::home::{assert_valid, document, json_of, text};
 use crate::support::{self, wait_for};
 
 #[test]
 fn delay_is_at_least_as_requested_and_exit_code_the_commands() {
-    let Some(bench) = LinkTestHome::new() else { return };
-    if !installed("ping") {
-        return;
-    }
+    let Some(bench) = LinkTestHome::with(&["ping"]) else { return };
     for address in ["10.77.0.2", "fd77::2"] {
         let said = bench.stdout_of(&format!("--delay 20ms -- ping -c 3 -i 0.01 -W 5 {address}"));
         let line = said.lines().find(|line| line.contains("min/avg/max")).unwrap();
@@ -53,10 +50,7 @@ fn processes_that_a_command_leaves_behind_are_ended_and_counted() {
 
 #[test]
 fn a_daemon_ends_with_its_command() {
-    let Some(bench) = LinkTestHome::new() else { return };
-    if !installed("python3") {
-        return;
-    }
+    let Some(bench) = LinkTestHome::with(&["python3"]) else { return };
     let file = bench.path("lock");
     // The process between the two has ended and been waited for before the command ends.
     let script = format!(
@@ -155,10 +149,7 @@ fn traces_and_hops_of_a_running_link_are_changed() {
 
 #[test]
 fn packets_are_recorded_at_either_end() {
-    let Some(bench) = LinkTestHome::new() else { return };
-    if !installed("ping") || !installed("tshark") {
-        return;
-    }
+    let Some(bench) = LinkTestHome::with(&["ping", "tshark"]) else { return };
     bench.stdout_of(
         "--delay 10ms --pcap near --pcap-far far --isolated -- ping -c 2 -i 0.01 10.77.0.2",
     );
@@ -167,20 +158,6 @@ fn packets_are_recorded_at_either_end() {
         let output = bench.command_of("tshark", &line).output().unwrap();
         assert_eq!(text(&output.stdout).lines().count(), 4, "{file}");
     }
-}
-
-#[test]
-fn a_schedule_changes_the_link_in_time() {
-    let Some(bench) = LinkTestHome::new() else { return };
-    bench.file("schedule", "# later worse\n0 delay=20ms\n1ms rate=1mbit\n");
-    let mut child = bench.start("timed", "--schedule schedule -- sleep 1000");
-    wait_for("the last line", || {
-        let document = bench.show("timed");
-        let link = document["link"].as_str().unwrap();
-        document["changes"] == 2 && link.contains("rate=1mbit") && link.contains("delay=20ms")
-    });
-    bench.stdout_of("down timed");
-    assert_eq!(child.wait().unwrap().code(), Some(143));
 }
 
 /// A run over the link that it is behind, as JSON, in a script that has it as `measure`.

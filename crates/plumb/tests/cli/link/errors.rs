@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use plumb_wire::capture::CaptureReader;
 
 use super::test_home::LinkTestHome;
-use crate::home::{document, installed, json_of, text, wait_for_exit};
+use crate::home::{document, json_of, text, wait_for_exit};
 use crate::support::{PLUMB, skip, wait_for};
 
 #[test]
@@ -105,10 +105,7 @@ fn without_tun_or_namespaces_the_reason_is_named() {
 
 #[test]
 fn without_ipv6_outside_a_link_refuses_it_and_carries_ipv4() {
-    let Some(bench) = LinkTestHome::new() else { return };
-    if !installed("python3") || !installed("unshare") {
-        return;
-    }
+    let Some(bench) = LinkTestHome::with(&["python3", "unshare"]) else { return };
     let inside = "import socket
 print(socket.create_connection(('10.77.0.2', 4321), timeout=20).recv(9))
 try: socket.create_connection(('fd77::2', 4321), timeout=20)
@@ -152,10 +149,7 @@ fn a_change_without_room_for_its_frames_is_refused() {
 
 #[test]
 fn a_link_on_the_only_cpu_is_flagged() {
-    let Some(bench) = LinkTestHome::new() else { return };
-    if !installed("taskset") {
-        return;
-    }
+    let Some(bench) = LinkTestHome::with(&["taskset"]) else { return };
     for precision in ["hybrid", "busy"] {
         let line =
             format!("--cpu-list 0 {PLUMB} link --isolated --json --precision {precision} -- true");
@@ -181,10 +175,7 @@ fn a_driver_that_spins_has_a_cpu_of_its_own() {
 
 #[test]
 fn a_link_outlives_its_recording_which_stays_whole() {
-    let Some(bench) = LinkTestHome::new() else { return };
-    if !installed("ping") {
-        return;
-    }
+    let Some(bench) = LinkTestHome::with(&["ping"]) else { return };
     let place = bench.home().display().to_string();
     let script = format!(
         "mkdir '{place}/full' && mount -t tmpfs -o size=128k none '{place}/full' && cd '{place}/full' &&
@@ -209,10 +200,7 @@ fn assert_recording_ended(bench: &LinkTestHome, stderr: &str, error: &str, most:
 
 #[test]
 fn a_file_size_limit_ends_the_recording_alone() {
-    let Some(bench) = LinkTestHome::new() else { return };
-    if !installed("ping") {
-        return;
-    }
+    let Some(bench) = LinkTestHome::with(&["ping"]) else { return };
     // The command's own file has the same limit as without a link; 25 is SIGXFSZ.
     for (before, ending) in [("", "ended with 153"), ("trap '' 25;", "ended with 1")] {
         let script = format!(
@@ -232,10 +220,7 @@ fn a_file_size_limit_ends_the_recording_alone() {
 
 #[test]
 fn a_link_that_ends_early_ends_its_command() {
-    let Some(bench) = LinkTestHome::new() else { return };
-    if !installed("ip") {
-        return;
-    }
+    let Some(bench) = LinkTestHome::with(&["ip"]) else { return };
     for script in
         ["ip link del plumb0; exec sleep 1000", "trap '' TERM; ip link del plumb0; sleep 1000"]
     {

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, Shutdown, TcpListener, UdpSocket};
 
 use super::test_home::LinkTestHome;
-use crate::home::{installed, text};
+use crate::home::text;
 use crate::support::{PLUMB, skip};
 
 /// A server of this machine that gives back, the other way round, what it is sent, once per connection.
@@ -45,10 +45,7 @@ fn echo(socket: UdpSocket) -> u16 {
 
 #[test]
 fn tcp_crosses_unchanged_to_the_hosts_loopback() {
-    let Some(bench) = LinkTestHome::new() else { return };
-    if !installed("python3") {
-        return;
-    }
+    let Some(bench) = LinkTestHome::with(&["python3"]) else { return };
     let port = reverser();
     let script = format!(
         "import socket,hashlib,os,sys,threading
@@ -75,10 +72,7 @@ print('done')"
 
 #[test]
 fn a_connection_that_one_side_resets_is_reset_on_the_other() {
-    let Some(bench) = LinkTestHome::new() else { return };
-    if !installed("python3") {
-        return;
-    }
+    let Some(bench) = LinkTestHome::with(&["python3"]) else { return };
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
     // The first ends by a reset from outside, as it has not read what it was sent; the second by one
@@ -118,10 +112,7 @@ while not os.path.exists('{}'): time.sleep(0.01)",
 
 #[test]
 fn flows_beyond_the_limit_evict_idle_ones_that_may_return() {
-    let Some(bench) = LinkTestHome::new() else { return };
-    if !installed("python3") {
-        return;
-    }
+    let Some(bench) = LinkTestHome::with(&["python3"]) else { return };
     let port = udp_echo();
     // Descriptors for some forty flows, and one after the other, so that no queue is too short.
     let script = format!(
@@ -162,29 +153,8 @@ print(answered.count(True), first.recv(9))"
 }
 
 #[test]
-fn a_port_that_nobody_listens_on_is_refused_and_not_silent() {
-    let Some(bench) = LinkTestHome::new() else { return };
-    if !installed("python3") {
-        return;
-    }
-    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
-    let script = format!(
-        "import socket
-try:
-    socket.create_connection(('10.77.0.2', {free}), timeout=20)
-    print('connected')
-except ConnectionRefusedError:
-    print('refused')"
-    );
-    assert_eq!(bench.stdout_of(&["--delay", "1ms", "--", "python3", "-c", &script]), "refused\n");
-}
-
-#[test]
 fn datagrams_cross_in_order_from_the_asked_address() {
-    let Some(bench) = LinkTestHome::new() else { return };
-    if !installed("python3") {
-        return;
-    }
+    let Some(bench) = LinkTestHome::with(&["python3"]) else { return };
     let port = udp_echo();
     let script = format!(
         "import socket
@@ -199,10 +169,7 @@ print([int(data) for data, _ in got] == list(range(50)))"
 
 #[test]
 fn a_flow_may_begin_with_a_fragmented_datagram() {
-    let Some(bench) = LinkTestHome::new() else { return };
-    if !installed("python3") {
-        return;
-    }
+    let Some(bench) = LinkTestHome::with(&["python3"]) else { return };
     let mut places = vec![("AF_INET", "10.77.0.2", udp_echo())];
     match UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)) {
         Ok(socket) => places.push(("AF_INET6", "fd77::2", echo(socket))),
@@ -227,22 +194,29 @@ print('echoed')"
 }
 
 #[test]
-fn an_isolated_command_reaches_the_far_end_and_nothing_else() {
-    let Some(bench) = LinkTestHome::new() else { return };
-    if !installed("python3") {
-        return;
-    }
-    let port = reverser();
-    let script = format!(
-        "import socket
-for place in ('10.77.0.2', '192.168.255.254'):
+fn what_cannot_be_reached_is_refused_and_not_silent() {
+    let Some(bench) = LinkTestHome::with(&["python3"]) else { return };
+    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    // A port without a listener; and without a gateway the far end alone, of which nothing is the host's.
+    for (option, port, places, expected) in [
+        ("--delay=1ms", free, "'10.77.0.2'", "Connection refused\n"),
+        (
+            "--isolated",
+            reverser(),
+            "'10.77.0.2', '192.168.255.254'",
+            "Connection refused\nNetwork is unreachable\n",
+        ),
+    ] {
+        let script = format!(
+            "import socket
+for place in ({places},):
     try:
         socket.create_connection((place, {port}), timeout=20)
         print('connected')
     except OSError as error: print(error.strerror)"
-    );
-    let said = bench.stdout_of(&["--isolated", "--", "python3", "-c", &script]);
-    assert_eq!(said, "Connection refused\nNetwork is unreachable\n");
+        );
+        assert_eq!(bench.stdout_of(&[option, "--", "python3", "-c", &script]), expected);
+    }
 }
 
 #[test]
@@ -304,10 +278,7 @@ raise SystemExit(subprocess.run(words).returncode)",
 
 #[test]
 fn names_are_asked_of_the_first_resolver_however_often() {
-    let Some(bench) = LinkTestHome::new() else { return };
-    if !installed("python3") || !installed("unshare") {
-        return;
-    }
+    let Some(bench) = LinkTestHome::with(&["python3", "unshare"]) else { return };
     let inside = "one = flow(20)
 print({ask(one, b'same%d' % n) for n in range(6)} | {ask(flow(20), b'own%d' % n) for n in range(6)})";
     let Some(said) = beside_two_resolvers(&bench, false, inside) else { return };
@@ -316,10 +287,7 @@ print({ask(one, b'same%d' % n) for n in range(6)} | {ask(flow(20), b'own%d' % n)
 
 #[test]
 fn a_silent_resolver_is_followed_by_the_next() {
-    let Some(bench) = LinkTestHome::new() else { return };
-    if !installed("python3") || !installed("unshare") {
-        return;
-    }
+    let Some(bench) = LinkTestHome::with(&["python3", "unshare"]) else { return };
     let inside = "one = flow(1)
 print(ask(one, b'same'))
 print(next(filter(None, (ask(one, b'same') for n in range(20)))))

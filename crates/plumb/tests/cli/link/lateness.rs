@@ -6,7 +6,7 @@ use plumb_clock::monotonic_ns;
 use serde_json::Value;
 
 use super::test_home::LinkTestHome;
-use crate::home::{document, has_thread, installed, json_of, text};
+use crate::home::{document, has_thread, json_of, text};
 use crate::support::{signal, wait_for, with_descendants};
 
 /// How long the link is frozen.
@@ -26,10 +26,7 @@ fn driver_of(keeper: u32) -> u32 {
 
 #[test]
 fn a_stopped_driver_is_reported_as_not_faithful() {
-    let Some(bench) = LinkTestHome::new() else { return };
-    if !installed("ping") {
-        return;
-    }
+    let Some(bench) = LinkTestHome::with(&["ping"]) else { return };
     let report = bench.path("report.json");
     // Frames arrive all the time, also while the driver is stopped.
     let script = "ping -q -i 0.002 10.77.0.2 & until [ -e over ]; do sleep 0.01; done; kill $!";
@@ -62,10 +59,7 @@ fn a_stopped_driver_is_reported_as_not_faithful() {
 
 #[test]
 fn a_driver_has_priority_but_its_command_has_not() {
-    let Some(bench) = LinkTestHome::new() else { return };
-    if !installed("nice") {
-        return;
-    }
+    let Some(bench) = LinkTestHome::with(&["nice"]) else { return };
     let output = bench.link("--json --isolated -- nice").output().unwrap();
     let document = json_of(&output);
     let own = Command::new("nice").output().unwrap();

@@ -7,15 +7,12 @@ use std::process::Stdio;
 use serde_json::Value;
 
 use super::test_home::LinkTestHome;
-use crate::home::{installed, wait_for_exit};
+use crate::home::wait_for_exit;
 use crate::support::{PLUMB, wait_for};
 
 #[test]
 fn hosts_of_a_lab_find_each_other_by_name_until_it_is_taken_down() {
-    let Some(bench) = LinkTestHome::new() else { return };
-    if !installed("ping") {
-        return;
-    }
+    let Some(bench) = LinkTestHome::with(&["ping"]) else { return };
     bench.stdout_of("up lab --hosts a,b --delay 10ms");
     assert_eq!(bench.names(), ["lab"]);
     let said = bench.stdout_of("exec lab a -- ping -c 2 -i 0.01 b");
@@ -74,10 +71,7 @@ fn plans_use_the_outer_link_behind_it_only() {
 
 #[test]
 fn three_hosts_reach_each_other_through_a_switch() {
-    let Some(bench) = LinkTestHome::new() else { return };
-    if !installed("ping") {
-        return;
-    }
+    let Some(bench) = LinkTestHome::with(&["ping"]) else { return };
     bench.stdout_of("up net --hosts a,b,c --delay 5ms");
     for (from, to) in [("a", "b"), ("b", "c"), ("c", "a")] {
         let said = bench.stdout_of(&format!("exec net {from} -- ping -c 2 -i 0.01 {to}"));
@@ -90,10 +84,7 @@ fn three_hosts_reach_each_other_through_a_switch() {
 
 #[test]
 fn every_document_of_a_link_counts_all_its_frames() {
-    let Some(bench) = LinkTestHome::new() else { return };
-    if !installed("ping") {
-        return;
-    }
+    let Some(bench) = LinkTestHome::with(&["ping"]) else { return };
     bench.stdout_of("up seen --hosts a,b --rate 100mbit --delay 1ms");
     let count = |distribution: &Value| -> u64 {
         distribution.as_array().unwrap().iter().map(|step| step[1].as_u64().unwrap()).sum()

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Output};
 
 use serde_json::Value;
 
-use crate::home::{Arguments, TestHome, document, text};
+use crate::home::{Arguments, TestHome, document, installed, text};
 use crate::support::{skip, wait_for};
 
 pub struct LinkTestHome(TestHome);
@@ -30,6 +30,12 @@ impl LinkTestHome {
         }
         assert_eq!(code, Some(0), "{stderr}");
         Some(bench)
+    }
+
+    /// The same where these programs are installed too.
+    pub fn with(programs: &[&str]) -> Option<Self> {
+        let bench = Self::new()?;
+        programs.iter().all(|program| installed(program)).then_some(bench)
     }
 
     /// `plumb link`, not yet started.

@@ -17,7 +17,7 @@ use plumb_remote::secure::{
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::home::{KilledOnDrop, assert_valid};
+use crate::home::{KilledOnDrop, TestHome, assert_valid};
 use crate::support::{PLUMB, wait_for};
 
 /// A request for a test whose data goes wherever the agent is.
@@ -138,6 +138,14 @@ impl AgentProcess {
         };
         wait_for(&format!("no more to be held than {as_before:?}"), holds);
     }
+}
+
+/// An agent, a home that has paired with it, and the name by which `plumb net` reaches it.
+pub fn paired_home() -> (AgentProcess, TestHome, String) {
+    let (daemon, bench) = (AgentProcess::start(&[]), TestHome::new());
+    bench.stdout_of(&["net", &daemon.host(), "--pair", &daemon.token]);
+    let host = format!("tls:{}", daemon.host());
+    (daemon, bench, host)
 }
 
 /// A paired client that speaks the protocol by hand.

@@ -4,7 +4,7 @@
 use std::process::{Child, Output};
 
 use super::agent;
-use super::agent_process::AgentProcess;
+use super::agent_process::paired_home;
 use super::host_pair::HostPair;
 use crate::home::{TestHome, assert_ended, descendant_with, has_thread, json_of};
 use crate::support::{PLUMB, signal, wait_for};
@@ -29,10 +29,7 @@ fn start(bench: &TestHome, words: &[&str]) -> Child {
 
 #[test]
 fn a_listening_agents_report_is_fetched_over_another_connection() {
-    let daemon = AgentProcess::start(&[]);
-    let bench = TestHome::new();
-    bench.stdout_of(&["net", &daemon.host(), "--pair", &daemon.token]);
-    let host = format!("tls:{}", daemon.host());
+    let (_daemon, bench, host) = paired_home();
     let words = ["net", &host, "--json", "--only", "up,down", "-t", "4s", "--warm-up=100ms"];
     let child = start(&bench, &words);
     let process = child.id();
@@ -94,10 +91,7 @@ fn a_killed_peer_ends_the_test_with_a_partial_result() {
 
 #[test]
 fn a_listening_agent_that_is_killed_is_not_waited_for() {
-    let mut daemon = AgentProcess::start(&[]);
-    let bench = TestHome::new();
-    bench.stdout_of(&["net", &daemon.host(), "--pair", &daemon.token]);
-    let host = format!("tls:{}", daemon.host());
+    let (mut daemon, bench, host) = paired_home();
     let words = ["net", &host, "--json", "--only", "idle", "--idle", "10min"];
     let child = start(&bench, &words);
     let process = child.id();
@@ -111,11 +105,8 @@ fn a_listening_agent_that_is_killed_is_not_waited_for() {
 
 #[test]
 fn an_agent_whose_client_is_killed_is_free_again() {
-    let daemon = AgentProcess::start(&[]);
-    let bench = TestHome::new();
-    bench.stdout_of(&["net", &daemon.host(), "--pair", &daemon.token]);
+    let (daemon, bench, host) = paired_home();
     let before = daemon.resources();
-    let host = format!("tls:{}", daemon.host());
     for only in ["idle", "up", "down"] {
         let words = ["net", &host, "--json", "--only", only, "-t", "10min", "--idle", "10min"];
         let child = start(&bench, &words);

@@ -263,8 +263,7 @@ fn decoded(recording: &str, fields: &[&str]) -> Option<Vec<Vec<String>>> {
     command.args(["-n", "-r", recording, "-d", "udp.port==862,twamp.test", "-T", "fields"]);
     command.args(fields.iter().flat_map(|field| ["-e", field]));
     let output = command.stdin(Stdio::null()).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{said}");
+    assert_ended(&output, 0, &[]);
     let text = String::from_utf8(output.stdout).expect("text");
     let line = |line: &str| line.split('\t').map(str::to_owned).collect();
     Some(text.lines().map(line).collect())

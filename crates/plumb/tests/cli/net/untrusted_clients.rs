@@ -13,10 +13,10 @@ use plumb_net::measure::test_spec::{
 use plumb_remote::datagram_header::{TestDatagramHeader, TestDatagramKind};
 use plumb_remote::message::{Message, ProtocolHello, ReadyMessage, frame};
 
-use super::agent_process::{AgentProcess, ControlSession, PairedClient, ports, request};
+use super::agent_process::{
+    AgentProcess, ControlSession, PairedClient, paired_home, ports, request,
+};
 use super::host_pair::HostPair;
-use crate::home::TestHome;
-use crate::support::wait_for;
 
 const CROWD: usize = 1_000;
 /// The most memory that a thousand connections may cost an agent.
@@ -77,10 +77,7 @@ fn trickle(connections: &mut [TcpStream], is_over: &AtomicBool) {
 
 #[test]
 fn a_thousand_slow_connections_keep_no_client_out() {
-    let daemon = AgentProcess::start(&[]);
-    let bench = TestHome::new();
-    bench.stdout_of(&["net", &daemon.host(), "--pair", &daemon.token]);
-    let host = format!("tls:{}", daemon.host());
+    let (daemon, bench, host) = paired_home();
     let words = ["net", &host, "--only", "idle", "--idle", "300ms", "--no-store"];
     bench.stdout_of(&words);
     let before = daemon.resources();
@@ -254,43 +251,28 @@ fn at_state(
 const STATES: usize = 10;
 
 #[test]
-fn clients_that_vanish_at_any_state_leave_nothing() {
+fn clients_that_vanish_or_fall_silent_at_any_state_leave_nothing() {
     let mut daemon = AgentProcess::start(&[]);
     let friend = daemon.paired_client();
     let before = daemon.resources();
-    for round in 0..3 {
+    for is_reset in [false, true] {
         for state in 0..STATES {
-            let (talk, held) = at_state(state, &daemon, &friend);
-            if round == 1 {
+            let held = at_state(state, &daemon, &friend);
+            if is_reset {
                 // With bytes unread the kernel sends a reset, not an end.
                 sleep_until(monotonic_ns() + 20_000_000);
             }
-            drop(talk);
             drop(held);
             assert!(daemon.is_running(), "state {state}");
         }
         daemon.assert_resources_released(before);
     }
-    let mut talk = friend.negotiated_session();
-    let ready = talk.request(1, &spec());
-    finish(&daemon, &mut talk, &ready);
-    println!("before {before:?}, then {:?}", daemon.resources());
-}
-
-#[test]
-fn clients_silent_at_any_state_leave_nothing() {
-    let mut daemon = AgentProcess::start(&[]);
-    let friend = daemon.paired_client();
-    let before = daemon.resources();
-    // As many at a time as one client may have.
+    // As many silent ones at a time as one client may have.
     for states in (0..STATES).collect::<Vec<_>>().chunks(3) {
         // Both ends of the connection stay open; nothing is said, and nothing is read.
         let silent: Vec<_> =
             states.iter().map(|state| at_state(*state, &daemon, &friend)).collect();
-        wait_for("the silent have been sent away", || {
-            let now = daemon.resources();
-            now.threads <= before.threads && now.descriptors <= before.descriptors
-        });
+        daemon.assert_resources_released(before);
         drop(silent);
         assert!(daemon.is_running(), "states {states:?}");
     }
