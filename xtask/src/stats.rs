@@ -169,15 +169,15 @@ const COLUMNS: [(&str, usize); 11] = [
 
 impl fmt::Display for WorkspaceStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write_line(f, "crate", COLUMNS.map(|(head, _)| head.to_owned()))?;
+        write_line(f, "crate", &COLUMNS.map(|(head, _)| head.to_owned()))?;
         for (name, row) in &self.crates {
-            write_line(f, name, cells(row))?;
+            write_line(f, name, &cells(row))?;
         }
-        write_line(f, "all", cells(&self.total()))
+        write_line(f, "all", &cells(&self.total()))
     }
 }
 
-fn write_line(f: &mut fmt::Formatter<'_>, name: &str, cells: [String; 11]) -> fmt::Result {
+fn write_line(f: &mut fmt::Formatter<'_>, name: &str, cells: &[String; 11]) -> fmt::Result {
     write!(f, "{name:22}")?;
     for (cell, (_, width)) in cells.iter().zip(COLUMNS) {
         write!(f, " {cell:>width$}")?;

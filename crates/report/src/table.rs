@@ -25,6 +25,9 @@ pub struct TableColumn {
     pub optional: u8,
 }
 
+/// The head of a column, and what gives its text for a row.
+pub type TextOfColumn<'a, T> = (&'a str, &'a dyn Fn(&T) -> String);
+
 impl TextTable {
     /// An empty table with these heads: `#head` is numeric, a trailing `?` makes it optional,
     /// `??` more so.
@@ -39,7 +42,7 @@ impl TextTable {
     /// that gives the text.
     pub fn of_rows<'a, T: 'a + ?Sized>(
         rows: impl IntoIterator<Item = &'a T>,
-        columns: &[(&str, &dyn Fn(&T) -> String)],
+        columns: &[TextOfColumn<'_, T>],
     ) -> Self {
         let heads: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();
         let mut table = Self::with_heads(&heads);

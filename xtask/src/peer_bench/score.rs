@@ -63,33 +63,30 @@ pub(super) fn compare(
     };
     let [our_median, their_median] =
         [ours, theirs].map(|side| unit.format(side.quantile(0.5), 3).to_string());
-    let mut line = format!(
-        "{:<30} {:<8} {our_median:>10} {their_median:>10}  {}  ",
-        contest.name,
-        racer.name(),
-        format_ratio(&ratio)
-    );
-    let mut verdicts = Vec::new();
-    match contest.target(racer) {
-        Some(target) => {
-            let verdict = target.judge(ratio.estimate, ratio.interval);
-            line += &format!("{target} {verdict:<9}");
-            verdicts.push(verdict);
-        }
-        None => line += &format!("{:<16}", racer.statistic()),
-    }
+    let target = contest.target(racer).map(|target| target.of_ratio(&ratio));
+    let target_text = match target {
+        Some((target, verdict)) => format!("{target} {verdict:<9}"),
+        None => format!("{:<16}", racer.statistic()),
+    };
+    let mut verdicts: Vec<TargetVerdict> = target.iter().map(|(_, verdict)| *verdict).collect();
     let spreads = [spread(plumb), spread(peer)];
-    let [our_spread, their_spread] =
-        spreads.map(|spread| Unit::Share.format(spread, 2).to_string());
-    line += &format!("{our_spread:>6} {their_spread:>6}");
+    let mut spread_text = String::new();
     if racer == BenchTool::Sockperf {
         let interval = spread_ratio(plumb, peer).context("too few launches for a spread")?;
         let target = RatioTarget::AtMost(1.0);
         let verdict = target.judge(spreads[0] / spreads[1], interval);
         let ConfidenceInterval { lo, hi, .. } = interval;
-        line += &format!("  [{lo:.2}, {hi:.2}] {target} {verdict}");
+        spread_text = format!("  [{lo:.2}, {hi:.2}] {target} {verdict}");
         verdicts.push(verdict);
     }
+    let [our_spread, their_spread] =
+        spreads.map(|spread| Unit::Share.format(spread, 2).to_string());
+    let line = format!(
+        "{:<30} {:<8} {our_median:>10} {their_median:>10}  {}  {target_text}{our_spread:>6} {their_spread:>6}{spread_text}",
+        contest.name,
+        racer.name(),
+        format_ratio(&ratio)
+    );
     Ok(BenchRow { line, verdicts })
 }
 
