@@ -140,8 +140,6 @@ impl fmt::Debug for OptionArea {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
     #[test]
@@ -172,16 +170,5 @@ mod tests {
     fn more_options_than_there_is_room_for_are_refused() {
         assert!(OptionArea::new(&[130; CAPACITY]).is_ok());
         assert_eq!(OptionArea::new(&[130; CAPACITY + 1]), Err(OptionsTooLongError));
-    }
-
-    proptest! {
-        #[test]
-        fn options_read_are_the_bytes_in_their_order(
-            bytes in proptest::collection::vec(any::<u8>(), 0..=40),
-        ) {
-            let read: Vec<&[u8]> = items(&bytes).map_while(Result::ok).collect();
-            let read = read.concat();
-            prop_assert_eq!(&bytes[..read.len()], &read);
-        }
     }
 }
