@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use plumb_analysis::document::link;
 use plumb_analysis::document::link::{
     LINK_SCHEMA, LinkDirection, LinkDocument, LinkDriver, LinkGateway,
 };
