@@ -1,4 +1,4 @@
-//! Tidy: banned words, import cycles, dependencies and pages, which neither the compiler nor clippy can check.
+//! Tidy: banned words, experiments named by engines, import cycles, dependencies and pages, which neither the compiler nor clippy can check.
 //!
 //! Reads the tree and reports; it changes nothing.
 
@@ -49,6 +49,7 @@ pub fn check(root: &Path) -> anyhow::Result<Vec<Finding>> {
     findings.extend(dependencies::check_licenses(root, &files)?);
     findings.extend(pages::check(root, &files));
     findings.extend(words::check(&files));
+    findings.extend(words::check_experiment_ids(&files));
     findings.extend(cycles_across_folders(&WorkspaceStats::measure(root)?));
     findings.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
     Ok(findings)
