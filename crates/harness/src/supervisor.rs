@@ -140,7 +140,7 @@ impl Admission {
             return stream.map(OwnedFd::from).ok_or_else(nothing_arrived);
         };
         let stop = self.control.stop_flag();
-        udp_handshake::accept(socket, &self.token.0, ADMISSION_TIMEOUT, stop).map_err(|error| {
+        udp_handshake::accept(socket, &self.token, ADMISSION_TIMEOUT, stop).map_err(|error| {
             match error {
                 UdpHandshakeError::Kernel(error) => failed(error),
                 _ => nothing_arrived(),
@@ -148,7 +148,7 @@ impl Admission {
         })?;
         // Until the worker says over the session that it knows.
         let is_waiting = || self.control.began_ns().is_none() && !self.control.is_halted();
-        udp_handshake::answer_repeated_hellos(socket, &self.token.0, &is_waiting)
+        udp_handshake::answer_repeated_hellos(socket, &self.token, &is_waiting)
             .and_then(|()| socket.set_read_timeout(None))
             .and_then(|()| socket.as_fd().try_clone_to_owned())
             .map_err(failed)

@@ -8,17 +8,18 @@ use std::time::Duration;
 
 use plumb_base::time::Span;
 use plumb_base::units::rate::Rate;
-use plumb_net::measure::datagram::drops;
+use plumb_net::measure::datagram;
 use plumb_net::measure::datagram::receiver::{
     DatagramProgress, ReceiverConfig, ReceiverReport, prepare, receive,
 };
 use plumb_net::measure::datagram::sender::{
     DatagramSendError, DatagramSendPlan, SenderReport, send,
 };
-use plumb_remote::datagram_header::{TestDatagramHeader, TestDatagramKind, TokenBytes};
+use plumb_remote::datagram_header::{TestDatagramHeader, TestDatagramKind};
+use plumb_remote::token::TestToken;
 use plumb_result::net::ReceiveEnding;
 
-const TOKEN: TokenBytes = *b"sixteen bytes ok";
+const TOKEN: TestToken = TestToken(*b"sixteen bytes ok");
 
 fn plan(datagram_bytes: usize, megabits: Option<u64>, ms: u64) -> DatagramSendPlan {
     DatagramSendPlan {
@@ -89,7 +90,7 @@ fn what_is_sent_faster_than_it_is_read_is_lost_in_the_receivers_buffer_and_nowhe
     let (near, far) = pair();
     let plan = DatagramSendPlan { segmentation: false, ..plan(64, None, 200) };
     let (sent, came) = stream(&near, &far, &plan);
-    let located = drops::locate(&sent, &came);
+    let located = datagram::locate(&sent, &came);
     assert!(sent.count > 0 && sent.planned.is_none());
     assert_eq!(located.receiver_buffer + came.tally.unique, sent.count);
     assert_eq!((located.path, located.sender_queue), (0, 0), "{located:?}");
@@ -162,7 +163,7 @@ fn a_relay_that_drops_doubles_and_swaps_is_told_exactly() {
     assert_eq!((tally.lost, tally.duplicates), (deeds.dropped, deeds.doubled), "{came:?}");
     assert_eq!((tally.reordered, tally.beyond_window), (deeds.swapped, 0));
     assert_eq!((tally.loss_runs, tally.loss_run_max), (deeds.dropped, 1));
-    let located = drops::locate(&sent, &came);
+    let located = datagram::locate(&sent, &came);
     assert_eq!(
         (located.sender_queue, located.path, located.receiver_buffer),
         (0, deeds.dropped, 0)
@@ -181,7 +182,7 @@ fn what_the_senders_queue_dropped_later_is_not_lost_on_the_path() {
         [(None, (10, 85)), (Some(10), (10, 85)), (Some(70), (70, 25)), (Some(1_000), (95, 0))]
     {
         sent.queue_dropped = grew;
-        let located = drops::locate(&sent, &came);
+        let located = datagram::locate(&sent, &came);
         assert_eq!((located.sender_queue, located.path), places, "{grew:?}");
         assert_eq!(located.receiver_buffer, 5);
     }
@@ -216,8 +217,8 @@ fn foreign_datagrams_are_counted_and_not_answered() {
     let unknown_client = socket("127.0.0.1:0");
     unknown_client.connect(far.local_addr().unwrap()).unwrap();
     let end =
-        |token: &TokenBytes| TestDatagramHeader::of(TestDatagramKind::End, 1, 0, 0).to_bytes(token);
-    unknown_client.send(&end(b"another token...")).unwrap();
+        |token: &TestToken| TestDatagramHeader::of(TestDatagramKind::End, 1, 0, 0).to_bytes(token);
+    unknown_client.send(&end(&TestToken(*b"another token..."))).unwrap();
     unknown_client.send(&[0; 3]).unwrap();
     let other_stream = TestDatagramHeader::of(TestDatagramKind::Data, 2, 0, 0).to_bytes(&TOKEN);
     unknown_client.send(&other_stream).unwrap();

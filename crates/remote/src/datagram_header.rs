@@ -6,18 +6,13 @@
 //! 17  zero (1)                       32  actual time of sending (8)
 //! 18  stream (2)
 //! ```
-//!
-//! Left out: what follows, which is padding that nobody reads.
 
 use std::ops::Range;
 
-use crate::token::{TOKEN_BYTES, TestToken};
+use crate::token::TestToken;
 
 /// Bytes of a header, and so of the smallest datagram of a session.
 pub const HEADER_BYTES: usize = 40;
-
-/// Bytes that show that a datagram belongs to a session.
-pub type TokenBytes = [u8; TOKEN_BYTES];
 
 /// What a datagram is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,9 +70,9 @@ impl TestDatagramHeader {
     /// # Panics
     /// Where the buffer is shorter than [`HEADER_BYTES`], which only a bug makes it.
     #[inline]
-    pub fn write(&self, token: &TokenBytes, buffer: &mut [u8]) {
+    pub fn write(&self, token: &TestToken, buffer: &mut [u8]) {
         let code = KINDS.iter().find(|(kind, _)| *kind == self.kind).map_or(0, |(_, code)| *code);
-        buffer[TOKEN].copy_from_slice(token);
+        buffer[TOKEN].copy_from_slice(&token.0);
         buffer[16] = code;
         buffer[17] = 0;
         buffer[STREAM].copy_from_slice(&self.stream.to_be_bytes());
@@ -87,7 +82,7 @@ impl TestDatagramHeader {
     }
 
     /// A datagram of a token and a header alone.
-    pub fn to_bytes(&self, token: &TokenBytes) -> [u8; HEADER_BYTES] {
+    pub fn to_bytes(&self, token: &TestToken) -> [u8; HEADER_BYTES] {
         let mut bytes = [0; HEADER_BYTES];
         self.write(token, &mut bytes);
         bytes
@@ -95,8 +90,8 @@ impl TestDatagramHeader {
 
     /// Reads a datagram of the session that `token` belongs to; `None` where it is not one.
     #[inline]
-    pub fn read(token: &TokenBytes, bytes: &[u8]) -> Option<Self> {
-        if bytes.len() < HEADER_BYTES || !TestToken(*token).matches_prefix(bytes) {
+    pub fn read(token: &TestToken, bytes: &[u8]) -> Option<Self> {
+        if bytes.len() < HEADER_BYTES || !token.matches_prefix(bytes) {
             return None;
         }
         let kind = KINDS.iter().find(|(_, code)| *code == bytes[16])?.0;
@@ -125,24 +120,25 @@ mod tests {
     proptest! {
         #[test]
         fn a_header_is_read_as_written_and_by_nobody_with_another_token(
-            token: TokenBytes, stream: u16, sequence: u32, intended_ns: u64, sent_ns: u64,
+            token: [u8; 16], stream: u16, sequence: u32, intended_ns: u64, sent_ns: u64,
             kind in 0..KINDS.len(), flipped in 0..128_usize,
         ) {
-            let kind = KINDS[kind].0;
+            let (token, kind) = (TestToken(token), KINDS[kind].0);
             let header = TestDatagramHeader { kind, stream, sequence, intended_ns, sent_ns };
             let bytes = header.to_bytes(&token);
             prop_assert_eq!(TestDatagramHeader::read(&token, &bytes), Some(header));
             let mut other = token;
-            other[flipped / 8] ^= 1 << (flipped % 8);
+            other.0[flipped / 8] ^= 1 << (flipped % 8);
             prop_assert_eq!(TestDatagramHeader::read(&other, &bytes), None);
             prop_assert_eq!(TestDatagramHeader::read(&token, &bytes[..HEADER_BYTES - 1]), None);
         }
 
         #[test]
-        fn any_bytes_are_a_header_or_nothing(token: TokenBytes, bytes: Vec<u8>) {
+        fn any_bytes_are_a_header_or_nothing(token: [u8; 16], bytes: Vec<u8>) {
+            let token = TestToken(token);
             let _ = TestDatagramHeader::read(&token, &bytes);
             let mut right = bytes;
-            right.splice(..right.len().min(16), token);
+            right.splice(..right.len().min(16), token.0);
             if let Some(header) = TestDatagramHeader::read(&token, &right) {
                 prop_assert_eq!(TestDatagramHeader::read(&token, &header.to_bytes(&token)), Some(header));
             }

@@ -1,8 +1,7 @@
 //! Where those wait who have connected to a test's port and have not shown its token yet.
 //!
 //! One thread hears all of them, none of which can hold the others up: who says nothing is sent away after a while,
-//! and at once for somebody new when there are many. Nobody is answered here. Left out: what becomes of those with
-//! the token (`super::stream`).
+//! and at once for somebody new when there are many.
 
 use std::collections::VecDeque;
 use std::io::{self, Read as _, Write as _};
@@ -10,6 +9,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
 use std::time::Duration;
 
+use plumb_base::time::Span;
 use plumb_sys::fd::{Epoll, EpollInterest};
 
 use crate::task_control::TestControl;
@@ -23,138 +23,146 @@ const ACCEPTED: u8 = 0x06;
 /// How long making a connection and its preamble may take.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a connection may take to send its preamble.
-const PREAMBLE_TIMEOUT_NS: u64 = 5_000_000_000;
+const PATIENCE: Span = Span::from_secs(5);
 /// Pending connections at once; one more evicts the oldest.
 const PENDING_MAX: usize = 64;
 /// How long one look waits for somebody at most, so that a halt is seen.
 const POLL_MS: i32 = 20;
 /// How long to wait when the kernel has no descriptor for a connection.
 const PAUSE_NS: u64 = 5_000_000;
-/// What the listening socket is called in the epoll set.
-const LISTENER: u64 = 0;
 const READABLE: EpollInterest = EpollInterest { read: true, write: false };
 
-/// Accepted connections not yet authenticated, oldest first.
+/// A connection that has said its first bytes: what they are, and where it comes from.
+pub type OpenedConnection<const N: usize> = ([u8; N], TcpStream, SocketAddr);
+
+/// Accepted connections that have not said their first `N` bytes, oldest first.
 #[derive(Debug)]
-struct TokenListener<'a> {
-    listener: &'a TcpListener,
+pub struct PreambleListener<'a, const N: usize> {
+    listeners: &'a [TcpListener],
     epoll: Epoll,
-    pending: VecDeque<PendingConnection>,
+    pending: VecDeque<PendingConnection<N>>,
+    pending_max: usize,
+    /// How long a connection may take for its first bytes.
+    patience_ns: u64,
     accepted: u64,
 }
 
 /// Somebody who has connected.
 #[derive(Debug)]
-struct PendingConnection {
+struct PendingConnection<const N: usize> {
     id: u64,
     stream: TcpStream,
+    from: SocketAddr,
     until_ns: u64,
-    preamble: [u8; PREAMBLE_BYTES],
+    preamble: [u8; N],
     filled: usize,
 }
 
-/// How much of a preamble has been read.
-enum PreambleStatus {
-    /// Not all yet.
-    Incomplete,
-    /// Everything, or the end.
-    Complete,
-}
-
-impl<'a> TokenListener<'a> {
-    /// With the doors open: at a listening socket that does not block.
-    fn new(listener: &'a TcpListener) -> io::Result<Self> {
+impl<'a, const N: usize> PreambleListener<'a, N> {
+    /// At listening sockets that do not block; with more than `pending_max` who have said nothing, the oldest goes.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn new(
+        listeners: &'a [TcpListener],
+        pending_max: usize,
+        patience: Span,
+    ) -> io::Result<Self> {
         let epoll = Epoll::new()?;
-        epoll.add(listener.as_fd(), LISTENER, READABLE)?;
-        Ok(Self { listener, epoll, pending: VecDeque::new(), accepted: LISTENER })
+        for (token, listener) in (0..).zip(listeners) {
+            epoll.add(listener.as_fd(), token, READABLE)?;
+        }
+        let (patience_ns, accepted) = (patience.as_ns(), listeners.len() as u64);
+        let pending = VecDeque::new();
+        Ok(Self { listeners, epoll, pending, pending_max, patience_ns, accepted })
     }
 
-    /// Waits a moment; those who have shown the token meanwhile, with the numbers of their connections.
-    fn poll_authenticated(&mut self, token: TestToken) -> io::Result<Vec<(u16, TcpStream)>> {
+    /// Waits for so long; those who have said their first bytes meanwhile, in sockets that block.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn poll(&mut self, wait_ms: i32) -> io::Result<Vec<OpenedConnection<N>>> {
         let now = monotonic_ns();
         while self.pending.front().is_some_and(|first| first.until_ns <= now) {
             self.pending.pop_front();
         }
-        let mut events = Vec::with_capacity(PENDING_MAX);
-        match self.epoll.wait(&mut events, POLL_MS) {
+        let mut events = Vec::with_capacity(self.pending_max);
+        match self.epoll.wait(&mut events, wait_ms) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
             _ => {}
         }
-        let mut known = Vec::new();
+        let mut opened = Vec::new();
         for event in events {
-            if event.token == LISTENER {
-                self.accept_pending(token, &mut known);
+            let listener = usize::try_from(event.token).ok().and_then(|at| self.listeners.get(at));
+            if let Some(listener) = listener {
+                self.accept_pending(listener, &mut opened);
             } else if let Some(place) = self.pending.iter().position(|s| s.id == event.token)
-                && matches!(self.pending[place].read_preamble(), PreambleStatus::Complete)
+                && self.pending[place].is_read()
                 && let Some(connection) = self.pending.remove(place)
             {
-                known.extend(self.authenticate(connection, token));
+                opened.extend(self.open(connection));
             }
         }
-        Ok(known)
+        Ok(opened)
     }
 
     /// Everybody who waits outside. Most have said what they have to say by then.
-    fn accept_pending(&mut self, token: TestToken, known: &mut Vec<(u16, TcpStream)>) {
-        for _ in 0..PENDING_MAX {
-            let stream = match self.listener.accept() {
-                Ok((stream, _)) => stream,
-                Err(error) if is_retryable(&error) => return,
-                // The connection's own end; or no descriptor is left, until somebody goes.
+    fn accept_pending(&mut self, listener: &TcpListener, opened: &mut Vec<OpenedConnection<N>>) {
+        for _ in 0..self.pending_max {
+            let (stream, from) = match listener.accept() {
+                Ok(accepted) => accepted,
+                Err(error)
+                    if is_retryable(&error) || error.kind() == io::ErrorKind::ConnectionAborted =>
+                {
+                    return;
+                }
+                // No descriptor is left, until somebody goes.
                 Err(_) => {
                     self.pending.pop_front();
                     return sleep_until(monotonic_ns() + PAUSE_NS);
                 }
             };
+            let (id, until_ns) = (self.accepted, monotonic_ns() + self.patience_ns);
             self.accepted += 1;
-            let (name, until_ns) = (self.accepted, monotonic_ns() + PREAMBLE_TIMEOUT_NS);
-            let preamble = [0; PREAMBLE_BYTES];
             let mut connection =
-                PendingConnection { id: name, stream, until_ns, preamble, filled: 0 };
+                PendingConnection { id, stream, from, until_ns, preamble: [0; N], filled: 0 };
             if connection.stream.set_nonblocking(true).is_err()
-                || self.epoll.add(connection.stream.as_fd(), name, READABLE).is_err()
+                || self.epoll.add(connection.stream.as_fd(), id, READABLE).is_err()
             {
                 continue;
             }
-            if matches!(connection.read_preamble(), PreambleStatus::Complete) {
-                known.extend(self.authenticate(connection, token));
+            if connection.is_read() {
+                opened.extend(self.open(connection));
                 continue;
             }
-            if self.pending.len() >= PENDING_MAX {
+            if self.pending.len() >= self.pending_max {
                 self.pending.pop_front();
             }
             self.pending.push_back(connection);
         }
     }
 
-    /// The connection of somebody who has the token; closes any other.
-    fn authenticate(
-        &self,
-        connection: PendingConnection,
-        token: TestToken,
-    ) -> Option<(u16, TcpStream)> {
-        let PendingConnection { stream, preamble, filled, .. } = connection;
-        if filled < PREAMBLE_BYTES || !token.matches_prefix(&preamble) {
-            return None;
-        }
+    /// A connection that has said all of it; closes any other.
+    fn open(&self, connection: PendingConnection<N>) -> Option<OpenedConnection<N>> {
+        let PendingConnection { stream, from, preamble, filled, .. } = connection;
         self.epoll.remove(stream.as_fd()).ok()?;
         stream.set_nonblocking(false).ok()?;
-        Some((u16::from_le_bytes([preamble[TOKEN_BYTES], preamble[TOKEN_BYTES + 1]]), stream))
+        (filled == N).then_some((preamble, stream, from))
     }
 }
 
-impl PendingConnection {
-    fn read_preamble(&mut self) -> PreambleStatus {
-        while self.filled < PREAMBLE_BYTES {
+impl<const N: usize> PendingConnection<N> {
+    /// Whether everything has come, or the end.
+    fn is_read(&mut self) -> bool {
+        while self.filled < N {
             match self.stream.read(&mut self.preamble[self.filled..]) {
-                Ok(0) => return PreambleStatus::Complete,
+                Ok(0) => return true,
                 Ok(read) => self.filled += read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if is_retryable(&error) => return PreambleStatus::Incomplete,
-                Err(_) => return PreambleStatus::Complete,
+                Err(error) => return !is_retryable(&error),
             }
         }
-        PreambleStatus::Complete
+        true
     }
 }
 
@@ -195,7 +203,8 @@ pub fn accept_all<T>(
     take: impl Fn(u16, TcpStream) -> io::Result<T>,
 ) -> io::Result<Vec<T>> {
     let mut places: Vec<Option<T>> = (0..wanted).map(|_| None).collect();
-    let mut pending_connections = TokenListener::new(listener)?;
+    let listeners = std::slice::from_ref(listener);
+    let mut pending = PreambleListener::<PREAMBLE_BYTES>::new(listeners, PENDING_MAX, PATIENCE)?;
     while places.iter().any(Option::is_none) {
         if control.is_halted() {
             return Err(io::ErrorKind::Interrupted.into());
@@ -203,9 +212,10 @@ pub fn accept_all<T>(
         if monotonic_ns() >= until_ns {
             return Err(io::ErrorKind::TimedOut.into());
         }
-        for (index, stream) in pending_connections.poll_authenticated(token)? {
+        for (preamble, stream, _) in pending.poll(POLL_MS)? {
+            let index = u16::from_le_bytes([preamble[TOKEN_BYTES], preamble[TOKEN_BYTES + 1]]);
             let Some(place) = places.get_mut(usize::from(index)) else { continue };
-            if place.is_some() {
+            if place.is_some() || !token.matches_prefix(&preamble) {
                 continue;
             }
             // An end that cannot be as asked is no end: the client must not begin.
@@ -246,49 +256,71 @@ mod tests {
         stream
     }
 
+    fn listening(listener: &TcpListener) -> PreambleListener<'_, PREAMBLE_BYTES> {
+        PreambleListener::new(std::slice::from_ref(listener), PENDING_MAX, PATIENCE).unwrap()
+    }
+
     #[test]
-    fn whoever_has_the_token_is_let_in_though_a_thousand_wait_in_silence() {
+    fn whoever_speaks_is_let_in_though_a_thousand_wait_in_silence() {
         let listener = port();
-        let mut pending_connections = TokenListener::new(&listener).unwrap();
+        let mut waiting = listening(&listener);
         let mut silent = Vec::new();
         for _ in 0..1_000 {
             silent.push(come(&listener, &TOKEN.0[..3]));
-            assert!(pending_connections.poll_authenticated(TOKEN).unwrap().is_empty());
-            assert!(pending_connections.pending.len() <= PENDING_MAX);
+            assert!(waiting.poll(POLL_MS).unwrap().is_empty());
+            assert!(waiting.pending.len() <= PENDING_MAX);
         }
-        let _client = come(&listener, &[&TOKEN.0[..], &[7, 0]].concat());
-        let mut known = Vec::new();
-        while known.is_empty() {
-            known = pending_connections.poll_authenticated(TOKEN).unwrap();
+        let preamble = [&TOKEN.0[..], &[7, 0]].concat();
+        let client = come(&listener, &preamble);
+        let mut opened = Vec::new();
+        while opened.is_empty() {
+            opened = waiting.poll(POLL_MS).unwrap();
         }
-        assert_eq!(known[0].0, 7);
+        assert_eq!((&opened[0].0[..], opened[0].2), (&preamble[..], client.local_addr().unwrap()));
         let mut first = &silent[0];
         assert_eq!(first.read(&mut [0]).unwrap_or(0), 0, "sent away without a word");
     }
 
     #[test]
-    fn a_preamble_in_pieces_is_heard_and_a_wrong_or_short_one_is_not() {
+    fn a_preamble_in_pieces_is_heard_and_a_short_one_is_not() {
         let listener = port();
-        let mut pending_connections = TokenListener::new(&listener).unwrap();
+        let mut waiting = listening(&listener);
         let preamble = [&TOKEN.0[..], &[1, 2]].concat();
-        let mut wrong = preamble.clone();
-        wrong[15] ^= 1;
-        let unknown_clients = [come(&listener, &wrong), come(&listener, &preamble[..17])];
-        unknown_clients[1].shutdown(Shutdown::Write).unwrap();
+        let mut short = come(&listener, &preamble[..17]);
+        short.shutdown(Shutdown::Write).unwrap();
         let mut slow = come(&listener, b"");
-        let mut known = Vec::new();
+        let mut opened = Vec::new();
         for byte in &preamble {
-            assert!(known.is_empty());
+            assert!(opened.is_empty());
             slow.write_all(&[*byte]).unwrap();
-            known.extend(pending_connections.poll_authenticated(TOKEN).unwrap());
+            opened.extend(waiting.poll(POLL_MS).unwrap());
         }
-        while known.is_empty() {
-            known.extend(pending_connections.poll_authenticated(TOKEN).unwrap());
+        while opened.is_empty() {
+            opened.extend(waiting.poll(POLL_MS).unwrap());
         }
-        assert_eq!((known.len(), known[0].0), (1, 0x0201));
-        for mut connection in unknown_clients {
-            assert_eq!(connection.read(&mut [0]).unwrap_or(0), 0, "closed without a word");
+        assert_eq!((opened.len(), &opened[0].0[..]), (1, &preamble[..]));
+        assert_eq!(short.read(&mut [0]).unwrap_or(0), 0, "closed without a word");
+        assert!(waiting.pending.is_empty());
+    }
+
+    #[test]
+    fn only_connections_with_the_token_are_taken_each_once() {
+        let listener = port();
+        let mut wrong = TOKEN.0;
+        wrong[15] ^= 1;
+        let strangers = [[&wrong[..], &[0, 0]].concat(), [&TOKEN.0[..], &[2, 0]].concat()];
+        let mut strangers = strangers.map(|says| come(&listener, &says));
+        let clients = [1, 0].map(|index| come(&listener, &[&TOKEN.0[..], &[index, 0]].concat()));
+        let until_ns = monotonic_ns() + 60_000_000_000;
+        let take = |index, stream: TcpStream| Ok((index, stream.peer_addr()?));
+        let taken = accept_all(&listener, 2, TOKEN, until_ns, &TestControl::default(), take);
+        let [one, zero] = clients.map(|client| {
+            wait_accepted(&client).unwrap();
+            client.local_addr().unwrap()
+        });
+        assert_eq!(taken.unwrap(), [(0, zero), (1, one)]);
+        for stranger in &mut strangers {
+            assert_eq!(stranger.read(&mut [0]).unwrap_or(0), 0, "closed without a word");
         }
-        assert!(pending_connections.pending.is_empty());
     }
 }

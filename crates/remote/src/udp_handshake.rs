@@ -15,7 +15,8 @@ use plumb_base::time::Span;
 use plumb_clock::monotonic_ns;
 use ring::hmac;
 
-use crate::datagram_header::{HEADER_BYTES, TestDatagramHeader, TestDatagramKind, TokenBytes};
+use crate::datagram_header::{HEADER_BYTES, TestDatagramHeader, TestDatagramKind};
+use crate::token::TestToken;
 
 /// How often an announcement is repeated.
 const REPEAT_NS: u64 = 100_000_000;
@@ -56,7 +57,7 @@ pub enum UdpHandshakeError {
 }
 
 /// The answer to a datagram that asks for one: a welcome, that the end was heard, how long a probe was.
-pub fn reply_to(token: &TokenBytes, bytes: &[u8]) -> Option<[u8; HEADER_BYTES]> {
+pub fn reply_to(token: &TestToken, bytes: &[u8]) -> Option<[u8; HEADER_BYTES]> {
     let header = TestDatagramHeader::read(token, bytes)?;
     let kind = match header.kind {
         TestDatagramKind::Hello => TestDatagramKind::HelloReply,
@@ -80,7 +81,7 @@ pub fn reply_to(token: &TokenBytes, bytes: &[u8]) -> Option<[u8; HEADER_BYTES]> 
 /// [`UdpHandshakeError::NoReply`] after `patience`.
 pub fn connect(
     socket: &UdpSocket,
-    token: &TokenBytes,
+    token: &TestToken,
     stream: u16,
     patience: Span,
     stop: &AtomicBool,
@@ -150,7 +151,7 @@ pub fn connect(
 /// [`UdpHandshakeError::NoClient`] after `patience`.
 pub fn accept(
     socket: &UdpSocket,
-    token: &TokenBytes,
+    token: &TestToken,
     patience: Span,
     stop: &AtomicBool,
 ) -> Result<SocketAddr, UdpHandshakeError> {
@@ -202,7 +203,7 @@ impl AddressCookie {
     pub fn admits(
         &self,
         socket: &UdpSocket,
-        token: &TokenBytes,
+        token: &TestToken,
         bytes: &[u8],
         from: SocketAddr,
     ) -> bool {
@@ -225,7 +226,7 @@ impl AddressCookie {
 /// The kernel's.
 pub fn answer_repeated_hellos(
     socket: &UdpSocket,
-    token: &TokenBytes,
+    token: &TestToken,
     goes_on: &dyn Fn() -> bool,
 ) -> io::Result<()> {
     socket.set_read_timeout(Some(WAIT_TO_SEND))?;
@@ -262,12 +263,12 @@ pub fn is_transient(error: &io::Error) -> bool {
 mod tests {
     use super::*;
 
-    const TOKEN: TokenBytes = [9; 16];
-    const OTHER: TokenBytes = [8; 16];
+    const TOKEN: TestToken = TestToken([9; 16]);
+    const OTHER: TestToken = TestToken([8; 16]);
 
     #[test]
     fn nobody_without_the_token_is_answered_or_admitted() {
-        let hello = |token: &TokenBytes| {
+        let hello = |token: &TestToken| {
             TestDatagramHeader::of(TestDatagramKind::Hello, 0, 0, 0).to_bytes(token)
         };
         assert!(reply_to(&TOKEN, &hello(&OTHER)).is_none());

@@ -414,7 +414,7 @@ fn connect_datagrams(at: SocketAddr, token: TestToken) -> Result<OwnedFd, Launch
     };
     let socket = UdpSocket::bind(SocketAddr::new(any, 0)).attempt("bind the near UDP socket")?;
     socket.connect(at).attempt("connect the near UDP socket")?;
-    udp_handshake::connect(&socket, &token.0, 0, ADMISSION_TIMEOUT, &AtomicBool::new(false))
+    udp_handshake::connect(&socket, &token, 0, ADMISSION_TIMEOUT, &AtomicBool::new(false))
         .map_err(|error| match error {
             UdpHandshakeError::Kernel(error) => supervisor_error(error),
             nothing_came => LaunchFault::Unavailable(nothing_came.to_string()),

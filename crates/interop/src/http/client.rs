@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::{Request, Response, Uri};
 use plumb_base::time::Span;
 use plumb_result::http::{HttpFetchMode, PageLoad};
 use plumb_sys::clock::{ClockId, read_ns};
@@ -79,7 +80,7 @@ impl HttpClient {
         let tls = if is_encrypted { Some(self.encryption(way)?) } else { None };
         let began_cpu = read_ns(ClockId::ThreadCpu);
         let began = monotonic_ns();
-        let haul = match way {
+        let fetched = match way {
             HttpFetchMode::OneEach => h1::fetch_in_turn(self, tls, true),
             HttpFetchMode::KeepAlive => h1::fetch_in_turn(self, tls, false),
             HttpFetchMode::Pipelined => h1::fetch_pipelined(self, tls),
@@ -87,15 +88,15 @@ impl HttpClient {
             HttpFetchMode::Http3 => block_on(h3::fetch(self, tls)),
         }?;
         let cpu_ns = read_ns(ClockId::ThreadCpu) - began_cpu;
-        self.verify(&haul)?;
-        let bytes: usize = haul.objects.iter().map(|(_, body)| body.len()).sum();
+        self.verify(&fetched)?;
+        let bytes: usize = fetched.objects.iter().map(|(_, body)| body.len()).sum();
         Ok(PageLoad {
-            total_ns: haul.ended_ns.saturating_sub(began),
-            connected_ns: haul.connected_ns.saturating_sub(began),
-            page_ns: haul.page_ns.saturating_sub(began),
+            total_ns: fetched.ended_ns.saturating_sub(began),
+            connected_ns: fetched.connected_ns.saturating_sub(began),
+            page_ns: fetched.page_ns.saturating_sub(began),
             cpu_ns,
-            connections: haul.connections,
-            objects: u32::try_from(haul.objects.len()).unwrap_or(u32::MAX),
+            connections: fetched.connections,
+            objects: u32::try_from(fetched.objects.len()).unwrap_or(u32::MAX),
             bytes: u64::try_from(bytes).unwrap_or(u64::MAX),
         })
     }
@@ -119,12 +120,12 @@ impl HttpClient {
     }
 
     /// Every byte of plumb's own page; nothing is known of others.
-    fn verify(&self, haul: &FetchedPage) -> Result<(), HttpError> {
+    fn verify(&self, fetched: &FetchedPage) -> Result<(), HttpError> {
         if !self.target.is_plumb {
             return Ok(());
         }
         for object in &STANDARD.objects {
-            let found = haul.objects.iter().find(|(path, _)| *path == object.path);
+            let found = fetched.objects.iter().find(|(path, _)| *path == object.path);
             if found.is_none_or(|(_, body)| *body != object.body) {
                 return Err(HttpError::Content { path: object.path.clone() });
             }
@@ -141,6 +142,55 @@ fn check_status(path: &str, status: u16, location: Option<String>) -> Result<(),
         (300..400, Some(location)) => Err(HttpError::Moved { path, location }),
         (status, _) => Err(HttpError::Status { path, status }),
     }
+}
+
+/// Fetches the page, then asks for all its images at once. `ask` sends the request for a path; what it gives waits for
+/// the whole answer.
+async fn fetch_at_once<F>(
+    client: &HttpClient,
+    mut ask: impl AsyncFnMut(&str) -> Result<F, HttpError>,
+) -> Result<FetchedPage, HttpError>
+where
+    F: Future<Output = Result<Bytes, HttpError>> + Send + 'static,
+{
+    let mut fetched =
+        FetchedPage { connected_ns: monotonic_ns(), connections: 1, ..FetchedPage::default() };
+    let path = client.target.path.clone();
+    let page = ask(&path).await?.await?;
+    fetched.page_ns = monotonic_ns();
+    let images = client.images(&page);
+    fetched.objects.push((path, page));
+    let mut answers = Vec::with_capacity(images.len());
+    for path in images {
+        let answer = tokio::spawn(ask(&path).await?);
+        answers.push((path, answer));
+    }
+    for (path, answer) in answers {
+        let body = answer.await.map_err(|error| HttpError::Setup(error.to_string()))??;
+        fetched.objects.push((path, body));
+    }
+    fetched.ended_ns = monotonic_ns();
+    Ok(fetched)
+}
+
+/// A request for one object, as HTTP/2 and HTTP/3 take it.
+fn request(client: &HttpClient, scheme: &str, path: &str) -> Result<Request<()>, HttpError> {
+    let malformed = |_| HttpError::Malformed("the path of an image");
+    let uri = Uri::builder()
+        .scheme(scheme)
+        .authority(client.target.authority())
+        .path_and_query(path)
+        .build()
+        .map_err(malformed)?;
+    Request::get(uri).header("user-agent", "plumb").body(()).map_err(malformed)
+}
+
+/// Only an answer that is there counts, as HTTP/2 and HTTP/3 give it.
+fn check_response<B>(path: &str, response: &Response<B>) -> Result<(), HttpError> {
+    let location = response.headers().get(http::header::LOCATION);
+    let location =
+        location.map(|text| String::from_utf8_lossy(text.as_bytes()).chars().take(1_024).collect());
+    check_status(path, response.status().as_u16(), location)
 }
 
 /// Runs a visit on a runtime of this thread, within the time of a visit.

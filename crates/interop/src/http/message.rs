@@ -244,26 +244,6 @@ pub fn request(path: &str, authority: &str, is_last: bool) -> Vec<u8> {
     .into_bytes()
 }
 
-/// The body of a fuzz test: any bytes, in any pieces, are read to their end or an error.
-pub fn fuzz(bytes: &[u8], piece: usize) {
-    struct PiecewiseReader<'a>(&'a [u8], usize);
-    impl Read for PiecewiseReader<'_> {
-        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-            let length = self.0.len().min(self.1).min(buffer.len());
-            buffer[..length].copy_from_slice(&self.0[..length]);
-            self.0 = &self.0[length..];
-            Ok(length)
-        }
-    }
-    let mut responses = ResponseReader::new(PiecewiseReader(bytes, piece.max(1)));
-    while let Ok(response) = responses.read_one() {
-        assert!(response.body.len() <= bytes.len(), "nothing is made up");
-        if !response.is_kept {
-            break;
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use plumb_base::seed::Seed;
@@ -276,6 +256,26 @@ mod tests {
         HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\nabc\r\n10\r\n0123456789abcdef\r\n0\r\nA: b\r\n\r\n\
         HTTP/1.1 304 Not Modified\r\nContent-Length: 900\r\n\r\n\
         HTTP/1.1 301 Moved\r\nLocation: https://x/\r\nConnection: close\r\n\r\nrest";
+
+    /// Any bytes, in any pieces, are read to their end or an error.
+    fn read_in_pieces(bytes: &[u8], piece: usize) {
+        struct PiecewiseReader<'a>(&'a [u8], usize);
+        impl Read for PiecewiseReader<'_> {
+            fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+                let length = self.0.len().min(self.1).min(buffer.len());
+                buffer[..length].copy_from_slice(&self.0[..length]);
+                self.0 = &self.0[length..];
+                Ok(length)
+            }
+        }
+        let mut responses = ResponseReader::new(PiecewiseReader(bytes, piece.max(1)));
+        while let Ok(response) = responses.read_one() {
+            assert!(response.body.len() <= bytes.len(), "nothing is made up");
+            if !response.is_kept {
+                break;
+            }
+        }
+    }
 
     #[test]
     fn responses_come_apart_as_they_were_put_together() {
@@ -332,7 +332,7 @@ mod tests {
                 }
             }
             bytes.truncate(random.random_range(0..=bytes.len()));
-            fuzz(&bytes, random.random_range(1..200));
+            read_in_pieces(&bytes, random.random_range(1..200));
         }
     }
 }

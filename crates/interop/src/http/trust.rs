@@ -35,19 +35,16 @@ impl CertificateTrust {
         let builder = ClientConfig::builder_with_provider(verifier::provider())
             .with_protocol_versions(&[&rustls::version::TLS13])
             .map_err(setup)?;
-        let mut configuration = match self {
-            Self::SystemRoots => {
-                builder.with_root_certificates(authorities()?).with_no_client_auth()
-            }
-            Self::Pinned(fingerprint) => builder
-                .dangerous()
-                .with_custom_certificate_verifier(KeyPossessionVerifier::pinned(fingerprint))
-                .with_no_client_auth(),
-            Self::AnyCertificate => builder
-                .dangerous()
-                .with_custom_certificate_verifier(KeyPossessionVerifier::any())
-                .with_no_client_auth(),
+        let verifier = match self {
+            Self::SystemRoots => None,
+            Self::Pinned(fingerprint) => Some(KeyPossessionVerifier::new(Some(fingerprint))),
+            Self::AnyCertificate => Some(KeyPossessionVerifier::new(None)),
         };
+        let builder = match verifier {
+            None => builder.with_root_certificates(authorities()?),
+            Some(verifier) => builder.dangerous().with_custom_certificate_verifier(verifier),
+        };
+        let mut configuration = builder.with_no_client_auth();
         configuration.resumption = rustls::client::Resumption::disabled();
         Ok(configuration)
     }

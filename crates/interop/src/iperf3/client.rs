@@ -187,36 +187,24 @@ pub fn run(
     negotiated_parameters(options, 0)?;
     let stage = "asking for a test";
     let (mut control, server) = request_test(options, stop)?;
-    let segment = socket::max_segment(control.connection.as_fd()).unwrap_or(0);
+    let segment = socket::max_segment(control.as_fd()).unwrap_or(0);
     let parameters = negotiated_parameters(options, segment)?;
     let role = Iperf3Role::Client { host: options.host.clone() };
-    let addresses = control.connection.addresses().map_err(system_at(stage))?;
-    let (cookie, interval) = (control.cookie, options.interval);
+    let addresses = control.addresses().map_err(system_at(stage))?;
+    let (cookie, interval) = (*control.cookie(), options.interval);
     let mut test = Iperf3Test::begin(role, addresses, cookie, parameters, interval, segment);
     match perform(options, server, &mut control, &mut test, stop, progress) {
         Ok(()) => {
-            control.connection.finish(Span::from_secs(2));
+            control.finish(Span::from_secs(2));
             Ok(test)
         }
         Err(error) => {
             if matches!(error, Iperf3ClientError::Stopped | Iperf3ClientError::Stream { .. }) {
-                control.connection.terminate();
+                control.terminate();
             }
             test.error = Some(error.to_string());
             Err(Iperf3TestError { error, partial: Some(Box::new(test)) })
         }
-    }
-}
-
-/// The control connection and its cookie.
-struct ControlWithCookie<'a> {
-    connection: Iperf3Control<'a>,
-    cookie: Iperf3Cookie,
-}
-
-impl ControlWithCookie<'_> {
-    fn expect(&mut self, message: Iperf3Message, wait: Span) -> Result<(), Iperf3ControlError> {
-        self.connection.expect(message, wait)
     }
 }
 
@@ -225,14 +213,15 @@ impl ControlWithCookie<'_> {
 fn request_test<'a>(
     options: &Iperf3ClientOptions,
     stop: StopCheck<'a>,
-) -> Result<(ControlWithCookie<'a>, SocketAddr), Iperf3ClientError> {
+) -> Result<(Iperf3Control<'a>, SocketAddr), Iperf3ClientError> {
     let stage = "asking for a test";
     let mut pauses = RETRY_DELAYS.into_iter();
     loop {
-        let asked = connect(options, stop).and_then(|(mut line, server)| {
-            line.expect(Iperf3Message::ParameterExchange, REPLY_TIMEOUT)
+        let asked = connect(options, stop).and_then(|(mut control, server)| {
+            control
+                .expect(Iperf3Message::ParameterExchange, REPLY_TIMEOUT)
                 .map_err(control_at(stage))?;
-            Ok((line, server))
+            Ok((control, server))
         });
         match asked {
             Err(error) if is_between_tests(&error) => match pauses.next() {
@@ -258,7 +247,7 @@ fn is_between_tests(error: &Iperf3ClientError) -> bool {
 fn connect<'a>(
     options: &Iperf3ClientOptions,
     stop: StopCheck<'a>,
-) -> Result<(ControlWithCookie<'a>, SocketAddr), Iperf3ClientError> {
+) -> Result<(Iperf3Control<'a>, SocketAddr), Iperf3ClientError> {
     let stage = "connecting to the server";
     let addresses =
         sockets::resolve(&options.host, options.port, options.family).map_err(socket_at(stage))?;
@@ -267,9 +256,9 @@ fn connect<'a>(
     for address in addresses {
         match sockets::tcp(address, options.bind, None, options.connect_timeout, stop) {
             Ok(stream) => {
-                let connection = Iperf3Control::begin(stream, &cookie, REPLY_TIMEOUT, stop)
+                let control = Iperf3Control::begin(stream, cookie, REPLY_TIMEOUT, stop)
                     .map_err(control_at(stage))?;
-                return Ok((ControlWithCookie { connection, cookie }, address));
+                return Ok((control, address));
             }
             Err(Iperf3SocketError::Stopped) => return Err(Iperf3ClientError::Stopped),
             // A name with several addresses is reachable if one of them is.
@@ -310,67 +299,65 @@ fn negotiated_parameters(
 fn perform(
     options: &Iperf3ClientOptions,
     server: SocketAddr,
-    line: &mut ControlWithCookie<'_>,
+    control: &mut Iperf3Control<'_>,
     test: &mut Iperf3Test,
     stop: StopCheck<'_>,
     progress: &mut dyn FnMut(Iperf3Progress),
 ) -> Result<(), Iperf3ClientError> {
     let parameters = Arc::new(test.parameters.clone());
     let stage = "agreeing on the parameters";
-    line.connection.send_json(&parameters.to_json(), REPLY_TIMEOUT).map_err(control_at(stage))?;
-    line.expect(Iperf3Message::CreateStreams, STREAMS_TIMEOUT).map_err(control_at(stage))?;
-    let flows = streams(options, server, line, &parameters, stop)?;
+    control.send_json(&parameters.to_json(), REPLY_TIMEOUT).map_err(control_at(stage))?;
+    control.expect(Iperf3Message::CreateStreams, STREAMS_TIMEOUT).map_err(control_at(stage))?;
+    let flows = streams(options, server, control, &parameters, stop)?;
     test.buffers = flows.first().map_or([0; 2], |flow| sockets::buffers(flow.socket.as_fd()));
     let stage = "waiting for the server to start";
-    line.expect(Iperf3Message::TestStart, STREAMS_TIMEOUT).map_err(control_at(stage))?;
-    line.expect(Iperf3Message::TestRunning, REPLY_TIMEOUT).map_err(control_at(stage))?;
-    let goal = Arc::new(ByteBudget::new(parameters.bytes()).map_err(system_at(stage))?);
+    control.expect(Iperf3Message::TestStart, STREAMS_TIMEOUT).map_err(control_at(stage))?;
+    control.expect(Iperf3Message::TestRunning, REPLY_TIMEOUT).map_err(control_at(stage))?;
+    let budget = Arc::new(ByteBudget::new(parameters.bytes()).map_err(system_at(stage))?);
     if parameters.omit_seconds == 0 {
-        goal.begin();
+        budget.begin();
     }
-    let mut flight =
-        Iperf3Transfer::begin(flows, &parameters, &goal, false).map_err(system_at(stage))?;
+    let mut transfer =
+        Iperf3Transfer::begin(flows, &parameters, &budget, false).map_err(system_at(stage))?;
     let mut watch =
-        Iperf3TestLoop { options, parameters: &parameters, goal: &goal, stop, progress };
-    let ran = watch.run(&mut flight, &mut line.connection);
+        Iperf3TestLoop { options, parameters: &parameters, budget: &budget, stop, progress };
+    let ran = watch.run(&mut transfer, control);
     if let Err(error) = ran {
-        test.record = Some(flight.finish(&parameters));
+        test.record = Some(transfer.finish(&parameters));
         return Err(error);
     }
-    let ended = end(&mut flight, &mut line.connection);
-    let record = flight.finish(&parameters);
+    let ended = end(&mut transfer, control);
+    let record = transfer.finish(&parameters);
     let own = record.results().to_json();
     test.record = Some(record);
     ended?;
     let stage = "exchanging results";
-    line.connection.send_json(&own, REPLY_TIMEOUT).map_err(control_at(stage))?;
-    let theirs = line
-        .connection
-        .receive_json(REPORT_MAX, "results", STREAMS_TIMEOUT)
-        .map_err(control_at(stage))?;
+    control.send_json(&own, REPLY_TIMEOUT).map_err(control_at(stage))?;
+    let theirs =
+        control.receive_json(REPORT_MAX, "results", STREAMS_TIMEOUT).map_err(control_at(stage))?;
     let theirs = Iperf3Results::of_json(&theirs)?;
     if let Some(record) = test.record.as_mut().filter(|_| parameters.omit_seconds == 0) {
         record.count_trailing_loss(&theirs);
     }
     test.remote_results = Some(theirs);
-    line.expect(Iperf3Message::DisplayResults, REPLY_TIMEOUT).map_err(control_at(stage))
+    control.expect(Iperf3Message::DisplayResults, REPLY_TIMEOUT).map_err(control_at(stage))
 }
 
 /// Stops sending, tells the server, and receives what is still on its way.
 fn end(
-    flight: &mut Iperf3Transfer,
+    transfer: &mut Iperf3Transfer,
     control: &mut Iperf3Control<'_>,
 ) -> Result<(), Iperf3ClientError> {
     let stage = "ending the test";
     let rtt = tcp_info::read(control.as_fd())
         .map_or(Span::ZERO, |facts| Span::from_us(facts.rtt_us.into()));
-    flight.stop();
+    transfer.stop();
     control.send_message(Iperf3Message::TestEnd, REPLY_TIMEOUT).map_err(control_at(stage))?;
     control.expect(Iperf3Message::ExchangeResults, STREAMS_TIMEOUT).map_err(control_at(stage))?;
     // What the server sent before it heard of the end is half a round trip behind its answer at most,
     // or waits where the path is narrow.
     let quiet = (rtt * 2).max(Span::from_ms(50));
-    flight.drain(|_| None, quiet, DRAIN_TIMEOUT);
+    transfer.drain(|_| None, quiet, DRAIN_TIMEOUT);
     Ok(())
 }
 
@@ -378,7 +365,7 @@ fn end(
 fn streams(
     options: &Iperf3ClientOptions,
     server: SocketAddr,
-    line: &ControlWithCookie<'_>,
+    control: &Iperf3Control<'_>,
     parameters: &Iperf3Parameters,
     stop: StopCheck<'_>,
 ) -> Result<Vec<Iperf3Flow>, Iperf3ClientError> {
@@ -391,7 +378,7 @@ fn streams(
                 let wait = options.connect_timeout;
                 let stream = sockets::tcp(server, options.bind, Some(parameters), wait, stop)
                     .map_err(socket_at(stage))?;
-                send_all(&stream, line.cookie.bytes()).map_err(system_at(stage))?;
+                send_all(&stream, control.cookie().bytes()).map_err(system_at(stage))?;
                 Iperf3Socket::Tcp(stream)
             }
             Iperf3Transport::Udp => {
@@ -456,7 +443,7 @@ fn udp_handshake(
 struct Iperf3TestLoop<'a> {
     options: &'a Iperf3ClientOptions,
     parameters: &'a Iperf3Parameters,
-    goal: &'a ByteBudget,
+    budget: &'a ByteBudget,
     stop: StopCheck<'a>,
     progress: &'a mut dyn FnMut(Iperf3Progress),
 }
@@ -465,16 +452,16 @@ impl Iperf3TestLoop<'_> {
     /// Returns at the end of the test.
     fn run(
         &mut self,
-        flight: &mut Iperf3Transfer,
+        transfer: &mut Iperf3Transfer,
         control: &mut Iperf3Control<'_>,
     ) -> Result<(), Iperf3ClientError> {
         let stage = "running the test";
         let omit = Span::from_secs(self.parameters.omit_seconds.into());
         let end = self.parameters.seconds().map(|seconds| Span::from_secs(seconds.into()));
-        let end = end.map_or(Instant::NEVER, |end| flight.began() + end);
-        let mut counted = (omit > Span::ZERO).then(|| flight.began() + omit);
-        let mut tick = flight.began() + self.options.interval;
-        let mut before = (0, 0, flight.began());
+        let end = end.map_or(Instant::NEVER, |end| transfer.began() + end);
+        let mut counted = (omit > Span::ZERO).then(|| transfer.began() + omit);
+        let mut tick = transfer.began() + self.options.interval;
+        let mut before = (0, 0, transfer.began());
         loop {
             let at = now();
             if at >= end {
@@ -484,19 +471,19 @@ impl Iperf3TestLoop<'_> {
                 return Err(Iperf3ClientError::Stopped);
             }
             if let Some(from) = counted.filter(|from| at >= *from) {
-                flight.tick(from, true);
-                flight.end_omission(from);
-                self.goal.begin();
+                transfer.tick(from, true);
+                transfer.end_omission(from);
+                self.budget.begin();
                 (counted, before, tick) = (None, (0, 0, from), from + self.options.interval);
             }
             if at >= tick {
-                flight.tick(at, counted.is_some());
-                self.report_progress(flight, at, counted.is_some(), &mut before);
+                transfer.tick(at, counted.is_some());
+                self.report_progress(transfer, at, counted.is_some(), &mut before);
                 tick = (tick + self.options.interval).max(at);
             }
             let next = tick.min(end).min(counted.unwrap_or(Instant::NEVER));
             let nap = next.saturating_since(at).min(STOP_POLL_INTERVAL);
-            let (fds, mut ready) = ([control.as_fd(), self.goal.event.as_fd()], [false; 2]);
+            let (fds, mut ready) = ([control.as_fd(), self.budget.event.as_fd()], [false; 2]);
             match fd::wait_readable(&fds, &mut ready, Some(nap.as_ns())) {
                 Err(error) if !is_transient(&error) => return Err(system_at(stage)(error)),
                 _ => {}
@@ -504,14 +491,14 @@ impl Iperf3TestLoop<'_> {
             if ready[0] {
                 return Err(unexpected_message(control, stage));
             }
-            if ready[1] && self.goal.event.wait(0).map_err(system_at(stage))? {
-                if self.goal.is_reached() {
+            if ready[1] && self.budget.event.wait(0).map_err(system_at(stage))? {
+                if self.budget.is_reached() {
                     return Ok(());
                 }
-                if let Some((id, why)) = flight.stream_error() {
+                if let Some((id, why)) = transfer.stream_error() {
                     return Err(stream_error(control, id, why));
                 }
-                if flight.is_over() {
+                if transfer.is_over() {
                     let why = "every stream ended before the test did".to_owned();
                     return Err(stream_error(control, stream_id(0), why));
                 }
@@ -521,14 +508,14 @@ impl Iperf3TestLoop<'_> {
 
     fn report_progress(
         &mut self,
-        flight: &Iperf3Transfer,
+        transfer: &Iperf3Transfer,
         at: Instant,
         omitted: bool,
         before: &mut (u64, u64, Instant),
     ) {
-        let (sent, received) = flight.bytes();
+        let (sent, received) = transfer.bytes();
         (self.progress)(Iperf3Progress {
-            at: at.saturating_since(flight.counted()),
+            at: at.saturating_since(transfer.counted()),
             of: self.parameters.seconds().map(|seconds| {
                 let counted =
                     if omitted { seconds } else { seconds - self.parameters.omit_seconds };

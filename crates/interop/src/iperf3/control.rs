@@ -62,6 +62,7 @@ pub(super) const STOP_POLL_INTERVAL: Span = Span::from_ms(100);
 /// The connection.
 pub struct Iperf3Control<'a> {
     stream: TcpStream,
+    cookie: Iperf3Cookie,
     stop: StopCheck<'a>,
 }
 
@@ -78,14 +79,19 @@ impl<'a> Iperf3Control<'a> {
     /// The kernel's.
     pub fn begin(
         stream: TcpStream,
-        cookie: &Iperf3Cookie,
+        cookie: Iperf3Cookie,
         wait: Span,
         stop: StopCheck<'a>,
     ) -> Result<Self, Iperf3ControlError> {
         stream.set_nodelay(true)?;
-        let mut control = Self { stream, stop };
+        let mut control = Self { stream, cookie, stop };
         control.write(cookie.bytes(), wait)?;
         Ok(control)
+    }
+
+    /// What every connection of the test begins with.
+    pub const fn cookie(&self) -> &Iperf3Cookie {
+        &self.cookie
     }
 
     /// Its addresses: this side's, then the server's.
@@ -247,7 +253,7 @@ mod tests {
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (mut server, _) = listener.accept().unwrap();
         let control =
-            Iperf3Control::begin(stream, &Iperf3Cookie::received([b'a'; 37]), WAIT, &|| false)
+            Iperf3Control::begin(stream, Iperf3Cookie::received([b'a'; 37]), WAIT, &|| false)
                 .unwrap();
         server.read_exact(&mut [0; 37]).unwrap();
         server.write_all(bytes).unwrap();
@@ -285,7 +291,7 @@ mod tests {
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let _server = listener.accept().unwrap();
         let mut control =
-            Iperf3Control::begin(stream, &Iperf3Cookie::received([b'a'; 37]), WAIT, &|| false)
+            Iperf3Control::begin(stream, Iperf3Cookie::received([b'a'; 37]), WAIT, &|| false)
                 .unwrap();
         let error = control.receive_message(Span::from_ms(30)).unwrap_err();
         assert!(error.to_string().contains("said nothing for 30.0 ms"), "{error}");
@@ -299,7 +305,7 @@ mod tests {
         let asked = std::cell::Cell::new(0);
         let stop = || asked.replace(asked.get() + 1) > 2;
         let cookie = Iperf3Cookie::received([b'a'; 37]);
-        let mut control = Iperf3Control::begin(stream, &cookie, WAIT, &stop).unwrap();
+        let mut control = Iperf3Control::begin(stream, cookie, WAIT, &stop).unwrap();
         // Whoever does not ask waits for an hour.
         let error = control.receive_message(Span::from_secs(3_600)).unwrap_err();
         assert!(matches!(error, Iperf3ControlError::Stopped), "{error}");

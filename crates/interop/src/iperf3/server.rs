@@ -15,16 +15,13 @@ use std::thread::JoinHandle;
 
 use plumb_base::time::{Instant, Span};
 use plumb_base::units::rate::Rate;
-use plumb_sys::errno::is_transient;
-use plumb_sys::fd::{Epoll, EpollEvent, EpollInterest};
+use plumb_remote::token_listener::PreambleListener;
 use plumb_sys::socket;
 use plumb_sys::socket::InetSocketKind;
-use plumb_sys::{fd, timer};
 
 use super::message::{COOKIE_LEN, Iperf3Cookie, Iperf3Message};
 use super::record::{Iperf3ConcurrentTests, Iperf3Test};
 use super::session::Iperf3Limits;
-use plumb_clock::now;
 
 pub mod test_driver;
 
@@ -205,10 +202,6 @@ impl Iperf3Server {
         stop: &mut dyn FnMut() -> bool,
         notice: &mut dyn FnMut(Iperf3ServerEvent),
     ) -> Result<(), Iperf3ServerError> {
-        let epoll = Epoll::new()?;
-        for (token, listener) in (0..).zip(&self.listeners) {
-            epoll.add(listener.as_fd(), token, EpollInterest { read: true, write: false })?;
-        }
         let (notices, heard) = mpsc::channel();
         let shared = Arc::new(Iperf3ServerState {
             limits: self.options.limits,
@@ -220,11 +213,9 @@ impl Iperf3Server {
             running: AtomicUsize::new(0),
         });
         let mut door = Iperf3AcceptLoop {
-            epoll,
-            listeners: &self.listeners,
+            pending: PreambleListener::new(&self.listeners, PENDING_MAX, COOKIE_TIMEOUT)?,
             tests_max: self.options.tests_max.max(1),
-            pending: BTreeMap::new(),
-            next: u64::try_from(self.listeners.len()).unwrap_or(u64::MAX),
+            next_id: 0,
             shared,
             notices,
             tests: Vec::new(),
@@ -257,24 +248,12 @@ impl Drop for Iperf3TestSlot {
     }
 }
 
-/// A connection that has not said its cookie.
-#[derive(Debug)]
-struct Iperf3Pending {
-    stream: TcpStream,
-    client: SocketAddr,
-    received: [u8; COOKIE_LEN],
-    len: usize,
-    deadline: Instant,
-}
-
 /// Where connections come in.
 struct Iperf3AcceptLoop<'a> {
-    epoll: Epoll,
-    listeners: &'a [TcpListener],
+    pending: PreambleListener<'a, COOKIE_LEN>,
     tests_max: usize,
-    /// By their number, which grows: the first is the oldest.
-    pending: BTreeMap<u64, Iperf3Pending>,
-    next: u64,
+    /// Of the next test.
+    next_id: u64,
     shared: Arc<Iperf3ServerState>,
     notices: Sender<Iperf3ServerEvent>,
     tests: Vec<JoinHandle<()>>,
@@ -288,17 +267,10 @@ impl Iperf3AcceptLoop<'_> {
         heard: &Receiver<Iperf3ServerEvent>,
         notice: &mut dyn FnMut(Iperf3ServerEvent),
     ) -> Result<(), Iperf3ServerError> {
-        let mut events = Vec::new();
         while !stop() {
-            match self.epoll.wait(&mut events, TICK_MS) {
-                Err(error) if !is_transient(&error) => return Err(error.into()),
-                _ => {}
+            for (cookie, stream, client) in self.pending.poll(TICK_MS)? {
+                self.admit(stream, client, Iperf3Cookie::received(cookie));
             }
-            for event in &events {
-                self.handle(*event);
-            }
-            let at = now();
-            self.pending.retain(|_, nameless| nameless.deadline > at);
             self.tests.retain(|test| !test.is_finished());
             let mut over = false;
             for said in heard.try_iter() {
@@ -313,59 +285,8 @@ impl Iperf3AcceptLoop<'_> {
         Ok(())
     }
 
-    fn handle(&mut self, event: EpollEvent) {
-        let listener = usize::try_from(event.token).ok().and_then(|at| self.listeners.get(at));
-        if let Some(listener) = listener {
-            self.accept(listener);
-        } else if let Some(mut nameless) = self.pending.remove(&event.token) {
-            match nameless.read() {
-                Ok(Some(cookie)) => self.admit(nameless, cookie),
-                Ok(None) => {
-                    self.pending.insert(event.token, nameless);
-                }
-                // It is gone.
-                Err(_) => {}
-            }
-        }
-    }
-
-    fn accept(&mut self, listener: &TcpListener) {
-        let (stream, client) = match listener.accept() {
-            Ok(accepted) => accepted,
-            Err(error) => {
-                // Out of descriptors: whoever has waited longest without a word makes room.
-                let is_passing =
-                    is_transient(&error) || error.kind() == io::ErrorKind::ConnectionAborted;
-                if !is_passing && self.pending.pop_first().is_none() {
-                    timer::sleep_ns(10_000_000);
-                }
-                return;
-            }
-        };
-        if self.pending.len() >= PENDING_MAX {
-            self.pending.pop_first();
-        }
-        let token = self.next;
-        let read = EpollInterest { read: true, write: false };
-        let watched = fd::set_nonblocking(stream.as_fd(), true)
-            .and_then(|()| self.epoll.add(stream.as_fd(), token, read));
-        if watched.is_err() {
-            return;
-        }
-        self.next += 1;
-        let deadline = now() + COOKIE_TIMEOUT;
-        let nameless =
-            Iperf3Pending { stream, client, received: [0; COOKIE_LEN], len: 0, deadline };
-        self.pending.insert(token, nameless);
-    }
-
     /// A connection with a cookie is a stream of a test that waits for it, or asks for a test.
-    fn admit(&mut self, nameless: Iperf3Pending, cookie: Iperf3Cookie) {
-        let Iperf3Pending { stream, client, .. } = nameless;
-        self.epoll.remove(stream.as_fd()).ok();
-        if fd::set_nonblocking(stream.as_fd(), false).is_err() {
-            return;
-        }
+    fn admit(&mut self, stream: TcpStream, client: SocketAddr, cookie: Iperf3Cookie) {
         if let Some(sender) = locked(&self.shared.streams_by_cookie).get(&cookie) {
             // More streams than a test has are closed.
             sender.try_send(stream).ok();
@@ -382,8 +303,8 @@ impl Iperf3AcceptLoop<'_> {
         }
         let (sender, streams) = mpsc::sync_channel(STREAMS_WAITING);
         locked(&self.shared.streams_by_cookie).insert(cookie, sender);
-        let (shared, notices, id) = (self.shared.clone(), self.notices.clone(), self.next);
-        self.next += 1;
+        let (shared, notices, id) = (self.shared.clone(), self.notices.clone(), self.next_id);
+        self.next_id += 1;
         let place = Iperf3TestSlot::take(self.shared.clone());
         let admitted = test_driver::Iperf3Admission { id, cookie, client, streams };
         let work = move || {
@@ -399,21 +320,6 @@ impl Iperf3AcceptLoop<'_> {
             return;
         };
         self.tests.push(test);
-    }
-}
-
-impl Iperf3Pending {
-    /// Reads what there is of the cookie and nothing behind it; the cookie, once it is complete.
-    fn read(&mut self) -> io::Result<Option<Iperf3Cookie>> {
-        match socket::receive(self.stream.as_fd(), &mut self.received[self.len..], false) {
-            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(read) => {
-                self.len += read;
-                Ok((self.len == COOKIE_LEN).then(|| Iperf3Cookie::received(self.received)))
-            }
-            Err(error) if is_transient(&error) => Ok(None),
-            Err(error) => Err(error),
-        }
     }
 }
 

@@ -61,72 +61,15 @@ pub fn connect_udp(address: SocketAddr) -> io::Result<UdpSocket> {
     Ok(socket)
 }
 
-/// Why the connections of a test could not be made.
+/// Why the connections of a test could not be made, and what to do.
 #[derive(Debug, thiserror::Error)]
-pub enum DataConnectError {
-    /// Nothing takes connections there.
-    #[error(
-        "{address} refuses the test's data connection although the control connection stands; a firewall over \
-         there rejects it: open that port, or give the agent one with --data-port; or the address is another host's: \
-         name the agent's own with --to"
-    )]
-    Refused {
-        /// Where to.
-        address: SocketAddr,
-    },
-    /// Nothing came back.
-    #[error(
-        "the test's data connection to {address} was not answered in {seconds} s although the control connection \
-         stands; a firewall or a NAT on the way drops it: open that port, give the agent one with --data-port, \
-         or name another address with --to"
-    )]
-    TimedOut {
-        /// Where to.
-        address: SocketAddr,
-        /// How long was waited.
-        seconds: u64,
-    },
-    /// Something else answers there.
-    #[error(
-        "what takes connections at {address} is not the agent of this test; the address leads to another host \
-         than the control connection: name the agent's own with --to"
-    )]
-    NotTheAgent {
-        /// Where to.
-        address: SocketAddr,
-    },
-    /// Datagrams did not get there, or their answers not back.
-    #[error(transparent)]
-    UdpHandshake(#[from] UdpHandshakeError),
-    /// No way leads there.
-    #[error(
-        "{address} cannot be reached from this host ({source}); check the address and the route to it, or name \
-         another address of the agent with --to"
-    )]
-    Unreachable {
-        /// Where to.
-        address: SocketAddr,
-        /// The kernel's word.
-        source: io::Error,
-    },
-    /// An address that every link has.
-    #[error(
-        "{address} is link-local, and on which link is not said; add its zone, as in fe80::1%eth0"
-    )]
-    MissingZone {
-        /// Where to.
-        address: SocketAddr,
-    },
-    /// The kernel says no.
-    #[error(
-        "cannot connect to {address}: {source}; look at this host, or name another address with --to"
-    )]
-    Other {
-        /// Where to.
-        address: SocketAddr,
-        /// Why.
-        source: io::Error,
-    },
+#[error("{0}")]
+pub struct DataConnectError(String);
+
+impl From<UdpHandshakeError> for DataConnectError {
+    fn from(error: UdpHandshakeError) -> Self {
+        Self(error.to_string())
+    }
 }
 
 impl DataConnectError {
@@ -137,19 +80,32 @@ impl DataConnectError {
             SocketAddr::V6(v6) => v6.ip().is_unicast_link_local() && v6.scope_id() == 0,
             SocketAddr::V4(_) => false,
         };
-        match source.kind() {
-            _ if needs_zone => Self::MissingZone { address },
-            Kind::ConnectionRefused => Self::Refused { address },
-            Kind::TimedOut | Kind::WouldBlock => {
-                Self::TimedOut { address, seconds: CONNECT_TIMEOUT.as_secs() }
-            }
-            Kind::InvalidData | Kind::UnexpectedEof | Kind::ConnectionReset => {
-                Self::NotTheAgent { address }
-            }
-            Kind::HostUnreachable | Kind::NetworkUnreachable | Kind::AddrNotAvailable => {
-                Self::Unreachable { address, source }
-            }
-            _ => Self::Other { address, source },
-        }
+        Self(match source.kind() {
+            _ if needs_zone => format!(
+                "{address} is link-local, and on which link is not said; add its zone, as in fe80::1%eth0"
+            ),
+            Kind::ConnectionRefused => format!(
+                "{address} refuses the test's data connection although the control connection stands; a firewall over \
+                 there rejects it: open that port, or give the agent one with --data-port; or the address is another \
+                 host's: name the agent's own with --to"
+            ),
+            Kind::TimedOut | Kind::WouldBlock => format!(
+                "the test's data connection to {address} was not answered in {} s although the control connection \
+                 stands; a firewall or a NAT on the way drops it: open that port, give the agent one with --data-port, \
+                 or name another address with --to",
+                CONNECT_TIMEOUT.as_secs()
+            ),
+            Kind::InvalidData | Kind::UnexpectedEof | Kind::ConnectionReset => format!(
+                "what takes connections at {address} is not the agent of this test; the address leads to another host \
+                 than the control connection: name the agent's own with --to"
+            ),
+            Kind::HostUnreachable | Kind::NetworkUnreachable | Kind::AddrNotAvailable => format!(
+                "{address} cannot be reached from this host ({source}); check the address and the route to it, or name \
+                 another address of the agent with --to"
+            ),
+            _ => format!(
+                "cannot connect to {address}: {source}; look at this host, or name another address with --to"
+            ),
+        })
     }
 }

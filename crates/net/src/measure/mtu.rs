@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use plumb_base::time::Span;
+use plumb_result::net::MtuResult;
 use plumb_sys::clock::{ClockId, read_ns};
 use plumb_sys::datagram::{path_mtu, probe_path_mtu};
 use plumb_sys::errno::{is_too_long, is_transient_datagram};
@@ -20,13 +21,10 @@ use serde::{Deserialize, Serialize};
 
 use super::connect::connect_udp;
 use super::pacer::Pacer;
-use super::report::MtuPartReport;
 use super::test_spec::MtuSearchSpec;
 use plumb_clock::monotonic_ns;
 use plumb_remote::address::BindAddress;
-use plumb_remote::datagram_header::{
-    HEADER_BYTES, TestDatagramHeader, TestDatagramKind, TokenBytes,
-};
+use plumb_remote::datagram_header::{HEADER_BYTES, TestDatagramHeader, TestDatagramKind};
 use plumb_remote::task_control::TestControl;
 use plumb_remote::token::TestToken;
 use plumb_remote::udp_handshake::{self, AddressCookie};
@@ -59,25 +57,6 @@ const END_INTERVAL_NS: u64 = 100_000_000;
 /// How long the agent stays after it has heard so, to answer if it is said again.
 const LINGER_NS: u64 = 50_000_000;
 
-/// What was found out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MtuReport {
-    /// Bytes of the longest IP packet that arrives.
-    pub path_bytes: u64,
-    /// Bytes of payload of a datagram in it.
-    pub payload_bytes: u64,
-    /// Whether this host's own interface takes no longer one.
-    pub limited_here: bool,
-    /// Whether a router said that a packet was too long for it.
-    pub told_by_router: bool,
-    /// Probes sent.
-    pub probes: u64,
-    /// Lengths on which nobody said anything.
-    pub silent: u64,
-    /// What the kernel believes of the path afterwards: IP_MTU, IPV6_MTU.
-    pub kernel_bytes: Option<u64>,
-}
-
 /// What a search keeps to.
 #[derive(Clone, Copy, Debug)]
 pub struct MtuSearchLimits<'a> {
@@ -89,65 +68,24 @@ pub struct MtuSearchLimits<'a> {
     pub stop: &'a AtomicBool,
 }
 
-/// How far a search has come, whatever becomes of it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MtuSearchProgress {
-    /// Bytes of the longest IP packet that was confirmed; 0 before the first.
-    pub arrived_bytes: u64,
-    /// Probes sent.
-    pub probes: u64,
-    /// Lengths on which nobody said anything.
-    pub silent: u64,
-}
-
-/// A path that was not found out about.
+/// Why the longest packet was not found out.
 #[derive(Debug, thiserror::Error)]
-pub enum MtuError {
-    /// Not even the shortest was confirmed.
-    #[error(
-        "no probe of {bytes} bytes came back: UDP between the hosts is filtered, the path takes longer than --mtu \
-         waits, or the far side has ended"
-    )]
-    Silence {
-        /// Bytes of the whole packet.
-        bytes: usize,
-    },
-    /// What had been confirmed was not any more.
-    #[error(
-        "probes of {bytes} bytes, confirmed before, were lost {TRIES} times: the path failed; try again"
-    )]
-    Outage {
-        /// Bytes of the whole packet.
-        bytes: usize,
-    },
-    /// It took longer than allowed.
-    #[error(
-        "packets of {bytes} bytes arrive; whether longer ones do was not found out in {patience}"
-    )]
-    Late {
-        /// Bytes of the longest packet that was confirmed.
-        bytes: usize,
-        /// How long was allowed.
-        patience: Span,
-    },
-    /// It was told to stop.
-    #[error("{}", canceled_message(*bytes))]
-    Canceled {
-        /// Bytes of the longest packet that was confirmed; 0 where none was.
-        bytes: usize,
-    },
-    /// The kernel refused.
+enum MtuError {
     #[error("probing the path's MTU failed: {0}")]
     Kernel(#[from] io::Error),
+    #[error("{0}")]
+    Ended(String),
 }
 
-fn canceled_message(bytes: usize) -> String {
-    match bytes {
-        0 => "the search was called off before any packet was confirmed".to_owned(),
-        _ => format!(
-            "packets of {bytes} bytes arrive; the search was called off before it had found out about longer ones"
-        ),
-    }
+/// The longest packet that arrives, as one side saw it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MtuPartReport {
+    /// What came of the search, on the side that probed: it is told nobody else.
+    pub found: Option<MtuResult>,
+    /// Probes and farewells answered, on the other.
+    pub confirmed: u64,
+    /// Why nothing was found.
+    pub error: Option<String>,
 }
 
 /// Which length to try next: pure.
@@ -175,21 +113,27 @@ impl MtuSearch {
     }
 }
 
-/// Probes towards the connected peer, which answers as an [`MtuEndpoint`] or a receiver does; tells how far it has
-/// come.
-///
-/// # Errors
-/// [`MtuError`]; the socket is left with its don't-fragment setting.
-pub fn probe(
+/// Probes towards the connected peer, which answers as an [`MtuEndpoint`] or a receiver does; the socket is left with
+/// its don't-fragment setting.
+pub fn probe(socket: &UdpSocket, token: &TestToken, within: MtuSearchLimits<'_>) -> MtuResult {
+    let mut result = MtuResult::default();
+    if let Err(error) = search(socket, token, within, &mut result) {
+        result.problem = Some(error.to_string());
+    }
+    result
+}
+
+fn search(
     socket: &UdpSocket,
-    token: &TokenBytes,
+    token: &TestToken,
     within: MtuSearchLimits<'_>,
-    searched: &mut MtuSearchProgress,
-) -> Result<MtuReport, MtuError> {
-    let v6 = socket.peer_addr()?.is_ipv6();
-    probe_path_mtu(socket.as_fd(), v6)?;
+    result: &mut MtuResult,
+) -> Result<(), MtuError> {
+    let peer = socket.peer_addr()?;
+    probe_path_mtu(socket.as_fd(), peer.is_ipv6())?;
     // What IPv4 asks every host to take (RFC 1122 §3.3.2), and IPv6 every link (RFC 8200 §5).
-    let (headers, least, most) = if v6 { (48, 1280, 65_575) } else { (28, 576, 65_535) };
+    let (headers, least, most) =
+        if peer.is_ipv6() { (48, 1280, 65_575) } else { (28, 576, 65_535) };
     let mut prober = MtuProber {
         socket,
         token,
@@ -199,14 +143,12 @@ pub fn probe(
         sequence: 0,
         buffer: vec![0; most],
         limited_at: usize::MAX,
-        router_refused_at: usize::MAX,
-        searched,
+        result,
         until_ns: read_ns(ClockId::MonotonicRaw).saturating_add(within.patience.as_ns()),
         next_ns: 0,
-        good: 0,
     };
     if prober.try_length(least)? != MtuProbeOutcome::Confirmed {
-        return Err(MtuError::Silence { bytes: least });
+        return Err(silence(least));
     }
     let mut search = MtuSearch { good: least, bad: most + 1 };
     while let Some(length) = search.next() {
@@ -214,23 +156,30 @@ pub fn probe(
             MtuProbeOutcome::Confirmed => search.good = length,
             MtuProbeOutcome::Refused => search.bad = length,
             MtuProbeOutcome::Silent => {
-                prober.searched.silent += 1;
+                prober.result.silent += 1;
                 search.bad = length;
                 if prober.try_length(search.good)? != MtuProbeOutcome::Confirmed {
-                    return Err(MtuError::Outage { bytes: search.good });
+                    return Err(MtuError::Ended(format!(
+                        "probes of {} bytes, confirmed before, were lost {TRIES} times: the path failed; try again",
+                        search.good
+                    )));
                 }
             }
         }
     }
-    Ok(MtuReport {
-        path_bytes: as_u64(search.good),
-        payload_bytes: as_u64(search.good - headers),
-        limited_here: prober.limited_at == search.bad,
-        told_by_router: prober.router_refused_at != usize::MAX,
-        probes: prober.searched.probes,
-        silent: prober.searched.silent,
-        kernel_bytes: kernel_mtu(socket.peer_addr()?).ok().map(u64::from),
-    })
+    prober.result.limited_here = prober.limited_at == search.bad;
+    result.path_bytes = Some(as_u64(search.good));
+    result.payload_bytes = Some(as_u64(search.good - headers));
+    result.kernel_bytes = kernel_mtu(peer).ok().map(u64::from);
+    Ok(())
+}
+
+/// Not even the shortest was confirmed.
+fn silence(bytes: usize) -> MtuError {
+    MtuError::Ended(format!(
+        "no probe of {bytes} bytes came back: UDP between the hosts is filtered, the path takes longer than --mtu \
+         waits, or the far side has ended"
+    ))
 }
 
 fn as_u64(bytes: usize) -> u64 {
@@ -254,20 +203,17 @@ enum MtuProbeOutcome {
 
 struct MtuProber<'a> {
     socket: &'a UdpSocket,
-    token: &'a TokenBytes,
+    token: &'a TestToken,
     within: MtuSearchLimits<'a>,
     headers: usize,
     wait: Span,
     sequence: u32,
     buffer: Vec<u8>,
     limited_at: usize,
-    router_refused_at: usize,
-    searched: &'a mut MtuSearchProgress,
+    result: &'a mut MtuResult,
     until_ns: u64,
     /// When the next probe may be sent.
     next_ns: u64,
-    /// The longest that was confirmed.
-    good: usize,
 }
 
 impl MtuProber<'_> {
@@ -281,8 +227,8 @@ impl MtuProber<'_> {
             match self.await_answer(length)? {
                 MtuProbeOutcome::Silent => {}
                 MtuProbeOutcome::Confirmed => {
-                    self.good = self.good.max(length);
-                    self.searched.arrived_bytes = as_u64(self.good);
+                    let longest = self.result.arrived_bytes.max(Some(as_u64(length)));
+                    self.result.arrived_bytes = longest;
                     return Ok(MtuProbeOutcome::Confirmed);
                 }
                 MtuProbeOutcome::Refused => return Ok(MtuProbeOutcome::Refused),
@@ -299,10 +245,16 @@ impl MtuProber<'_> {
     fn wait_for_slot(&self, length: usize) -> Result<(), MtuError> {
         loop {
             if self.within.stop.load(Ordering::Relaxed) {
-                return Err(MtuError::Canceled { bytes: self.good });
+                return Err(MtuError::Ended(match self.result.arrived_bytes {
+                    None => "the search was called off before any packet was confirmed".to_owned(),
+                    Some(bytes) => format!(
+                        "packets of {bytes} bytes arrive; the search was called off before it had found out about \
+                         longer ones"
+                    ),
+                }));
             }
             let now = read_ns(ClockId::MonotonicRaw);
-            if self.searched.probes > 0 && now.max(self.next_ns) >= self.until_ns {
+            if self.result.probes > 0 && now.max(self.next_ns) >= self.until_ns {
                 return Err(self.late(length));
             }
             let left = self.next_ns.saturating_sub(now);
@@ -314,11 +266,12 @@ impl MtuProber<'_> {
     }
 
     /// Its time is over while this length is tried.
-    const fn late(&self, length: usize) -> MtuError {
-        match self.good {
-            0 => MtuError::Silence { bytes: length },
-            bytes => MtuError::Late { bytes, patience: self.within.patience },
-        }
+    fn late(&self, length: usize) -> MtuError {
+        let Some(bytes) = self.result.arrived_bytes else { return silence(length) };
+        let patience = self.within.patience;
+        MtuError::Ended(format!(
+            "packets of {bytes} bytes arrive; whether longer ones do was not found out in {patience}"
+        ))
     }
 
     /// Sends one probe; false where this host's interface takes none so long.
@@ -326,14 +279,13 @@ impl MtuProber<'_> {
         let payload = length - self.headers;
         self.sequence += 1;
         let header = TestDatagramHeader::of(TestDatagramKind::Probe, 0, self.sequence, 0);
-        let token = *self.token;
-        header.write(&token, &mut self.buffer);
+        header.write(self.token, &mut self.buffer);
         let mut refused = 0;
         // The first refusal may be about an earlier probe.
         for _ in 0..2 {
             match self.socket.send(&self.buffer[..payload]) {
                 Ok(_) => {
-                    self.searched.probes += 1;
+                    self.result.probes += 1;
                     let now = read_ns(ClockId::MonotonicRaw);
                     let at_rate = self
                         .within
@@ -355,7 +307,7 @@ impl MtuProber<'_> {
     fn await_answer(&mut self, length: usize) -> io::Result<MtuProbeOutcome> {
         let sent_ns = read_ns(ClockId::MonotonicRaw);
         let mut until_ns = sent_ns + self.wait.as_ns();
-        if self.searched.probes > 1 {
+        if self.result.probes > 1 {
             until_ns = until_ns.min(self.until_ns);
         }
         let mut answer = [0; HEADER_BYTES];
@@ -384,7 +336,7 @@ impl MtuProber<'_> {
                     }
                 }
                 Err(error) if is_too_long(&error) => {
-                    self.router_refused_at = length;
+                    self.result.told_by_router = true;
                     return Ok(MtuProbeOutcome::Refused);
                 }
                 Err(error) if is_transient_datagram(&error) => {}
@@ -451,15 +403,14 @@ impl MtuEndpoint {
             };
             // The agent confirms nothing to an address that it was not heard at.
             let patience = self.patience.min(ANNOUNCE_TIMEOUT);
-            let met = udp_handshake::connect(&self.socket, &self.token.0, 0, patience, within.stop);
+            let met = udp_handshake::connect(&self.socket, &self.token, 0, patience, within.stop);
             if let Err(error) = met {
                 account.error = Some(error.to_string());
                 return account;
             }
-            match probe(&self.socket, &self.token.0, within, &mut account.searched) {
-                Ok(found) => account.found = Some(found),
-                Err(error) => account.error = Some(error.to_string()),
-            }
+            let found = probe(&self.socket, &self.token, within);
+            account.error = found.problem.clone();
+            account.found = Some(found);
             account.error = account.error.or(self.send_end(control).err().map(|e| e.to_string()));
         } else if let Err(error) = self.confirm(deadline_ns, control, &mut account) {
             account.error = Some(error.to_string());
@@ -485,13 +436,13 @@ impl MtuEndpoint {
             };
             let bytes = &buffer[..len];
             if !is_admitted {
-                is_admitted = cookie.admits(&self.socket, &self.token.0, bytes, from)
+                is_admitted = cookie.admits(&self.socket, &self.token, bytes, from)
                     && self.socket.connect(from).is_ok();
                 continue;
             }
-            let Some(reply) = udp_handshake::reply_to(&self.token.0, bytes) else { continue };
+            let Some(reply) = udp_handshake::reply_to(&self.token, bytes) else { continue };
             account.confirmed += u64::from(self.socket.send(&reply).is_ok());
-            let kind = TestDatagramHeader::read(&self.token.0, bytes).map(|header| header.kind);
+            let kind = TestDatagramHeader::read(&self.token, bytes).map(|header| header.kind);
             if kind == Some(TestDatagramKind::End) && over_ns == u64::MAX {
                 over_ns = monotonic_ns().saturating_add(LINGER_NS);
             }
@@ -501,7 +452,7 @@ impl MtuEndpoint {
 
     fn send_end(&self, control: &TestControl) -> io::Result<()> {
         self.socket.set_read_timeout(Some(STOP_POLL))?;
-        let end = TestDatagramHeader::of(TestDatagramKind::End, 0, 0, 0).to_bytes(&self.token.0);
+        let end = TestDatagramHeader::of(TestDatagramKind::End, 0, 0, 0).to_bytes(&self.token);
         let until_ns = monotonic_ns().saturating_add(END_TIMEOUT_NS);
         let (mut next_ns, mut buffer) = (0, [0; HEADER_BYTES]);
         while !control.is_halted() && monotonic_ns() < until_ns {
@@ -512,7 +463,7 @@ impl MtuEndpoint {
             }
             match self.socket.recv(&mut buffer) {
                 Ok(len) => {
-                    let heard = TestDatagramHeader::read(&self.token.0, &buffer[..len]);
+                    let heard = TestDatagramHeader::read(&self.token, &buffer[..len]);
                     if heard.is_some_and(|heard| heard.kind == TestDatagramKind::EndAck) {
                         break;
                     }
@@ -531,6 +482,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    const TOKEN: TestToken = TestToken([4; 16]);
 
     proptest! {
         #[test]
@@ -575,7 +528,7 @@ mod tests {
     }
 
     /// Answers probes as the agent's side does, until told to stop; the bytes of each.
-    fn serve(socket: &UdpSocket, token: &TokenBytes, stop: &AtomicBool) -> Vec<usize> {
+    fn serve(socket: &UdpSocket, token: &TestToken, stop: &AtomicBool) -> Vec<usize> {
         socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
         let (mut buffer, mut bytes) = (vec![0; 65_536], Vec::new());
         while !stop.load(Ordering::Relaxed) {
@@ -592,22 +545,18 @@ mod tests {
     fn loopback_is_as_wide_as_a_packet_may_be_in_both_families() {
         for (at, expected) in [("127.0.0.1:0", 65_535), ("[::1]:0", 65_536)] {
             let (near, far) = pair(at);
-            let (token, stop) = ([4; 16], AtomicBool::new(false));
+            let (token, stop) = (TOKEN, AtomicBool::new(false));
             let report = std::thread::scope(|scope| {
                 let serving = scope.spawn(|| serve(&far, &token, &stop));
-                let mut searched = MtuSearchProgress::default();
-                let report = probe(&near, &token, within(20, &stop), &mut searched).unwrap();
-                assert_eq!(
-                    (searched.arrived_bytes, searched.probes),
-                    (report.path_bytes, report.probes)
-                );
+                let report = probe(&near, &token, within(20, &stop));
+                assert_eq!(report.arrived_bytes, report.path_bytes, "{report:?}");
                 stop.store(true, Ordering::Relaxed);
                 assert!(!serving.join().unwrap().is_empty());
                 report
             });
             let loopback = std::fs::read_to_string("/sys/class/net/lo/mtu").unwrap();
             if loopback.trim() == "65536" {
-                assert_eq!(report.path_bytes, expected, "{report:?}");
+                assert_eq!(report.path_bytes, Some(expected), "{report:?}");
                 assert_eq!(report.kernel_bytes, Some(expected));
             }
             assert!(report.silent == 0 && report.probes > 0, "{report:?}");
@@ -615,60 +564,47 @@ mod tests {
     }
 
     #[test]
-    fn a_search_that_takes_too_long_says_what_arrives_for_sure() {
-        let (near, far) = pair("127.0.0.1:0");
-        let (token, stop) = ([4; 16], AtomicBool::new(false));
-        let mut searched = MtuSearchProgress::default();
-        let outcome = std::thread::scope(|scope| {
-            scope.spawn(|| serve(&far, &token, &stop));
-            let outcome = probe(&near, &token, within(0, &stop), &mut searched);
-            stop.store(true, Ordering::Relaxed);
-            outcome
-        });
-        assert!(matches!(outcome, Err(MtuError::Late { bytes: 576, .. })), "{outcome:?}");
-        assert_eq!((searched.arrived_bytes, searched.silent), (576, 0), "{searched:?}");
-    }
-
-    #[test]
-    fn a_search_that_is_called_off_says_what_had_arrived() {
-        let (near, _far) = pair("127.0.0.1:0");
-        let stop = AtomicBool::new(true);
-        let outcome = probe(&near, &[4; 16], within(20, &stop), &mut MtuSearchProgress::default());
-        assert!(matches!(outcome, Err(MtuError::Canceled { bytes: 0 })), "{outcome:?}");
-        let said = MtuError::Canceled { bytes: 1_280 }.to_string();
-        assert!(said.contains("packets of 1280 bytes arrive"), "{said}");
-    }
-
-    #[test]
-    fn a_far_side_that_says_nothing_is_named() {
-        let (near, _far) = pair("127.0.0.1:0");
-        let mut searched = MtuSearchProgress::default();
-        let going = AtomicBool::new(false);
-        let outcome = probe(&near, &[4; 16], within(20, &going), &mut searched);
-        assert!(matches!(outcome, Err(MtuError::Silence { bytes: 576 })), "{outcome:?}");
-        assert_eq!((searched.arrived_bytes, searched.probes), (0, u64::from(TRIES)));
+    fn a_search_that_comes_to_no_end_says_why_and_what_arrives_for_sure() {
+        // Whether somebody answers, how long it may take, whether it is called off; what is known then.
+        for (is_answered, seconds, is_stopped, arrived, expected) in [
+            (true, 0, false, Some(576), "packets of 576 bytes arrive; whether longer ones do"),
+            (true, 20, true, None, "called off before any packet was confirmed"),
+            (false, 20, false, None, "no probe of 576 bytes came back"),
+        ] {
+            let (near, far) = pair("127.0.0.1:0");
+            let (over, stop) = (AtomicBool::new(!is_answered), AtomicBool::new(is_stopped));
+            let result = std::thread::scope(|scope| {
+                scope.spawn(|| serve(&far, &TOKEN, &over));
+                let result = probe(&near, &TOKEN, within(seconds, &stop));
+                over.store(true, Ordering::Relaxed);
+                result
+            });
+            assert!(result.problem.as_ref().unwrap().contains(expected), "{result:?}");
+            assert_eq!((result.path_bytes, result.arrived_bytes), (None, arrived), "{result:?}");
+            let probes = if is_answered { u64::from(!is_stopped) } else { TRIES.into() };
+            assert!(result.silent == 0 && result.probes >= probes, "{result:?}");
+        }
     }
 
     #[test]
     fn a_search_sends_no_more_than_its_rate_allows_and_ends_in_its_time() {
         let (near, far) = pair("127.0.0.1:0");
-        let (token, stop) = ([4; 16], AtomicBool::new(false));
+        let (token, stop) = (TOKEN, AtomicBool::new(false));
         // A packet of 16 KiB would take all of it, and shorter ones come before.
         let patience = Span::from_ms(1_500);
         let within = MtuSearchLimits { patience, rate_max: Some(10_000), stop: &stop };
-        let mut searched = MtuSearchProgress::default();
         let began_ns = read_ns(ClockId::MonotonicRaw);
-        let (outcome, bytes) = std::thread::scope(|scope| {
+        let (result, bytes) = std::thread::scope(|scope| {
             let serving = scope.spawn(|| serve(&far, &token, &stop));
-            let outcome = probe(&near, &token, within, &mut searched);
+            let result = probe(&near, &token, within);
             stop.store(true, Ordering::Relaxed);
-            (outcome, serving.join().unwrap())
+            (result, serving.join().unwrap())
         });
         let took = Span::from_ns(read_ns(ClockId::MonotonicRaw) - began_ns);
-        assert!(matches!(outcome, Err(MtuError::Late { .. })), "{outcome:?}");
+        assert!(result.problem.as_ref().unwrap().contains("was not found out in"), "{result:?}");
         // All but the last, after which nothing more is sent, had to be paid for with time.
         let paid: usize = bytes[..bytes.len() - 1].iter().sum();
         assert!(paid as f64 <= 10_000.0 * took.as_secs_f64(), "{bytes:?} in {took}");
-        assert!(searched.arrived_bytes >= 576 && bytes.len() > 1, "{searched:?}");
+        assert!(result.arrived_bytes >= Some(576) && bytes.len() > 1, "{result:?}");
     }
 }

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd as _;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -144,7 +143,7 @@ impl ProbeSender {
     /// The test was halted, and the kernel's.
     pub fn announce(&self, control: &TestControl) -> Result<(), UdpHandshakeError> {
         let stop = control.stop_flag();
-        let met = udp_handshake::connect(&self.socket, &self.token.0, 0, ANNOUNCE_TIMEOUT, stop);
+        let met = udp_handshake::connect(&self.socket, &self.token, 0, ANNOUNCE_TIMEOUT, stop);
         self.socket.set_read_timeout(Some(STOP_POLL))?;
         match met {
             Err(UdpHandshakeError::NoReply { .. }) => Ok(()),
@@ -158,7 +157,7 @@ impl ProbeSender {
     }
 
     /// Asks at the fixed rate, and listens for as long as answers may come.
-    pub fn run(&self, began_ns: u64, deadline_ns: u64, control: &Arc<TestControl>) -> ProbesReport {
+    pub fn run(&self, began_ns: u64, deadline_ns: u64, control: &TestControl) -> ProbesReport {
         std::thread::scope(|scope| {
             let name = std::thread::Builder::new().name("ask".to_owned());
             let sending = name.spawn_scoped(scope, || self.send(began_ns, control));
@@ -373,7 +372,7 @@ impl ProbeReflector {
             if !is_admitted {
                 if let Ok((len, from)) = self.socket.recv_from(&mut buffer) {
                     let bytes = &buffer[..len];
-                    is_admitted = cookie.admits(&self.socket, &self.token.0, bytes, from)
+                    is_admitted = cookie.admits(&self.socket, &self.token, bytes, from)
                         && self.socket.connect(from).is_ok();
                     report.strange += u64::from(!self.token.matches_prefix(bytes));
                 }
@@ -385,7 +384,7 @@ impl ProbeReflector {
             let bytes = &mut buffer[..len];
             // A longer one would be answered by more than the agent has allowed.
             if len != self.datagram_bytes || !self.token.matches_prefix(bytes) {
-                match udp_handshake::reply_to(&self.token.0, bytes) {
+                match udp_handshake::reply_to(&self.token, bytes) {
                     // Who was admitted and has not heard so asks again.
                     Some(reply) => drop(self.socket.send(&reply)),
                     None => report.strange += 1,
@@ -445,8 +444,8 @@ mod tests {
             let answering = scope.spawn(|| {
                 answerer.run(|| over_ns.load(Ordering::Acquire), || deadline_ns, &control)
             });
-            let (token_bytes, stop) = (&token.0, control.stop_flag());
-            udp_handshake::connect(&asker, token_bytes, 0, Span::from_secs(30), stop).unwrap();
+            let stop = control.stop_flag();
+            udp_handshake::connect(&asker, &token, 0, Span::from_secs(30), stop).unwrap();
             asker.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
             let mut bytes = [0; DATAGRAM_MIN];
             // Longer than was said, which is not answered: the first answer is to the first of the others.

@@ -4,6 +4,7 @@
 //! uses such a library; a figure of this file is one of the library as well. Left out: what is asked
 //! ([`super::request_response`]).
 
+use std::fmt::Display;
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,6 +25,7 @@ use super::tls;
 use plumb_clock::monotonic_ns;
 use plumb_remote::secure::identity::NAME;
 use plumb_remote::secure::{Fingerprint, HostIdentity};
+use plumb_remote::token::TestToken;
 use stream_purpose::{PURPOSE_BYTES, QuicStreamPurpose};
 
 /// Connections that a server serves at a time.
@@ -35,28 +37,12 @@ const ALPN: &[u8] = b"plumb-measure";
 /// How often the server looks whether it should stop.
 const STOP_POLL: Duration = Duration::from_millis(50);
 
-/// The certificate or the runtime of this side, or a connection that did not stand.
-#[derive(Debug, thiserror::Error)]
-pub enum QuicError {
-    /// The connection.
-    #[error("QUIC to {address} did not stand ({error}); is its port open on the way?")]
-    Connect {
-        /// To where.
-        address: SocketAddr,
-        /// Why.
-        error: io::Error,
-    },
-    /// This side.
-    #[error("this side cannot begin ({0}); the session's certificate may be damaged")]
-    Setup(String),
-}
-
 /// The server of one session.
 #[derive(Debug)]
 pub struct QuicResponder {
     socket: UdpSocket,
     configuration: quinn::ServerConfig,
-    token: [u8; 16],
+    token: TestToken,
     /// Nobody else is heard, so nothing is sent to anybody else.
     client: IpAddr,
     service: Arc<QuicResponderState>,
@@ -86,15 +72,14 @@ impl QuicResponder {
     pub fn new(
         socket: UdpSocket,
         identity: &HostIdentity,
-        token: [u8; 16],
+        token: TestToken,
         client: IpAddr,
         spec: &RequestSpec,
         bytes_per_second: Option<u64>,
-    ) -> Result<Self, QuicError> {
-        let setup = |error: &dyn ToString| QuicError::Setup(error.to_string());
-        let mut tls = tls::server_configuration(identity).map_err(|error| setup(&error))?;
+    ) -> io::Result<Self> {
+        let mut tls = tls::server_configuration(identity).map_err(setup_error)?;
         tls.alpn_protocols = vec![ALPN.to_vec()];
-        let crypto = QuicServerConfig::try_from(tls).map_err(|error| setup(&error))?;
+        let crypto = QuicServerConfig::try_from(tls).map_err(setup_error)?;
         let mut configuration = quinn::ServerConfig::with_crypto(Arc::new(crypto));
         configuration.transport_config(Arc::new(transport_configuration()));
         // The client does not move; an address that appears in the middle is not followed.
@@ -198,7 +183,7 @@ fn transport_configuration() -> quinn::TransportConfig {
 
 impl QuicResponderState {
     /// Serves the streams of one connection, one after another, until the client closes it.
-    async fn serve(&self, connection: &Connection, token: &[u8; 16]) -> io::Result<()> {
+    async fn serve(&self, connection: &Connection, token: &TestToken) -> io::Result<()> {
         loop {
             match connection.accept_bi().await {
                 Ok((mut send, mut receive)) => {
@@ -217,11 +202,11 @@ impl QuicResponderState {
         &self,
         send: &mut SendStream,
         receive: &mut RecvStream,
-        token: &[u8; 16],
+        token: &TestToken,
     ) -> io::Result<()> {
-        let mut order = [0; PURPOSE_BYTES];
-        receive.read_exact(&mut order).await.map_err(io::Error::other)?;
-        match QuicStreamPurpose::decode(&order, token)? {
+        let mut purpose = [0; PURPOSE_BYTES];
+        receive.read_exact(&mut purpose).await.map_err(io::Error::other)?;
+        match QuicStreamPurpose::decode(&purpose, token)? {
             QuicStreamPurpose::Done => {
                 send.write_all(&[1]).await?;
                 self.is_over.store(true, Ordering::Relaxed);
@@ -241,8 +226,7 @@ impl QuicResponderState {
     async fn respond(&self, send: &mut SendStream, receive: &mut RecvStream) -> io::Result<()> {
         let spec = &self.spec;
         spec.check().map_err(io::Error::other)?;
-        let mut request = vec![0_u8; spec.request_bytes as usize];
-        let response = vec![0x61_u8; spec.response_bytes as usize];
+        let (mut request, response) = (spec.request(), spec.response());
         let size = u64::from(spec.request_bytes) + u64::from(spec.response_bytes);
         loop {
             let Some(first) = receive.read(&mut request).await? else { return Ok(()) };
@@ -275,14 +259,13 @@ pub fn send_requests(
     socket: UdpSocket,
     address: SocketAddr,
     pinned: Fingerprint,
-    token: [u8; 16],
+    token: TestToken,
     spec: &RequestSpec,
     progress: &Counter,
     is_over: &dyn Fn() -> bool,
 ) -> Result<RequesterReport, RequestError> {
     spec.check()?;
-    let other = |error: QuicError| RequestError::before_first(io::Error::other(error));
-    let configuration = client_configuration(pinned).map_err(other)?;
+    let configuration = client_configuration(pinned).map_err(RequestError::before_first)?;
     let client = QuicRequester { address, configuration, token, spec };
     let runtime = runtime().map_err(RequestError::before_first)?;
     runtime.block_on(async {
@@ -300,11 +283,15 @@ pub fn send_requests(
     })
 }
 
-fn client_configuration(pinned: Fingerprint) -> Result<quinn::ClientConfig, QuicError> {
-    let setup = |error: &dyn ToString| QuicError::Setup(error.to_string());
-    let mut tls = tls::client_configuration(pinned).map_err(|error| setup(&error))?;
+fn setup_error(error: impl Display) -> io::Error {
+    let hint = "the session's certificate may be damaged";
+    io::Error::other(format!("this side cannot begin ({error}); {hint}"))
+}
+
+fn client_configuration(pinned: Fingerprint) -> io::Result<quinn::ClientConfig> {
+    let mut tls = tls::client_configuration(pinned).map_err(setup_error)?;
     tls.alpn_protocols = vec![ALPN.to_vec()];
-    let crypto = QuicClientConfig::try_from(tls).map_err(|error| setup(&error))?;
+    let crypto = QuicClientConfig::try_from(tls).map_err(setup_error)?;
     let mut configuration = quinn::ClientConfig::new(Arc::new(crypto));
     configuration.transport_config(Arc::new(transport_configuration()));
     Ok(configuration)
@@ -313,31 +300,32 @@ fn client_configuration(pinned: Fingerprint) -> Result<quinn::ClientConfig, Quic
 struct QuicRequester<'a> {
     address: SocketAddr,
     configuration: quinn::ClientConfig,
-    token: [u8; 16],
+    token: TestToken,
     spec: &'a RequestSpec,
 }
 
 impl QuicRequester<'_> {
     /// A connection, and how long it took to stand.
-    async fn connect(&self, endpoint: &Endpoint) -> Result<(Connection, u64), QuicError> {
+    async fn connect(&self, endpoint: &Endpoint) -> io::Result<(Connection, u64)> {
         let address = self.address;
-        let fault = |error| QuicError::Connect { address, error };
+        let fault = |error: io::Error| {
+            let hint = "is its port open on the way?";
+            io::Error::other(format!("QUIC to {address} did not stand ({error}); {hint}"))
+        };
         let began = monotonic_ns();
-        let connection = endpoint
-            .connect_with(self.configuration.clone(), address, NAME)
-            .map_err(|error| fault(io::Error::other(error)))?
-            .await
-            .map_err(|error| fault(error.into()))?;
+        let connecting = endpoint.connect_with(self.configuration.clone(), address, NAME);
+        let connecting = connecting.map_err(|error| fault(io::Error::other(error)))?;
+        let connection = connecting.await.map_err(|error| fault(error.into()))?;
         Ok((connection, monotonic_ns() - began))
     }
 
     async fn open(
         &self,
         connection: &Connection,
-        order: QuicStreamPurpose,
+        purpose: QuicStreamPurpose,
     ) -> io::Result<(SendStream, RecvStream)> {
         let (mut send, receive) = connection.open_bi().await?;
-        send.write_all(&order.encode(&self.token)).await?;
+        send.write_all(&purpose.encode(&self.token)).await?;
         Ok((send, receive))
     }
 
@@ -348,8 +336,8 @@ impl QuicRequester<'_> {
         progress: &Counter,
         is_over: &dyn Fn() -> bool,
     ) -> Result<RequesterReport, RequestError> {
-        let other = |error: QuicError| RequestError::before_first(io::Error::other(error));
-        let (connection, stood_ns) = self.connect(endpoint).await.map_err(other)?;
+        let connected = self.connect(endpoint).await;
+        let (connection, stood_ns) = connected.map_err(RequestError::before_first)?;
         let asked = self.request_over_stream(&connection, progress, is_over).await;
         self.send_done(&connection).await;
         Ok(request_response::with_connect_time(asked?, stood_ns))
@@ -362,8 +350,7 @@ impl QuicRequester<'_> {
         progress: &Counter,
         is_over: &dyn Fn() -> bool,
     ) -> Result<RequesterReport, RequestError> {
-        let request = vec![0x71_u8; self.spec.request_bytes as usize];
-        let mut response = vec![0_u8; self.spec.response_bytes as usize];
+        let (request, mut response) = (self.spec.request(), self.spec.response());
         let mut turns = ClosedLoop::new(self.spec, progress);
         while !is_over()
             && let Some(due) = turns.next_request()
@@ -390,7 +377,7 @@ impl QuicRequester<'_> {
         request: &[u8],
         response: &mut [u8],
     ) -> io::Result<u64> {
-        let (connection, stood_ns) = self.connect(endpoint).await.map_err(io::Error::other)?;
+        let (connection, stood_ns) = self.connect(endpoint).await?;
         let (mut send, mut receive) = self.open(&connection, self.exchange_purpose()).await?;
         send.write_all(request).await?;
         send.finish().map_err(io::Error::other)?;
@@ -443,8 +430,7 @@ impl QuicRequester<'_> {
         is_over: &dyn Fn() -> bool,
     ) -> Result<RequesterReport, RequestError> {
         let spec = self.spec;
-        let request = vec![0x71_u8; spec.request_bytes as usize];
-        let mut response = vec![0_u8; spec.response_bytes as usize];
+        let (request, mut response) = (spec.request(), spec.response());
         let mut turns = ClosedLoop::new(spec, progress);
         while !is_over()
             && let Some(due) = turns.next_request()
@@ -471,7 +457,7 @@ mod tests {
     use crate::measure::request_response::relay;
     use crate::measure::request_response::tests::held_up_by_the_path_alone;
 
-    const TOKEN: [u8; 16] = [7; 16];
+    const TOKEN: TestToken = TestToken([7; 16]);
 
     fn spec() -> RequestSpec {
         RequestSpec {
@@ -489,7 +475,7 @@ mod tests {
     fn ask_at(
         address: SocketAddr,
         pinned: Fingerprint,
-        token: [u8; 16],
+        token: TestToken,
         spec: &RequestSpec,
     ) -> Asked {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -530,7 +516,8 @@ mod tests {
         let longer = RequestSpec { response_bytes: 49, ..spec() };
         let (report, answered, _) = at(&|address| ask_at(address, other, TOKEN, &spec()));
         assert!(report.is_err() && answered == 0, "{report:?}");
-        let (report, answered, failed) = at(&|address| ask_at(address, pinned, [8; 16], &spec()));
+        let (report, answered, failed) =
+            at(&|address| ask_at(address, pinned, TestToken([8; 16]), &spec()));
         assert!(report.is_err() && answered == 0 && failed >= 1, "{report:?} {failed}");
         let (report, answered, failed) = at(&|address| ask_at(address, pinned, TOKEN, &longer));
         assert!(report.is_err() && answered == 0 && failed >= 1, "{report:?} {failed}");

@@ -6,14 +6,13 @@
 use std::collections::BTreeMap;
 
 use plumb_remote::agent::TestOverlap;
-use plumb_result::net::{DatagramSample, HostReading, ProbeReflectorReport, ThreadPlacement};
+use plumb_result::net::{HostReading, ProbeReflectorReport, ThreadPlacement};
 use serde::{Deserialize, Serialize};
 
 use super::request_response::{RequesterReport, ResponderReport};
 use crate::evidence::{HostFacts, TcpSample};
-use crate::measure::datagram::receiver::ReceiverReport;
-use crate::measure::datagram::sender::SenderReport;
-use crate::measure::mtu::{MtuReport, MtuSearchProgress};
+use crate::measure::datagram::endpoint::DatagramsReport;
+use crate::measure::mtu::MtuPartReport;
 
 /// One side's report on a test.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -165,33 +164,4 @@ pub struct ProbeTimestamps {
     pub sent_there_ns: u64,
     /// Received by the kernel.
     pub received_ns: u64,
-}
-
-/// Paced datagrams, as one side saw them.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct DatagramsReport {
-    /// Whether the client's side is the one that sent.
-    pub is_up: bool,
-    /// What the sender did, where this side sent.
-    pub sender: Option<SenderReport>,
-    /// What the receiver saw, where this side received.
-    pub receiver: Option<ReceiverReport>,
-    /// Datagrams sent or received and their bytes, one entry for each of the report's moments.
-    pub samples: Vec<DatagramSample>,
-    /// What went wrong.
-    pub error: Option<String>,
-}
-
-/// The longest packet that arrives, as one side saw it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MtuPartReport {
-    /// What was found, on the side that probed.
-    pub found: Option<MtuReport>,
-    /// How far the search came, on the side that probed: it is told nobody else.
-    #[serde(skip)]
-    pub searched: MtuSearchProgress,
-    /// Probes and farewells answered, on the other.
-    pub confirmed: u64,
-    /// Why nothing was found.
-    pub error: Option<String>,
 }

@@ -179,11 +179,11 @@ impl RequestSpec {
         self.warm_up_ns.saturating_add(self.duration_ns)
     }
 
-    fn request(&self) -> Vec<u8> {
+    pub(super) fn request(&self) -> Vec<u8> {
         vec![0x71; self.request_bytes as usize]
     }
 
-    fn response(&self) -> Vec<u8> {
+    pub(super) fn response(&self) -> Vec<u8> {
         vec![0x61; self.response_bytes as usize]
     }
 }

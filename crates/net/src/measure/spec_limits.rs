@@ -1,12 +1,9 @@
 //! What any test may ask for, whoever asks: so that reports stay bounded, and nothing is cut down without a word.
-//!
-//! Left out: what one agent allows on top of it (`crate::agent::Limits`).
 
 use plumb_base::time::Span;
 
 use super::probe::PROBES_MAX;
-use super::request_response::RequestError;
-use super::test_spec::{BulkTcpSpec, DatagramsSpec, MtuSearchSpec, PartSpec, ProbesSpec, TestSpec};
+use super::test_spec::{BulkTcpSpec, DatagramsSpec, PartSpec, ProbesSpec, TestSpec};
 use plumb_remote::datagram_header::HEADER_BYTES;
 
 /// Most parts of a test.
@@ -28,71 +25,11 @@ const PROBE_RATE_MAX: u32 = 100_000;
 
 /// A test that cannot be done, and which option to change.
 #[derive(Debug, thiserror::Error)]
-pub enum SpecLimitError {
-    /// None, or too many.
-    #[error("a test with no parts, or with more than {PARTS_MAX}, cannot be; ask for another")]
-    Parts,
-    /// No time.
-    #[error("a phase that lasts no time measures nothing; give a longer --time")]
-    ZeroDuration,
-    /// Too dense.
-    #[error("readings are at least 10 ms apart; give --interval 10ms or more")]
-    Interval,
-    /// Too many, over all.
-    #[error(
-        "a phase has at most {MOMENTS_MAX} readings of everything, and this one has more; give --interval \
-         {least_ms}ms or more, or a shorter --time"
-    )]
-    Readings {
-        /// The shortest interval that would do.
-        least_ms: u64,
-    },
-    /// Too many, of all connections.
-    #[error(
-        "a phase has at most {SAMPLES_MAX} readings of its connections, and this one has more; give --interval \
-         {least_ms}ms or more, fewer --streams, or a shorter --time"
-    )]
-    ConnectionReadings {
-        /// The shortest interval that would do.
-        least_ms: u64,
-    },
-    /// None, or too many.
-    #[error("a direction has 1 to {STREAMS_MAX} streams; change --streams")]
-    Streams,
-    /// Nothing, or too long.
-    #[error("one write has 1 B to 16 MiB; give a --length of up to 16Mi")]
-    Block,
-    /// Longer than any socket's.
-    #[error("no socket of Linux has buffers of that size; give a --window of up to {WINDOW_MAX}")]
-    Window,
-    /// None, or too many.
-    #[error("there are 1 to {PROBE_RATE_MAX} probes a second; change --probes")]
-    ProbeRate,
-    /// Too many in all.
-    #[error(
-        "a phase has at most {PROBES_MAX} probes, and this one has more; give --probes {most} or fewer, or a \
-         shorter time"
-    )]
-    Probes {
-        /// How many a second would do.
-        most: u64,
-    },
-    /// Requests and responses.
-    #[error(transparent)]
-    Exchange(#[from] RequestError),
-    /// Too slow, too fast, too short or too long.
-    #[error(
-        "paced datagrams go at 1 kb/s to 400 Gb/s and have 40 to 65,507 bytes; change --udp or --udp-size"
-    )]
-    Datagrams,
-    /// Longer than the test that it is a part of.
-    #[error(
-        "looking for the longest packet takes no longer than its test, which lasts {test}; give a shorter --mtu"
-    )]
-    Search {
-        /// How long the test lasts.
-        test: Span,
-    },
+#[error("{0}")]
+pub struct SpecLimitError(String);
+
+fn require(is_within: bool, why: impl FnOnce() -> String) -> Result<(), SpecLimitError> {
+    if is_within { Ok(()) } else { Err(SpecLimitError(why())) }
 }
 
 /// Whether a test can be done at all.
@@ -100,61 +37,78 @@ pub enum SpecLimitError {
 /// # Errors
 /// The first limit that it is beyond.
 pub fn check(spec: &TestSpec) -> Result<(), SpecLimitError> {
-    if spec.parts.is_empty() || spec.parts.len() > PARTS_MAX {
-        return Err(SpecLimitError::Parts);
-    }
-    if spec.duration_ns == 0 {
-        return Err(SpecLimitError::ZeroDuration);
-    }
-    if spec.interval_ns < INTERVAL_MIN_NS {
-        return Err(SpecLimitError::Interval);
-    }
+    require((1..=PARTS_MAX).contains(&spec.parts.len()), || {
+        format!("a test with no parts, or with more than {PARTS_MAX}, cannot be; ask for another")
+    })?;
+    require(spec.duration_ns > 0, || {
+        "a phase that lasts no time measures nothing; give a longer --time".to_owned()
+    })?;
+    require(spec.interval_ns >= INTERVAL_MIN_NS, || {
+        "readings are at least 10 ms apart; give --interval 10ms or more".to_owned()
+    })?;
     let connections: usize = spec.parts.iter().map(PartSpec::connections).sum();
     let connections = u64::try_from(connections).unwrap_or(u64::MAX);
     let readings = spec.longest_ns() / spec.interval_ns;
     // The first whole millisecond at which one reading more than that does not fit.
     let least_ms = |most: u64| spec.longest_ns() / (most + 1) / 1_000_000 + 1;
-    if readings > MOMENTS_MAX {
-        return Err(SpecLimitError::Readings { least_ms: least_ms(MOMENTS_MAX) });
-    }
-    if connections.saturating_mul(readings) > SAMPLES_MAX {
-        return Err(SpecLimitError::ConnectionReadings {
-            least_ms: least_ms(SAMPLES_MAX / connections),
-        });
-    }
+    require(readings <= MOMENTS_MAX, || {
+        let least_ms = least_ms(MOMENTS_MAX);
+        format!(
+            "a phase has at most {MOMENTS_MAX} readings of everything, and this one has more; give --interval \
+             {least_ms}ms or more, or a shorter --time"
+        )
+    })?;
+    require(connections.saturating_mul(readings) <= SAMPLES_MAX, || {
+        let least_ms = least_ms(SAMPLES_MAX / connections);
+        format!(
+            "a phase has at most {SAMPLES_MAX} readings of its connections, and this one has more; give --interval \
+             {least_ms}ms or more, fewer --streams, or a shorter --time"
+        )
+    })?;
     spec.parts.iter().try_for_each(|part| match part {
         PartSpec::Streams(streams) => check_streams(streams),
         PartSpec::Probes(probes) => check_probes(spec, probes),
-        PartSpec::Exchange(part) => Ok(part.check(spec)?),
+        PartSpec::Exchange(part) => {
+            part.check(spec).map_err(|error| SpecLimitError(error.to_string()))
+        }
         PartSpec::Datagrams(datagrams) => check_datagrams(datagrams),
-        PartSpec::Mtu(search) => check_search(spec, *search),
+        // What goes on after its test is in nobody's plan.
+        PartSpec::Mtu(search) => require(search.patience_ns <= spec.planned_ns(), || {
+            let test = Span::from_ns(spec.planned_ns());
+            format!(
+                "looking for the longest packet takes no longer than its test, which lasts {test}; give a shorter --mtu"
+            )
+        }),
     })
 }
 
 fn check_streams(streams: &BulkTcpSpec) -> Result<(), SpecLimitError> {
-    if streams.streams == 0 || streams.streams > STREAMS_MAX {
-        return Err(SpecLimitError::Streams);
-    }
-    if streams.block_bytes == 0 || streams.block_bytes > BLOCK_MAX {
-        return Err(SpecLimitError::Block);
-    }
-    if streams.window_bytes.is_some_and(|bytes| bytes > WINDOW_MAX) {
-        return Err(SpecLimitError::Window);
-    }
-    Ok(())
+    require((1..=STREAMS_MAX).contains(&streams.streams), || {
+        format!("a direction has 1 to {STREAMS_MAX} streams; change --streams")
+    })?;
+    require((1..=BLOCK_MAX).contains(&streams.block_bytes), || {
+        "one write has 1 B to 16 MiB; give a --length of up to 16Mi".to_owned()
+    })?;
+    require(streams.window_bytes.is_none_or(|bytes| bytes <= WINDOW_MAX), || {
+        format!(
+            "no socket of Linux has buffers of that size; give a --window of up to {WINDOW_MAX}"
+        )
+    })
 }
 
 /// A schedule that were cut would stop in the middle of what it is measured beside.
 fn check_probes(spec: &TestSpec, probes: &ProbesSpec) -> Result<(), SpecLimitError> {
-    if probes.per_second == 0 || probes.per_second > PROBE_RATE_MAX {
-        return Err(SpecLimitError::ProbeRate);
-    }
+    require((1..=PROBE_RATE_MAX).contains(&probes.per_second), || {
+        format!("there are 1 to {PROBE_RATE_MAX} probes a second; change --probes")
+    })?;
     let period_ns = 1_000_000_000 / u64::from(probes.per_second);
-    if spec.planned_ns() / period_ns > PROBES_MAX {
-        let seconds = spec.planned_ns().div_ceil(1_000_000_000);
-        return Err(SpecLimitError::Probes { most: PROBES_MAX / seconds.max(1) });
-    }
-    Ok(())
+    require(spec.planned_ns() / period_ns <= PROBES_MAX, || {
+        let most = PROBES_MAX / spec.planned_ns().div_ceil(1_000_000_000).max(1);
+        format!(
+            "a phase has at most {PROBES_MAX} probes, and this one has more; give --probes {most} or fewer, or a \
+             shorter time"
+        )
+    })
 }
 
 fn check_datagrams(datagrams: &DatagramsSpec) -> Result<(), SpecLimitError> {
@@ -162,22 +116,16 @@ fn check_datagrams(datagrams: &DatagramsSpec) -> Result<(), SpecLimitError> {
     let lengths = HEADER_BYTES..=65_507;
     let is_sendable = rates.contains(&datagrams.rate_bits_per_second)
         && lengths.contains(&usize::from(datagrams.datagram_bytes));
-    is_sendable.then_some(()).ok_or(SpecLimitError::Datagrams)
-}
-
-/// What goes on after its test is in nobody's plan.
-fn check_search(spec: &TestSpec, search: MtuSearchSpec) -> Result<(), SpecLimitError> {
-    let test = Span::from_ns(spec.planned_ns());
-    if search.patience_ns > spec.planned_ns() {
-        return Err(SpecLimitError::Search { test });
-    }
-    Ok(())
+    require(is_sendable, || {
+        "paced datagrams go at 1 kb/s to 400 Gb/s and have 40 to 65,507 bytes; change --udp or --udp-size"
+            .to_owned()
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::test_spec::TransferDirection;
+    use crate::measure::test_spec::{MtuSearchSpec, TransferDirection};
 
     const SECOND: u64 = 1_000_000_000;
 

@@ -16,8 +16,7 @@ use super::mtu::MtuEndpoint;
 use super::probe::{ProbeReflector, ProbeSender};
 use super::progress::TestProgress;
 use super::report::{
-    DatagramsReport, HostSample, ProbesReport, StreamSample, StreamsReport, TestEnding,
-    TestPartReport, TestReport,
+    HostSample, ProbesReport, StreamSample, StreamsReport, TestEnding, TestPartReport, TestReport,
 };
 use super::request_response::endpoint::{Requester, Responder};
 use super::test_spec::{BulkTcpSpec, OVERRUN_NS, PartSpec, TestSpec};
@@ -35,7 +34,7 @@ const START_TIMEOUT_NS: u64 = 30_000_000_000;
 
 #[derive(Debug)]
 enum PartEndpoint {
-    /// The agent's half, before anybody has connected.
+    /// The agent's side, before anybody has connected.
     Listener(TcpListener, BulkTcpSpec),
     Connections(Vec<Arc<BulkConnection>>, BulkTcpSpec),
     ProbeSender(ProbeSender),
@@ -46,12 +45,26 @@ enum PartEndpoint {
     Mtu(MtuEndpoint),
 }
 
+impl PartEndpoint {
+    /// Where the agent's side listens; 0 where it does not.
+    fn port(&self) -> io::Result<u16> {
+        match self {
+            Self::Listener(listener, _) => listener.local_addr().map(|address| address.port()),
+            Self::ProbeReflector(reflector) => reflector.port(),
+            Self::Responder(responder) => responder.port(),
+            Self::Datagrams(endpoint) => endpoint.port(),
+            Self::Mtu(endpoint) => endpoint.port(),
+            Self::Connections(..) | Self::ProbeSender(_) | Self::Requester(_) => Ok(0),
+        }
+    }
+}
+
 /// What a client needs to connect to an agent's half of a test.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TestPorts {
     /// The port of each part; 0 for one that needs none.
     pub ports: Vec<u16>,
-    /// The most that the agent takes or sends in each part that has no rate of its own, in bytes a second.
+    /// The most that the agent takes or sends in each part that has no rate of its thread, in bytes a second.
     pub rate_max: Option<u64>,
     /// Fingerprints of the agent's certificates, one for each part, where it encrypts.
     pub certificates: Vec<Option<Fingerprint>>,
@@ -68,6 +81,10 @@ pub struct TestRun {
     parts: Vec<PartEndpoint>,
     /// What was read of the host before the test: of the client's side, as its test begins at once.
     before: Option<(HostFacts, KernelCounters)>,
+    /// Threads that have not come to their end.
+    threads_left: AtomicUsize,
+    /// Why a thread could not be started.
+    spawn_error: OnceLock<io::Error>,
 }
 
 impl TestRun {
@@ -83,48 +100,58 @@ impl TestRun {
         at: BindAddress,
         control: Arc<TestControl>,
     ) -> io::Result<(Self, Vec<u16>)> {
-        let mut ports = Vec::new();
-        let mut parts = Vec::new();
         let mut udp_parts = 0_u16;
         let mut udp_at = || {
             let next = at.with_port_offset(udp_parts);
             udp_parts += 1;
             next
         };
-        for part in &spec.parts {
-            let (part, port) = match part {
+        let listen = |part: &PartSpec| -> io::Result<PartEndpoint> {
+            Ok(match part {
                 PartSpec::Streams(streams) => {
                     let streams = limited(streams, rate_max);
-                    let listener = bulk_connection::listen(&streams, at)?;
-                    let port = listener.local_addr()?.port();
-                    (PartEndpoint::Listener(listener, streams), port)
+                    PartEndpoint::Listener(bulk_connection::listen(&streams, at)?, streams)
                 }
-                PartSpec::Probes(probes) => {
-                    let answerer = ProbeReflector::bind(token, spec, probes, udp_at())?;
-                    let port = answerer.port()?;
-                    (PartEndpoint::ProbeReflector(answerer), port)
-                }
-                PartSpec::Exchange(part) => {
-                    let responder = Responder::bind(part, spec, token, rate_max, at)?;
-                    let port = responder.port()?;
-                    (PartEndpoint::Responder(Box::new(responder)), port)
-                }
-                PartSpec::Datagrams(datagrams) => {
-                    let half = DatagramEndpoint::listen(token, spec, datagrams, udp_at())?;
-                    let port = half.port()?;
-                    (PartEndpoint::Datagrams(half), port)
-                }
-                PartSpec::Mtu(mtu) => {
-                    let half = MtuEndpoint::listen(token, mtu, udp_at())?;
-                    let port = half.port()?;
-                    (PartEndpoint::Mtu(half), port)
-                }
-            };
-            parts.push(part);
-            ports.push(port);
+                PartSpec::Probes(probes) => PartEndpoint::ProbeReflector(ProbeReflector::bind(
+                    token,
+                    spec,
+                    probes,
+                    udp_at(),
+                )?),
+                PartSpec::Exchange(part) => PartEndpoint::Responder(Box::new(Responder::bind(
+                    part, spec, token, rate_max, at,
+                )?)),
+                PartSpec::Datagrams(datagrams) => PartEndpoint::Datagrams(
+                    DatagramEndpoint::listen(token, spec, datagrams, udp_at())?,
+                ),
+                PartSpec::Mtu(mtu) => PartEndpoint::Mtu(MtuEndpoint::listen(token, mtu, udp_at())?),
+            })
+        };
+        let parts = spec.parts.iter().map(listen).collect::<io::Result<Vec<_>>>()?;
+        let ports = parts.iter().map(PartEndpoint::port).collect::<io::Result<_>>()?;
+        let run = Self::new(spec, token, control, parts, None);
+        Ok((Self { rate_max, ..run }, ports))
+    }
+
+    /// Of the client where something was read `before`, of the agent where not.
+    fn new(
+        spec: &TestSpec,
+        token: TestToken,
+        control: Arc<TestControl>,
+        parts: Vec<PartEndpoint>,
+        before: Option<(HostFacts, KernelCounters)>,
+    ) -> Self {
+        Self {
+            spec: spec.clone(),
+            token,
+            control,
+            rate_max: None,
+            is_agent: before.is_none(),
+            parts,
+            before,
+            threads_left: AtomicUsize::new(0),
+            spawn_error: OnceLock::new(),
         }
-        let (spec, is_agent, before) = (spec.clone(), true, None);
-        Ok((Self { spec, token, control, rate_max, is_agent, parts, before }, ports))
     }
 
     /// The client's side: everything connected to the agent's ports.
@@ -145,13 +172,13 @@ impl TestRun {
             parts.push(match part {
                 PartSpec::Streams(streams) => {
                     let streams = limited(streams, rate_max);
-                    let lanes = bulk_connection::connect(address, &streams, token)?;
-                    PartEndpoint::Connections(lanes, streams)
+                    let connections = bulk_connection::connect(address, &streams, token)?;
+                    PartEndpoint::Connections(connections, streams)
                 }
                 PartSpec::Probes(probes) => {
-                    let asker = ProbeSender::connect(address, token, spec, probes);
-                    let asker = asker.map_err(|source| DataConnectError::of(address, source))?;
-                    PartEndpoint::ProbeSender(asker)
+                    let sender = ProbeSender::connect(address, token, spec, probes);
+                    let sender = sender.map_err(|source| DataConnectError::of(address, source))?;
+                    PartEndpoint::ProbeSender(sender)
                 }
                 PartSpec::Exchange(part) => {
                     let pinned = ready.certificates.get(index).copied().flatten();
@@ -162,22 +189,21 @@ impl TestRun {
                     DatagramEndpoint::connect(address, token, spec, datagrams, &control)?,
                 ),
                 PartSpec::Mtu(mtu) => {
-                    let half = MtuEndpoint::connect(address, token, mtu, rate_max)
+                    let endpoint = MtuEndpoint::connect(address, token, mtu, rate_max)
                         .map_err(|source| DataConnectError::of(address, source))?;
-                    PartEndpoint::Mtu(half)
+                    PartEndpoint::Mtu(endpoint)
                 }
             });
         }
         // The agent answers once it has all connections.
         for part in &parts {
-            if let PartEndpoint::ProbeSender(asker) = part {
-                asker.announce(&control)?;
+            if let PartEndpoint::ProbeSender(sender) = part {
+                sender.announce(&control)?;
             }
         }
-        let spec = spec.clone();
         // Reading takes milliseconds, by which the first of what counts would be late.
         let before = Some((HostFacts::read(), read_counters()));
-        Ok(Self { spec, token, control, rate_max: None, is_agent: false, parts, before })
+        Ok(Self::new(spec, token, control, parts, before))
     }
 
     /// What this side's certificates are known by, one for each part that has one.
@@ -212,13 +238,8 @@ impl TestRun {
             return TestReport { host, ended, ..TestReport::default() };
         }
         let before = before.unwrap_or_else(read_counters);
-        let course = &self;
-        let mut report = thread::scope(|scope| {
-            // Answers do not wait for the beginning: a probe may overtake it.
-            let (left, lack) = (AtomicUsize::new(0), OnceLock::new());
-            let working = RunningTest { run: course, threads_left: left, spawn_error: lack };
-            working.run_threads(scope, until_ns, watch)
-        });
+        let run = &self;
+        let mut report = thread::scope(|scope| run.run_threads(scope, until_ns, watch));
         report.host = host;
         report.counters = counter_growth(&read_counters(), &before);
         report
@@ -230,12 +251,12 @@ impl TestRun {
             match part {
                 PartEndpoint::Listener(listener, streams) => {
                     let token = self.token;
-                    let lanes =
+                    let connections =
                         bulk_connection::accept(listener, streams, token, until_ns, &self.control)?;
-                    *part = PartEndpoint::Connections(lanes, streams.clone());
+                    *part = PartEndpoint::Connections(connections, streams.clone());
                 }
-                PartEndpoint::Datagrams(half) if self.is_agent => {
-                    half.accept_peer(until_ns, &self.control)?;
+                PartEndpoint::Datagrams(endpoint) if self.is_agent => {
+                    endpoint.accept_peer(until_ns, &self.control)?;
                 }
                 PartEndpoint::Responder(responder) => responder.accept(until_ns, &self.control)?,
                 _ => {}
@@ -244,20 +265,21 @@ impl TestRun {
         Ok(())
     }
 
-    fn deadline_ns(&self, began_ns: u64) -> u64 {
-        began_ns + self.spec.planned_ns() + OVERRUN_NS + self.spec.drain_ns
+    /// From the beginning to when everything is cut.
+    const fn longest_ns(&self) -> u64 {
+        self.spec.planned_ns() + OVERRUN_NS + self.spec.drain_ns
     }
 
     fn connections(&self) -> impl Iterator<Item = &Arc<BulkConnection>> {
         self.parts.iter().flat_map(|part| match part {
-            PartEndpoint::Connections(lanes, _) => lanes.as_slice(),
+            PartEndpoint::Connections(connections, _) => connections.as_slice(),
             _ => &[],
         })
     }
 
     fn datagram_endpoints(&self) -> impl Iterator<Item = &DatagramEndpoint> {
         self.parts.iter().filter_map(|part| match part {
-            PartEndpoint::Datagrams(half) => Some(half),
+            PartEndpoint::Datagrams(endpoint) => Some(endpoint),
             _ => None,
         })
     }
@@ -272,23 +294,26 @@ impl TestRun {
     fn progress(&self, at_ns: u64) -> TestProgress {
         let planned_ns = self.spec.planned_ns();
         let mut progress = TestProgress { at_ns, planned_ns, ..TestProgress::default() };
-        for (bytes, is_up) in self.connections().map(|lane| (lane.bytes.get(), lane.is_up)) {
+        for (bytes, is_up) in
+            self.connections().map(|connection| (connection.bytes.get(), connection.is_up))
+        {
             *if is_up { &mut progress.up_bytes } else { &mut progress.down_bytes } += bytes;
         }
         let mut only_sent = 0;
-        for half in self.datagram_endpoints() {
-            let bytes = half.count().bytes;
-            *if half.is_up() { &mut progress.up_bytes } else { &mut progress.down_bytes } += bytes;
-            only_sent += if half.is_up() == self.is_agent { 0 } else { bytes };
+        for endpoint in self.datagram_endpoints() {
+            let bytes = endpoint.count().bytes;
+            *if endpoint.is_up() { &mut progress.up_bytes } else { &mut progress.down_bytes } +=
+                bytes;
+            only_sent += if endpoint.is_up() == self.is_agent { 0 } else { bytes };
         }
         for part in &self.parts {
             progress.answered += match part {
-                PartEndpoint::ProbeSender(asker) => {
-                    progress.round_trips = asker.round_trips();
+                PartEndpoint::ProbeSender(sender) => {
+                    progress.round_trips = sender.round_trips();
                     progress.round_trips.total()
                 }
                 PartEndpoint::Requester(requester) => requester.answered(),
-                PartEndpoint::ProbeReflector(answerer) => answerer.answered(),
+                PartEndpoint::ProbeReflector(reflector) => reflector.answered(),
                 _ => 0,
             };
         }
@@ -304,79 +329,46 @@ fn limited(streams: &BulkTcpSpec, rate_max: Option<u64>) -> BulkTcpSpec {
     BulkTcpSpec { rate_bytes_per_second: rate, ..streams.clone() }
 }
 
-/// A test whose threads are running.
-struct RunningTest<'a> {
-    run: &'a TestRun,
-    /// Threads that have not come to their end.
-    threads_left: AtomicUsize,
-    /// Why a thread could not be started.
-    spawn_error: OnceLock<io::Error>,
-}
-
 /// The thread of one part that gives a report of its own.
 type PartThread<'scope> = Option<ScopedJoinHandle<'scope, TestPartReport>>;
 
-impl<'scope> RunningTest<'scope> {
-    /// Starts the threads of parts that answer, before the test begins.
-    fn spawn_responder<'env: 'scope>(
-        working: &Arc<Self>,
-        scope: &'scope thread::Scope<'scope, 'env>,
+impl TestRun {
+    /// Starts the threads of a part that answers before the test begins, as a probe may overtake the beginning, and of
+    /// any other once it has begun.
+    fn start_part<'scope>(
+        &'scope self,
+        scope: &'scope thread::Scope<'scope, '_>,
         part: &'scope PartEndpoint,
+        began_ns: Option<u64>,
     ) -> PartThread<'scope> {
-        let course = working.run;
-        let control = &course.control;
-        let deadline =
-            move || control.began_ns().map_or(u64::MAX, |began| course.deadline_ns(began));
-        match part {
-            PartEndpoint::ProbeReflector(answerer) => {
-                RunningTest::spawn(working, scope, move || {
-                    let planned_ns = course.spec.planned_ns();
-                    let planned =
-                        move || control.began_ns().map_or(u64::MAX, |began| began + planned_ns);
-                    TestPartReport::Answers(answerer.run(planned, deadline, control))
-                })
+        let control = &*self.control;
+        let after_begin = |ns| move || control.began_ns().map_or(u64::MAX, |began| began + ns);
+        let planned = after_begin(self.spec.planned_ns());
+        let deadline = after_begin(self.longest_ns());
+        match (part, began_ns) {
+            (PartEndpoint::ProbeReflector(reflector), None) => self.spawn(scope, move || {
+                TestPartReport::Answers(reflector.run(planned, deadline, control))
+            }),
+            (PartEndpoint::Responder(responder), None) => self
+                .spawn(scope, move || TestPartReport::Responses(responder.run(deadline, control))),
+            (PartEndpoint::Datagrams(endpoint), None) => self
+                .spawn(scope, move || TestPartReport::Datagrams(Box::new(endpoint.run(control)))),
+            (PartEndpoint::Mtu(endpoint), None) => {
+                self.spawn(scope, move || TestPartReport::Mtu(endpoint.run(deadline, control)))
             }
-            PartEndpoint::Responder(responder) => RunningTest::spawn(working, scope, move || {
-                TestPartReport::Responses(responder.run(deadline, control))
-            }),
-            PartEndpoint::Datagrams(half) => RunningTest::spawn(working, scope, move || {
-                TestPartReport::Datagrams(Box::new(half.run(control)))
-            }),
-            PartEndpoint::Mtu(half) => RunningTest::spawn(working, scope, move || {
-                TestPartReport::Mtu(half.run(deadline, control))
-            }),
-            PartEndpoint::Listener(..)
-            | PartEndpoint::Connections(..)
-            | PartEndpoint::ProbeSender(_)
-            | PartEndpoint::Requester(_) => None,
-        }
-    }
-
-    /// Starts the threads of parts that begin with the test.
-    fn spawn_initiator<'env: 'scope>(
-        working: &Arc<Self>,
-        scope: &'scope thread::Scope<'scope, 'env>,
-        part: &'scope PartEndpoint,
-        began_ns: u64,
-    ) -> PartThread<'scope> {
-        let course = working.run;
-        let control = &course.control;
-        let deadline_ns = course.deadline_ns(began_ns);
-        match part {
-            PartEndpoint::ProbeSender(asker) => RunningTest::spawn(working, scope, move || {
-                let report = asker.run(began_ns, deadline_ns, control);
+            (PartEndpoint::ProbeSender(sender), Some(began_ns)) => self.spawn(scope, move || {
+                let report = sender.run(began_ns, began_ns + self.longest_ns(), control);
                 TestPartReport::Probes(Box::new(report))
             }),
-            PartEndpoint::Requester(requester) => RunningTest::spawn(working, scope, move || {
-                TestPartReport::Exchange(Box::new(requester.run(control)))
-            }),
-            PartEndpoint::Connections(lanes, streams) => {
-                let plan = course.plan(streams, began_ns, deadline_ns);
+            (PartEndpoint::Requester(requester), Some(_)) => self
+                .spawn(scope, move || TestPartReport::Exchange(Box::new(requester.run(control)))),
+            (PartEndpoint::Connections(connections, streams), Some(began_ns)) => {
+                let plan = self.plan(streams, began_ns);
                 let (senders, receivers): (Vec<_>, Vec<_>) =
-                    lanes.iter().map(Arc::as_ref).partition(|lane| lane.sends);
+                    connections.iter().map(Arc::as_ref).partition(|connection| connection.sends);
                 for group in [senders, receivers].into_iter().flat_map(assign_to_threads) {
                     let plan = plan.clone();
-                    RunningTest::spawn(working, scope, move || {
+                    self.spawn(scope, move || {
                         bulk_connection::run_transfers(&group, &plan);
                         TestPartReport::Streams(StreamsReport::default())
                     });
@@ -387,39 +379,33 @@ impl<'scope> RunningTest<'scope> {
         }
     }
 
-    fn run_threads<'env: 'scope>(
-        self,
-        scope: &'scope thread::Scope<'scope, 'env>,
+    fn run_threads<'scope>(
+        &'scope self,
+        scope: &'scope thread::Scope<'scope, '_>,
         until_ns: u64,
         watch: &mut dyn FnMut(TestProgress),
     ) -> TestReport {
-        let course = self.run;
-        let control = &course.control;
-        let working = Arc::new(self);
-        let mut own: Vec<PartThread<'scope>> = Vec::new();
-        for part in &course.parts {
-            own.push(Self::spawn_responder(&working, scope, part));
-        }
+        let control = &self.control;
+        let mut threads: Vec<PartThread<'scope>> =
+            self.parts.iter().map(|part| self.start_part(scope, part, None)).collect();
         let Some(began_ns) = control.wait_for_begin(until_ns) else {
             control.halt();
-            course.shut_down_sockets();
-            course.propagate_stop();
+            self.shut_down_sockets();
+            self.propagate_stop();
             return TestReport { ended: TestEnding::Stopped, ..TestReport::default() };
         };
-        for (part, own) in course.parts.iter().zip(&mut own) {
-            if let Some(thread) = Self::spawn_initiator(&working, scope, part, began_ns) {
-                *own = Some(thread);
-            }
+        for (part, thread) in self.parts.iter().zip(&mut threads) {
+            *thread = thread.take().or_else(|| self.start_part(scope, part, Some(began_ns)));
         }
-        let (moments, samples) = working.sample(began_ns, watch);
+        let (moments, samples) = self.sample(began_ns, watch);
         // Told to end after all that counts, it is complete: the other side has no more to come.
         let at_ns = moments.last().map_or(0, |moment| moment.at_ns);
         // A search is over when it has found what it looks for; whatever else ends early, the client knows why.
         let is_told =
-            course.is_agent && course.parts.iter().any(|p| !matches!(p, PartEndpoint::Mtu(_)));
-        let is_stopped = at_ns < course.spec.planned_ns() && control.is_stop_requested(is_told);
-        let mut report = course.assemble_report(moments, samples, own, is_stopped);
-        if let Some(error) = working.spawn_error.get() {
+            self.is_agent && self.parts.iter().any(|p| !matches!(p, PartEndpoint::Mtu(_)));
+        let is_stopped = at_ns < self.spec.planned_ns() && control.is_stop_requested(is_told);
+        let mut report = self.assemble_report(moments, samples, threads, is_stopped);
+        if let Some(error) = self.spawn_error.get() {
             // That it was stopped then is what came of it.
             report.ended = TestEnding::Broken(format!(
                 "a thread of the test could not be started: {error}; see 'ulimit -u' and pids.max of the control group"
@@ -428,28 +414,27 @@ impl<'scope> RunningTest<'scope> {
         report
     }
 
-    fn spawn(
-        working: &Arc<Self>,
+    fn spawn<'scope>(
+        &'scope self,
         scope: &'scope thread::Scope<'scope, '_>,
         work: impl FnOnce() -> TestPartReport + Send + 'scope,
     ) -> PartThread<'scope> {
-        working.threads_left.fetch_add(1, Ordering::AcqRel);
-        let ending = Arc::clone(working);
-        let control = &working.run.control;
+        self.threads_left.fetch_add(1, Ordering::AcqRel);
         let all = move || {
             let report = work();
-            ending.threads_left.fetch_sub(1, Ordering::AcqRel);
-            ending.run.control.notify();
+            self.threads_left.fetch_sub(1, Ordering::AcqRel);
+            self.control.notify();
             report
         };
         let spawned = thread::Builder::new().name("measure".to_owned()).spawn_scoped(scope, all);
-        if let Err(error) = &spawned {
-            working.spawn_error.set(io::Error::new(error.kind(), error.to_string())).ok();
-            // A test with a thread too few measures something else than was asked for.
-            working.threads_left.fetch_sub(1, Ordering::AcqRel);
-            control.halt();
-        }
-        spawned.ok()
+        spawned
+            .inspect_err(|error| {
+                self.spawn_error.set(io::Error::new(error.kind(), error.to_string())).ok();
+                // A test with a thread too few measures something else than was asked for.
+                self.threads_left.fetch_sub(1, Ordering::AcqRel);
+                self.control.halt();
+            })
+            .ok()
     }
 
     /// Reads everything at every interval until all threads are done.
@@ -458,54 +443,50 @@ impl<'scope> RunningTest<'scope> {
         began_ns: u64,
         watch: &mut dyn FnMut(TestProgress),
     ) -> (Vec<HostSample>, Vec<Vec<StreamSample>>) {
-        let course = self.run;
-        let planned_ns = course.spec.planned_ns();
-        let mut samples: Vec<Vec<StreamSample>> =
-            course.connections().map(|_| Vec::new()).collect();
+        let planned_ns = self.spec.planned_ns();
+        let mut samples: Vec<Vec<StreamSample>> = self.connections().map(|_| Vec::new()).collect();
         let mut moments = Vec::new();
-        let (mut due_ns, deadline_ns) = (began_ns, course.deadline_ns(began_ns));
+        let (mut due_ns, deadline_ns) = (began_ns, began_ns + self.longest_ns());
         // One reading each at the beginning and at the end of what counts, whatever the interval.
         loop {
             let is_done = self.threads_left.load(Ordering::Acquire) == 0;
-            course.propagate_stop();
+            self.propagate_stop();
             if is_done || monotonic_ns() >= due_ns {
                 let at_ns = monotonic_ns().saturating_sub(began_ns);
-                let mut progress = course.progress(at_ns);
-                for (lane, samples) in course.connections().zip(&mut samples) {
-                    let sample = lane.sample();
-                    if lane.sends {
+                let mut progress = self.progress(at_ns);
+                for (connection, samples) in self.connections().zip(&mut samples) {
+                    let sample = connection.sample();
+                    if connection.sends {
                         progress.waits.add(&sample);
                     }
                     samples.push(sample);
                 }
-                course.datagram_endpoints().for_each(DatagramEndpoint::sample);
+                self.datagram_endpoints().for_each(DatagramEndpoint::sample);
                 let host = evidence::read_host();
                 moments.push(HostSample { at_ns, host, real_ahead_ns: realtime_offset_ns() });
                 watch(progress);
-                let next = (at_ns / course.spec.interval_ns + 1) * course.spec.interval_ns;
-                let edges = [course.spec.warm_up_ns, planned_ns].into_iter();
+                let next = (at_ns / self.spec.interval_ns + 1) * self.spec.interval_ns;
+                let edges = [self.spec.warm_up_ns, planned_ns].into_iter();
                 let edge = edges.filter(|&edge| edge > at_ns).min().unwrap_or(u64::MAX);
                 due_ns = began_ns + next.min(edge);
             }
             if is_done {
                 return (moments, samples);
             }
-            if course.control.is_halted() || monotonic_ns() >= deadline_ns {
-                course.shut_down_sockets();
-                course.control.wait_until(due_ns);
+            if self.control.is_halted() || monotonic_ns() >= deadline_ns {
+                self.shut_down_sockets();
+                self.control.wait_until(due_ns);
             } else {
-                course.control.wait_until(due_ns.min(deadline_ns));
+                self.control.wait_until(due_ns.min(deadline_ns));
             }
         }
     }
-}
 
-impl TestRun {
-    fn plan(&self, streams: &BulkTcpSpec, began_ns: u64, deadline_ns: u64) -> TransferPlan {
+    fn plan(&self, streams: &BulkTcpSpec, began_ns: u64) -> TransferPlan {
         TransferPlan {
             began_ns,
             end_ns: began_ns + self.spec.planned_ns() + OVERRUN_NS,
-            deadline_ns,
+            deadline_ns: began_ns + self.longest_ns(),
             block_bytes: usize::try_from(streams.block_bytes).unwrap_or(1 << 17),
             receive_rate_max: self
                 .rate_max
@@ -519,18 +500,21 @@ impl TestRun {
         &self,
         moments: Vec<HostSample>,
         samples: Vec<Vec<StreamSample>>,
-        own: Vec<PartThread<'_>>,
+        threads: Vec<PartThread<'_>>,
         is_stopped: bool,
     ) -> TestReport {
         let mut samples = samples.into_iter();
         let mut broken = None;
         let mut parts = Vec::new();
-        for (part, own) in self.parts.iter().zip(own) {
-            let joined = own.map(ScopedJoinHandle::join);
+        for (part, thread) in self.parts.iter().zip(threads) {
+            let joined = thread.map(ScopedJoinHandle::join);
             parts.push(match (part, joined) {
-                (PartEndpoint::Connections(lanes, _), _) => {
-                    let streams: Vec<_> =
-                        lanes.iter().zip(&mut samples).map(|(lane, s)| lane.report(s)).collect();
+                (PartEndpoint::Connections(connections, _), _) => {
+                    let streams: Vec<_> = connections
+                        .iter()
+                        .zip(&mut samples)
+                        .map(|(connection, s)| connection.report(s))
+                        .collect();
                     let error = streams.iter().find_map(|stream| {
                         let error = stream.error.as_ref()?;
                         Some(format!("stream {} broke: {error}", stream.index))
@@ -538,13 +522,14 @@ impl TestRun {
                     broken = broken.or(error);
                     TestPartReport::Streams(StreamsReport { streams })
                 }
-                (PartEndpoint::Datagrams(half), Some(Ok(TestPartReport::Datagrams(report)))) => {
-                    let report = DatagramsReport { samples: half.take_samples(), ..*report };
-                    broken = broken.or_else(|| report.error.clone());
-                    TestPartReport::Datagrams(Box::new(report))
-                }
-                (_, Some(Ok(report))) => {
+                (part, Some(Ok(mut report))) => {
+                    if let (PartEndpoint::Datagrams(endpoint), TestPartReport::Datagrams(report)) =
+                        (part, &mut report)
+                    {
+                        report.samples = endpoint.take_samples();
+                    }
                     let error = match &report {
+                        TestPartReport::Datagrams(datagrams) => datagrams.error.as_ref(),
                         TestPartReport::Exchange(asked) => asked.error.as_ref(),
                         TestPartReport::Responses(answered) => answered.error.as_ref(),
                         _ => None,

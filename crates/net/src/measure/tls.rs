@@ -62,7 +62,7 @@ pub(super) fn client_configuration(pinned: Fingerprint) -> Result<ClientConfig, 
     let mut configuration = ClientConfig::builder_with_provider(verifier::provider())
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .dangerous()
-        .with_custom_certificate_verifier(KeyPossessionVerifier::pinned(pinned))
+        .with_custom_certificate_verifier(KeyPossessionVerifier::new(Some(pinned)))
         .with_no_client_auth();
     configuration.resumption = rustls::client::Resumption::disabled();
     Ok(configuration)

@@ -21,8 +21,9 @@ use plumb_remote::token::TestToken;
 use plumb_remote::udp_handshake;
 
 use super::*;
+use crate::measure::datagram::endpoint::DatagramsReport;
 use crate::measure::progress::TestProgress;
-use crate::measure::report::{DatagramsReport, TestEnding, TestPartReport, TestReport};
+use crate::measure::report::{TestEnding, TestPartReport, TestReport};
 use crate::measure::request_response::RequestPacing;
 use crate::measure::test_spec::{
     BulkTcpSpec, DatagramsSpec, MtuSearchSpec, ProbesSpec, RequestResponsePart, TransferDirection,
@@ -359,8 +360,8 @@ fn the_mtu_is_found_in_a_test_that_ends_when_it_is() {
     assert!(monotonic_ns() - began_ns < spec.duration_ns, "it does not last its longest");
     let TestPartReport::Mtu(ours) = &here.parts[0] else { panic!("{here:?}") };
     let TestPartReport::Mtu(theirs) = &there.parts[0] else { panic!("{there:?}") };
-    let found = ours.found.unwrap_or_else(|| panic!("{ours:?}"));
-    assert!(found.path_bytes > 1_000 && found.kernel_bytes.is_some(), "{found:?}");
+    let found = ours.found.as_ref().unwrap_or_else(|| panic!("{ours:?}"));
+    assert!(found.path_bytes > Some(1_000) && found.kernel_bytes.is_some(), "{found:?}");
     assert!(theirs.confirmed > 1 && ours.error.is_none(), "{theirs:?} {ours:?}");
     assert_eq!((here.ended, there.ended), (TestEnding::Complete, TestEnding::Complete));
 }
@@ -504,7 +505,7 @@ fn a_client_that_has_vanished_is_not_sent_datagrams_for_long_and_its_report_is_k
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     socket.connect((Ipv4Addr::LOCALHOST, ports[0])).unwrap();
     let patience = Span::from_secs(20);
-    udp_handshake::connect(&socket, &ready.token.0, 0, patience, &AtomicBool::new(false)).unwrap();
+    udp_handshake::connect(&socket, &ready.token, 0, patience, &AtomicBool::new(false)).unwrap();
     client.start();
     client.send_data(Vec::new());
     let mut datagram = [0; 2_000];

@@ -3,10 +3,11 @@
 //! The receiver's count is the truth, the sender's says of how many.
 
 use plumb_net::measure::clock_offset::ClockOffsetEstimate;
-use plumb_net::measure::datagram::drops;
+use plumb_net::measure::datagram;
 use plumb_net::measure::datagram::receiver::ReceiverReport;
 use plumb_net::measure::datagram::sender::SenderReport;
-use plumb_net::measure::report::{DatagramsReport, TestPartReport, TestReport};
+use plumb_net::measure::datagram::endpoint::DatagramsReport;
+use plumb_net::measure::report::{TestPartReport, TestReport};
 use plumb_net::measure::test_spec::{DatagramsSpec, PartSpec, TestSpec};
 use plumb_result::net::{
     Direction, NetDatagramReceiver, NetDatagramSender, NetDatagrams, PhaseName, ReceiveEnding,
@@ -82,7 +83,7 @@ fn stream(
         direction: Direction::of(spec.is_up),
         datagram_bytes: u32::from(spec.datagram_bytes),
         asked_bytes_per_second: spec.rate_bits_per_second as f64 / 8.0,
-        lost_at: sent.zip(arrivals).map(|(sent, arrivals)| drops::locate(sent, arrivals)),
+        lost_at: sent.zip(arrivals).map(|(sent, arrivals)| datagram::locate(sent, arrivals)),
         ..NetDatagrams::default()
     };
     if let Some(sent) = sent {

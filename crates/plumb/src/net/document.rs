@@ -115,23 +115,9 @@ fn is_same_machine(here: &HostFacts, there: &HostFacts) -> bool {
 fn mtu(measured: &NetMeasurement) -> Option<MtuResult> {
     let account = measured.mtu.as_ref()?;
     let took = measured.search.as_ref().map_or(Span::ZERO, |search| search.duration);
-    let searched = account.searched;
-    let mut result = MtuResult {
-        arrived_bytes: Some(searched.arrived_bytes).filter(|&bytes| bytes > 0),
-        silent: searched.silent,
-        probes: searched.probes,
-        seconds: took.as_secs_f64(),
-        ..MtuResult::default()
-    };
-    if let Some(found) = &account.found {
-        result.path_bytes = Some(found.path_bytes);
-        result.payload_bytes = Some(found.payload_bytes);
-        result.kernel_bytes = found.kernel_bytes;
-        result.limited_here = found.limited_here;
-        result.told_by_router = found.told_by_router;
-    } else {
-        result.problem.clone_from(&account.error);
-    }
+    let mut result = account.found.clone().unwrap_or_default();
+    result.seconds = took.as_secs_f64();
+    result.problem = account.error.clone().filter(|_| result.path_bytes.is_none());
     Some(result)
 }
 

@@ -168,7 +168,8 @@ fn cpu(report: &TestReport, spec: &TestSpec) -> Option<NetCpu> {
 
 #[cfg(test)]
 mod tests {
-    use plumb_net::measure::report::{DatagramsReport, StreamReport, StreamSample, StreamsReport};
+    use plumb_net::measure::datagram::endpoint::DatagramsReport;
+    use plumb_net::measure::report::{StreamReport, StreamSample, StreamsReport};
     use plumb_result::net::DatagramSample;
 
     use super::*;

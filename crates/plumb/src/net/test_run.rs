@@ -9,7 +9,8 @@ use plumb_base::stats::histogram::Histogram;
 use plumb_base::time::Span;
 use plumb_clock::{monotonic_ns, sleep_until};
 use plumb_net::measure::progress::TestProgress;
-use plumb_net::measure::report::{MtuPartReport, TestPartReport, TestReport};
+use plumb_net::measure::mtu::MtuPartReport;
+use plumb_net::measure::report::{TestPartReport, TestReport};
 use plumb_net::measure::spec_limits;
 use plumb_net::measure::test_spec::{
     BulkTcpSpec, DatagramsSpec, MtuSearchSpec, PartSpec, ProbesSpec, RequestResponsePart, TestSpec,
@@ -115,7 +116,9 @@ impl NetMeasurement {
     pub fn is_empty(&self) -> bool {
         let is_cut =
             matches!(self.error, Some(AgentClientError::Session(_) | AgentClientError::Stopped));
-        let has_found = |account: &MtuPartReport| account.found.is_some() || is_cut;
+        let has_found = |account: &MtuPartReport| {
+            account.found.as_ref().is_some_and(|found| found.path_bytes.is_some()) || is_cut
+        };
         self.phases.is_empty() && !self.mtu.as_ref().is_some_and(has_found)
     }
 

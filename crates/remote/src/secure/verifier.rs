@@ -31,17 +31,8 @@ pub struct KeyPossessionVerifier {
 }
 
 impl KeyPossessionVerifier {
-    /// Anybody who holds the key of the certificate shown.
-    pub fn any() -> Arc<Self> {
-        Self::new(None)
-    }
-
-    /// The holder of this certificate's key only.
-    pub fn pinned(fingerprint: Fingerprint) -> Arc<Self> {
-        Self::new(Some(fingerprint))
-    }
-
-    fn new(pinned: Option<Fingerprint>) -> Arc<Self> {
+    /// The holder of this certificate's key only, or whoever holds the key of the certificate shown.
+    pub fn new(pinned: Option<Fingerprint>) -> Arc<Self> {
         Arc::new(Self { algorithms: provider().signature_verification_algorithms, pinned })
     }
 
@@ -135,7 +126,7 @@ impl ClientCertVerifier for KeyPossessionVerifier {
 pub fn agent_configuration(identity: &HostIdentity) -> Result<Arc<ServerConfig>, Error> {
     let mut configuration = ServerConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])?
-        .with_client_cert_verifier(KeyPossessionVerifier::any())
+        .with_client_cert_verifier(KeyPossessionVerifier::new(None))
         .with_single_cert(vec![identity.certificate()], identity.key())?;
     configuration.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
     configuration.send_tls13_tickets = 0;
@@ -152,7 +143,7 @@ pub fn client_configuration(identity: &HostIdentity) -> Result<Arc<ClientConfig>
     let mut configuration = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .dangerous()
-        .with_custom_certificate_verifier(KeyPossessionVerifier::any())
+        .with_custom_certificate_verifier(KeyPossessionVerifier::new(None))
         .with_client_auth_cert(vec![identity.certificate()], identity.key())?;
     configuration.resumption = rustls::client::Resumption::disabled();
     configuration.alpn_protocols = vec![super::admission::MAGIC.to_vec()];

@@ -25,7 +25,7 @@ pub(super) fn fetch_in_turn(
     is_one_each: bool,
 ) -> Result<FetchedPage, HttpError> {
     let connector = Http1Connector::new(tls);
-    let mut haul = FetchedPage::default();
+    let mut fetched = FetchedPage::default();
     let mut paths = vec![client.target.path.clone()];
     let mut connection = None;
     let mut next = 0;
@@ -34,23 +34,23 @@ pub(super) fn fetch_in_turn(
         let mut open = if let Some(open) = connection.take() {
             open
         } else {
-            haul.connections += 1;
+            fetched.connections += 1;
             connector.connect(client)?
         };
         if next == 1 {
-            haul.connected_ns = monotonic_ns();
+            fetched.connected_ns = monotonic_ns();
         }
         open.send_requests(client, [path.as_str()], is_one_each)?;
         let (body, is_kept) = open.read_response(&path)?;
         connection = (is_kept && !is_one_each).then_some(open);
         if next == 1 {
-            haul.page_ns = monotonic_ns();
+            fetched.page_ns = monotonic_ns();
             paths.extend(client.images(&body));
         }
-        haul.objects.push((path, body));
+        fetched.objects.push((path, body));
     }
-    haul.ended_ns = monotonic_ns();
-    Ok(haul)
+    fetched.ended_ns = monotonic_ns();
+    Ok(fetched)
 }
 
 /// Asks for all images at once. A server that closes in between does not pipeline, which is said.
@@ -59,14 +59,14 @@ pub(super) fn fetch_pipelined(
     tls: Option<Arc<ClientConfig>>,
 ) -> Result<FetchedPage, HttpError> {
     let mut connection = Http1Connector::new(tls).connect(client)?;
-    let mut haul =
+    let mut fetched =
         FetchedPage { connected_ns: monotonic_ns(), connections: 1, ..FetchedPage::default() };
     let path = client.target.path.clone();
     connection.send_requests(client, [path.as_str()], false)?;
     let (page, mut is_kept) = connection.read_response(&path)?;
-    haul.page_ns = monotonic_ns();
+    fetched.page_ns = monotonic_ns();
     let images = client.images(&page);
-    haul.objects.push((path, page));
+    fetched.objects.push((path, page));
     if is_kept && !images.is_empty() {
         connection.send_requests(client, images.iter().map(String::as_str), false)?;
     }
@@ -76,10 +76,10 @@ pub(super) fn fetch_pipelined(
         }
         let (body, kept) = connection.read_response(&path)?;
         is_kept = kept;
-        haul.objects.push((path, body));
+        fetched.objects.push((path, body));
     }
-    haul.ended_ns = monotonic_ns();
-    Ok(haul)
+    fetched.ended_ns = monotonic_ns();
+    Ok(fetched)
 }
 
 /// A connection that takes requests.

@@ -2,6 +2,7 @@
 //!
 //! Left out: server push, which nobody uses any more, and priorities.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 
 use ::h2::client::{self, SendRequest};
@@ -14,7 +15,6 @@ use super::h1::{connect_tcp, server_name};
 use super::{FetchedPage, HttpClient};
 use crate::http::trust;
 use crate::http::{BODY_BYTES_MAX, HEAD_BYTES_MAX, HttpError};
-use plumb_clock::monotonic_ns;
 
 pub(super) async fn fetch(
     client: &HttpClient,
@@ -38,7 +38,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let head_max = u32::try_from(HEAD_BYTES_MAX).unwrap_or(u32::MAX);
-    let (requests, connection) = client::Builder::new()
+    let (mut requests, connection) = client::Builder::new()
         .enable_push(false)
         .max_header_list_size(head_max)
         .initial_window_size(1 << 20)
@@ -47,36 +47,15 @@ where
         .await
         .map_err(fault)?;
     let driver = tokio::spawn(connection);
-    let haul = fetch_all(client, requests).await;
-    driver.abort();
-    haul
-}
-
-async fn fetch_all(
-    client: &HttpClient,
-    requests: SendRequest<Bytes>,
-) -> Result<FetchedPage, HttpError> {
-    let mut requests = requests.ready().await.map_err(fault)?;
-    let mut haul =
-        FetchedPage { connected_ns: monotonic_ns(), connections: 1, ..FetchedPage::default() };
-    let path = client.target.path.clone();
-    let page = ask(client, &mut requests, &path)?.await?;
-    haul.page_ns = monotonic_ns();
-    let images = client.images(&page);
-    haul.objects.push((path, page));
-    let mut answers = Vec::with_capacity(images.len());
-    for path in images {
+    poll_fn(|context| requests.poll_ready(context)).await.map_err(fault)?;
+    let fetched = super::fetch_at_once(client, async |path: &str| {
         // Waits where the server allows fewer streams at once.
-        requests = requests.ready().await.map_err(fault)?;
-        let answer = tokio::spawn(ask(client, &mut requests, &path)?);
-        answers.push((path, answer));
-    }
-    for (path, answer) in answers {
-        let body = answer.await.map_err(|error| HttpError::Setup(error.to_string()))??;
-        haul.objects.push((path, body));
-    }
-    haul.ended_ns = monotonic_ns();
-    Ok(haul)
+        poll_fn(|context| requests.poll_ready(context)).await.map_err(fault)?;
+        ask(client, &mut requests, path)
+    });
+    let fetched = fetched.await;
+    driver.abort();
+    fetched
 }
 
 /// Sends a request; what is given back waits for the whole answer.
@@ -84,18 +63,14 @@ fn ask(
     client: &HttpClient,
     requests: &mut SendRequest<Bytes>,
     path: &str,
-) -> Result<impl Future<Output = Result<Bytes, HttpError>> + Send + 'static, HttpError> {
+) -> Result<impl Future<Output = Result<Bytes, HttpError>> + Send + use<>, HttpError> {
     let scheme = if client.target.is_encrypted { "https" } else { "http" };
-    let request = super::h3::request(client, scheme, path)?;
+    let request = super::request(client, scheme, path)?;
     let (response, _) = requests.send_request(request, true).map_err(fault)?;
     let path = path.to_owned();
     Ok(async move {
         let response = response.await.map_err(fault)?;
-        super::check_status(
-            &path,
-            response.status().as_u16(),
-            super::h3::location(response.headers()),
-        )?;
+        super::check_response(&path, &response)?;
         let mut stream = response.into_body();
         let mut body = Vec::new();
         while let Some(data) = stream.data().await {

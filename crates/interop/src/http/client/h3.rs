@@ -4,12 +4,11 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use ::h3::client::SendRequest;
 use bytes::{Buf as _, Bytes};
 use h3_quinn::OpenStreams;
-use http::{HeaderMap, Request, Uri};
+use http::Request;
 use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{Endpoint, VarInt};
 use rustls::ClientConfig;
@@ -17,7 +16,6 @@ use rustls::ClientConfig;
 use super::{FetchedPage, HttpClient};
 use crate::http::trust;
 use crate::http::{BODY_BYTES_MAX, HEAD_BYTES_MAX, HttpError};
-use plumb_clock::monotonic_ns;
 
 /// Silence after which the connection is over.
 const IDLE_MS: u32 = 10_000;
@@ -51,7 +49,12 @@ pub(super) async fn fetch(
         // Ends with the connection, whose end the requests hear of too.
         drop(driver.wait_idle().await);
     });
-    let haul = fetch_all(client, requests).await;
+    let fetched = super::fetch_at_once(client, async |path: &str| {
+        Ok(ask(requests.clone(), super::request(client, "https", path)?, path.to_owned()))
+    });
+    let fetched = fetched.await;
+    // The last handle ends the connection: it is kept until everything is there.
+    drop(requests);
     // 0x100 is H3_NO_ERROR.
     connection.close(VarInt::from_u32(0x100), b"");
     // The task of the connection says goodbye in its next turn; the server keeps a place until it hears.
@@ -59,34 +62,7 @@ pub(super) async fn fetch(
         tokio::task::yield_now().await;
     }
     driving.abort();
-    haul
-}
-
-async fn fetch_all(
-    client: &HttpClient,
-    requests: SendRequest<OpenStreams, Bytes>,
-) -> Result<FetchedPage, HttpError> {
-    let mut haul =
-        FetchedPage { connected_ns: monotonic_ns(), connections: 1, ..FetchedPage::default() };
-    let path = client.target.path.clone();
-    let page = ask(requests.clone(), request(client, "https", &path)?, path.clone()).await?;
-    haul.page_ns = monotonic_ns();
-    let images = client.images(&page);
-    haul.objects.push((path, page));
-    let mut answers = Vec::with_capacity(images.len());
-    for path in images {
-        let request = request(client, "https", &path)?;
-        let answer = tokio::spawn(ask(requests.clone(), request, path.clone()));
-        answers.push((path, answer));
-    }
-    for (path, answer) in answers {
-        let body = answer.await.map_err(|error| HttpError::Setup(error.to_string()))??;
-        haul.objects.push((path, body));
-    }
-    haul.ended_ns = monotonic_ns();
-    // The last handle ends the connection: it is kept until everything is there.
-    drop(requests);
-    Ok(haul)
+    fetched
 }
 
 async fn ask(
@@ -97,7 +73,7 @@ async fn ask(
     let mut stream = requests.send_request(request).await.map_err(broken)?;
     stream.finish().await.map_err(broken)?;
     let response = stream.recv_response().await.map_err(broken)?;
-    super::check_status(&path, response.status().as_u16(), location(response.headers()))?;
+    super::check_response(&path, &response)?;
     let mut body = Vec::new();
     while let Some(mut data) = stream.recv_data().await.map_err(broken)? {
         if body.len() + data.remaining() > BODY_BYTES_MAX {
@@ -108,28 +84,6 @@ async fn ask(
     Ok(body.into())
 }
 
-/// A request for one object, as HTTP/2 and HTTP/3 take it.
-pub(super) fn request(
-    client: &HttpClient,
-    scheme: &str,
-    path: &str,
-) -> Result<Request<()>, HttpError> {
-    let malformed = |_| HttpError::Malformed("the path of an image");
-    let uri = Uri::builder()
-        .scheme(scheme)
-        .authority(client.target.authority())
-        .path_and_query(path)
-        .build()
-        .map_err(malformed)?;
-    Request::get(uri).header("user-agent", "plumb").body(()).map_err(malformed)
-}
-
-/// Where a thing has moved to.
-pub(super) fn location(fields: &HeaderMap) -> Option<String> {
-    let location = fields.get(http::header::LOCATION)?;
-    Some(String::from_utf8_lossy(location.as_bytes()).chars().take(1_024).collect())
-}
-
 fn refused(client: &HttpClient, error: &quinn::ConnectionError) -> HttpError {
     use quinn::ConnectionError as E;
     match error {
@@ -138,20 +92,15 @@ fn refused(client: &HttpClient, error: &quinn::ConnectionError) -> HttpError {
         E::ConnectionClosed(theirs) => {
             trust::error_of_quic(theirs.error_code.into(), error.to_string())
         }
-        E::TimedOut => HttpError::Connect {
-            to: format!("{} (UDP)", client.address),
-            error: std::io::Error::new(
-                std::io::ErrorKind::TimedOut,
-                format!(
-                    "nothing came back within {} s",
-                    Duration::from_millis(IDLE_MS.into()).as_secs()
-                ),
-            ),
-        },
-        other => HttpError::Connect {
-            to: format!("{} (UDP)", client.address),
-            error: std::io::Error::other(other.to_string()),
-        },
+        other => {
+            let error = if matches!(other, E::TimedOut) {
+                format!("nothing came back within {} s", IDLE_MS / 1_000)
+            } else {
+                other.to_string()
+            };
+            let to = format!("{} (UDP)", client.address);
+            HttpError::Connect { to, error: std::io::Error::other(error) }
+        }
     }
 }
 

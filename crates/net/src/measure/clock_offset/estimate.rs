@@ -7,7 +7,7 @@ use super::hull::{Corridor, OffsetPoint};
 use super::{ClockRelation, TimestampExchange, step};
 
 /// A stretch of time in which neither clock was set.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClockSegment {
     /// When its first exchange was sent, by the near clock.
     pub from_ns: u64,
@@ -68,11 +68,11 @@ impl ClockOffsetEstimate {
             return None;
         }
         if clocks == ClockRelation::Same {
-            return Some(Self {
-                clocks,
-                segments: vec![same_clock_segment(exchanges)],
-                steps: Vec::new(),
-            });
+            let (from_ns, to_ns, round_trip_min_ns) = exchange_bounds(exchanges);
+            let exchanges = exchanges.len();
+            let segment =
+                ClockSegment { from_ns, to_ns, round_trip_min_ns, exchanges, ..Default::default() };
+            return Some(Self { clocks, segments: vec![segment], steps: Vec::new() });
         }
         let breaks = step::breaks(exchanges);
         let mut segments = Vec::new();
@@ -143,22 +143,6 @@ fn exchange_bounds(exchanges: &[TimestampExchange]) -> (u64, u64, i64) {
     let to_ns = exchanges.iter().map(|e| e.received_ns).max().unwrap_or(0);
     let round_trip = exchanges.iter().map(TimestampExchange::round_trip_ns).min().unwrap_or(0);
     (from_ns, to_ns, round_trip)
-}
-
-/// Of one clock.
-fn same_clock_segment(exchanges: &[TimestampExchange]) -> ClockSegment {
-    let (from_ns, to_ns, round_trip_min_ns) = exchange_bounds(exchanges);
-    ClockSegment {
-        from_ns,
-        to_ns,
-        offset_ns: 0.0,
-        drift_ppm: 0.0,
-        drift_ppm_min: 0.0,
-        drift_ppm_max: 0.0,
-        bound_ns: 0.0,
-        round_trip_min_ns,
-        exchanges: exchanges.len(),
-    }
 }
 
 fn segment(exchanges: &[TimestampExchange]) -> ClockSegment {

@@ -11,14 +11,11 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use plumb_result::net::NetLossLocations;
 use plumb_sys::netlink::{
     ACKNOWLEDGE, DUMP, NetlinkError, NetlinkRequest, REQUEST, RouteSocket, attribute, number32,
 };
 use serde::{Deserialize, Serialize};
 
-use super::receiver::ReceiverReport;
-use super::sender::SenderReport;
 use crate::evidence::{KernelCounters, read_counters};
 
 // linux/rtnetlink.h, linux/pkt_sched.h and linux/gen_stats.h.
@@ -37,24 +34,22 @@ const QDISC: usize = 20;
 /// The kernel answers at once.
 const TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Counts since the system started, or between two readings.
+/// What the kernel counts, by the names that are reported: datagrams that found no room in their socket's receive buffer,
+/// and on their way to the device; with a wrong checksum, and for a port that nobody listens on; packets that devices
+/// dropped on reception and on transmission, and that found a processor's input queue full.
+const NAMES: [&str; 7] = [
+    "receive_buffer",
+    "send_buffer",
+    "checksum",
+    "no_port",
+    "device_receive",
+    "device_transmit",
+    "backlog",
+];
+
+/// Counts of [`NAMES`] since the system started, or between two readings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KernelDrops {
-    /// Datagrams that found no room in their socket's receive buffer: RcvbufErrors, Udp6RcvbufErrors.
-    pub receive_buffer: u64,
-    /// Datagrams that could not leave for want of room on their way to the device: SndbufErrors, Udp6SndbufErrors.
-    pub send_buffer: u64,
-    /// Datagrams with a wrong checksum: InCsumErrors, Udp6InCsumErrors.
-    pub checksum: u64,
-    /// Datagrams for a port that nobody listens on: NoPorts, Udp6NoPorts.
-    pub no_port: u64,
-    /// Packets that devices dropped on reception: /proc/net/dev.
-    pub device_receive: u64,
-    /// Packets that devices dropped on transmission.
-    pub device_transmit: u64,
-    /// Packets that found a processor's input queue full, of the whole machine: /proc/net/softnet_stat.
-    pub backlog: u64,
-}
+pub struct KernelDrops([u64; NAMES.len()]);
 
 impl KernelDrops {
     /// Reads the counts now, of the calling thread's network namespace; those that this host does not tell are zero.
@@ -69,65 +64,27 @@ impl KernelDrops {
             let of_devices = counters.iter().filter(|(name, _)| name.starts_with("dev."));
             of_devices.filter(|(name, _)| name.ends_with(column)).map(|(_, count)| count).sum()
         };
-        Self {
-            receive_buffer: udp("RcvbufErrors"),
-            send_buffer: udp("SndbufErrors"),
-            checksum: udp("InCsumErrors"),
-            no_port: udp("NoPorts"),
-            device_receive: devices(".rx_drop"),
-            device_transmit: devices(".tx_drop"),
-            backlog: count("softnet.dropped".to_owned()),
-        }
+        Self([
+            udp("RcvbufErrors"),
+            udp("SndbufErrors"),
+            udp("InCsumErrors"),
+            udp("NoPorts"),
+            devices(".rx_drop"),
+            devices(".tx_drop"),
+            count("softnet.dropped".to_owned()),
+        ])
     }
 
     /// Those that are not zero, by name.
-    fn grown(&self) -> BTreeMap<String, u64> {
-        let counters = [
-            ("receive_buffer", self.receive_buffer),
-            ("send_buffer", self.send_buffer),
-            ("checksum", self.checksum),
-            ("no_port", self.no_port),
-            ("device_receive", self.device_receive),
-            ("device_transmit", self.device_transmit),
-            ("backlog", self.backlog),
-        ];
-        let grown = counters.into_iter().filter(|(_, count)| *count > 0);
+    pub(super) fn grown(&self) -> BTreeMap<String, u64> {
+        let grown = NAMES.into_iter().zip(self.0).filter(|(_, count)| *count > 0);
         grown.map(|(name, count)| (name.to_owned(), count)).collect()
     }
 
     /// What was added since an earlier reading.
     #[must_use]
-    pub const fn since(self, earlier: Self) -> Self {
-        Self {
-            receive_buffer: self.receive_buffer.saturating_sub(earlier.receive_buffer),
-            send_buffer: self.send_buffer.saturating_sub(earlier.send_buffer),
-            checksum: self.checksum.saturating_sub(earlier.checksum),
-            no_port: self.no_port.saturating_sub(earlier.no_port),
-            device_receive: self.device_receive.saturating_sub(earlier.device_receive),
-            device_transmit: self.device_transmit.saturating_sub(earlier.device_transmit),
-            backlog: self.backlog.saturating_sub(earlier.backlog),
-        }
-    }
-}
-
-/// Divides what was lost of one stream by place.
-pub fn locate(sender: &SenderReport, receiver: &ReceiverReport) -> NetLossLocations {
-    let lost = sender.count.saturating_sub(receiver.tally.unique);
-    let refused = sender.refused.min(lost);
-    // A copy that found no room lost nothing, so there may be more such drops than losses.
-    let receiver_buffer = receiver.overflow.min(lost - refused);
-    let dropped_later = sender.queue_dropped.unwrap_or(0).saturating_sub(sender.refused);
-    let sender_queue = refused + dropped_later.min(lost - refused - receiver_buffer);
-    let mut sender_host = sender.drops.grown();
-    let dropped = sender.queue_dropped.filter(|&count| count > 0);
-    sender_host.extend(dropped.map(|count| ("queue".to_owned(), count)));
-    NetLossLocations {
-        sender_queue,
-        path: lost - sender_queue - receiver_buffer,
-        receiver_buffer,
-        receiver_buffer_at_least: receiver.joined && receiver.overflow > 0,
-        sender_host,
-        receiver_host: receiver.drops.grown(),
+    pub fn since(self, earlier: Self) -> Self {
+        Self(std::array::from_fn(|index| self.0[index].saturating_sub(earlier.0[index])))
     }
 }
 
@@ -228,15 +185,7 @@ mod tests {
             ("softnet.dropped", 11),
         ];
         let counts = counts.map(|(name, count)| (name.to_owned(), count)).into();
-        let drops = KernelDrops {
-            receive_buffer: 40,
-            send_buffer: 11,
-            checksum: 2,
-            no_port: 4,
-            device_receive: 5,
-            device_transmit: 8,
-            backlog: 11,
-        };
+        let drops = KernelDrops([40, 11, 2, 4, 5, 8, 11]);
         assert_eq!(KernelDrops::of(&counts), drops);
         assert_eq!(drops.since(drops), KernelDrops::of(&KernelCounters::new()));
     }

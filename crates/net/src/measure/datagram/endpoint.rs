@@ -1,8 +1,7 @@
 //! One side of a stream of datagrams as a part of a test: meets the other side, then sends or receives.
 //!
 //! The receiver is ready before the sender is told to begin, and the sender's side answers who missed its welcome
-//! until then. All of the test counts: a datagram that is lost in the warm-up is lost. Left out: the limits
-//! of a test (`crate::measure::run`, `crate::agent`).
+//! until then. All of the test counts: a datagram that is lost in the warm-up is lost.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
@@ -12,10 +11,9 @@ use std::sync::{Mutex, PoisonError};
 use plumb_base::time::Span;
 use plumb_base::units::rate::Rate;
 
-use super::receiver::{self, DatagramProgress, PreparedReceiver, ReceiverConfig};
-use super::sender::{self, DatagramSendPlan};
+use super::receiver::{self, DatagramProgress, PreparedReceiver, ReceiverConfig, ReceiverReport};
+use super::sender::{self, DatagramSendPlan, SenderReport};
 use crate::measure::connect::connect_udp;
-use crate::measure::report::DatagramsReport;
 use crate::measure::test_spec::{DatagramsSpec, TestSpec};
 use crate::measure::thread::ThreadCpuClock;
 use plumb_clock::monotonic_ns;
@@ -24,6 +22,7 @@ use plumb_remote::task_control::TestControl;
 use plumb_remote::token::TestToken;
 use plumb_remote::udp_handshake::{self, UdpHandshakeError};
 use plumb_result::net::DatagramSample;
+use serde::{Deserialize, Serialize};
 
 /// How long the client announces itself.
 const PATIENCE: Span = Span::from_secs(5);
@@ -31,6 +30,21 @@ const PATIENCE: Span = Span::from_secs(5);
 const STREAM: u16 = 0;
 /// A receiver waits for the end for so many periods of its datagrams, if that is longer than its usual time.
 const PERIODS: u64 = 4;
+
+/// Paced datagrams, as one side saw them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DatagramsReport {
+    /// Whether the client's side is the one that sent.
+    pub is_up: bool,
+    /// What the sender did, where this side sent.
+    pub sender: Option<SenderReport>,
+    /// What the receiver saw, where this side received.
+    pub receiver: Option<ReceiverReport>,
+    /// Datagrams sent or received and their bytes, one entry for each of the report's moments.
+    pub samples: Vec<DatagramSample>,
+    /// What went wrong.
+    pub error: Option<String>,
+}
 
 /// One side of a stream.
 #[derive(Debug)]
@@ -75,9 +89,15 @@ impl DatagramEndpoint {
         control: &TestControl,
     ) -> Result<Self, UdpHandshakeError> {
         let socket = connect_udp(address)?;
-        let half = Self::new(socket, token, test, spec, !spec.is_up)?;
-        udp_handshake::connect(&half.socket, &half.token.0, STREAM, PATIENCE, control.stop_flag())?;
-        Ok(half)
+        let endpoint = Self::new(socket, token, test, spec, !spec.is_up)?;
+        udp_handshake::connect(
+            &endpoint.socket,
+            &endpoint.token,
+            STREAM,
+            PATIENCE,
+            control.stop_flag(),
+        )?;
+        Ok(endpoint)
     }
 
     fn new(
@@ -89,7 +109,7 @@ impl DatagramEndpoint {
     ) -> io::Result<Self> {
         let rate = Rate::from_bits_per_second(spec.rate_bits_per_second);
         let longest = Span::from_ns(test.longest_ns());
-        let usual = ReceiverConfig::new(token.0, STREAM, rate, longest);
+        let usual = ReceiverConfig::new(token, STREAM, rate, longest);
         let periods = Span::from_ns(spec.period_ns().saturating_mul(PERIODS));
         let expectation = ReceiverConfig { idle: usual.idle.max(periods), ..usual };
         let prepared =
@@ -121,7 +141,7 @@ impl DatagramEndpoint {
     /// It did not come, or the kernel refuses; of the kind `Interrupted` when the test was halted meanwhile.
     pub fn accept_peer(&self, until_ns: u64, control: &TestControl) -> io::Result<()> {
         let patience = Span::from_ns(until_ns.saturating_sub(monotonic_ns()));
-        let met = udp_handshake::accept(&self.socket, &self.token.0, patience, control.stop_flag());
+        let met = udp_handshake::accept(&self.socket, &self.token, patience, control.stop_flag());
         met.map(drop).map_err(|error| match error {
             UdpHandshakeError::Canceled => io::Error::new(io::ErrorKind::Interrupted, error),
             UdpHandshakeError::Kernel(error) => error,
@@ -158,11 +178,13 @@ impl DatagramEndpoint {
     pub fn run(&self, control: &TestControl) -> DatagramsReport {
         self.worker.begin(1);
         let mut report = DatagramsReport { is_up: self.spec.is_up, ..DatagramsReport::default() };
-        let error = match self.prepared {
-            Some(prepared) => self.receive(prepared, control, &mut report).err(),
-            None => self.send(control, &mut report).err(),
-        };
-        report.error = error;
+        match self.prepared {
+            Some(prepared) => match self.receive(prepared, control) {
+                Ok(came) => report.receiver = Some(came),
+                Err(error) => report.error = Some(format!("receiving datagrams failed: {error}")),
+            },
+            None => report.error = self.send(control, &mut report.sender).err(),
+        }
         self.worker.end();
         report
     }
@@ -176,31 +198,26 @@ impl DatagramEndpoint {
         &self,
         prepared: PreparedReceiver,
         control: &TestControl,
-        report: &mut DatagramsReport,
-    ) -> Result<(), String> {
+    ) -> io::Result<ReceiverReport> {
         let due_ns = || control.began_ns().map(|began| began.saturating_add(self.planned.as_ns()));
-        let came =
-            receiver::receive(&self.socket, prepared, &self.expectation, &self.progress, &due_ns);
-        let came = came.map_err(|error| format!("receiving datagrams failed: {error}"))?;
-        report.receiver = Some(came);
-        Ok(())
+        receiver::receive(&self.socket, prepared, &self.expectation, &self.progress, &due_ns)
     }
 
-    fn send(&self, control: &TestControl, report: &mut DatagramsReport) -> Result<(), String> {
+    fn send(&self, control: &TestControl, sent: &mut Option<SenderReport>) -> Result<(), String> {
         let waits = || control.began_ns().is_none() && !control.is_halted();
-        udp_handshake::answer_repeated_hellos(&self.socket, &self.token.0, &waits)
+        udp_handshake::answer_repeated_hellos(&self.socket, &self.token, &waits)
             .map_err(|error| format!("waiting for the beginning failed: {error}"))?;
         let plan = DatagramSendPlan {
-            token: self.token.0,
+            token: self.token,
             stream: STREAM,
             datagram_bytes: usize::from(self.spec.datagram_bytes),
             rate: Rate::from_bits_per_second(self.spec.rate_bits_per_second),
             duration: self.planned,
             segmentation: true,
         };
-        let sent = sender::send(&self.socket, &plan, &self.progress);
-        let sent = sent.map_err(|error| error.to_string())?;
-        report.sender = Some(sent.report);
-        sent.error.map_or(Ok(()), |error| Err(error.to_string()))
+        let outcome = sender::send(&self.socket, &plan, &self.progress);
+        let outcome = outcome.map_err(|error| error.to_string())?;
+        *sent = Some(outcome.report);
+        outcome.error.map_or(Ok(()), |error| Err(error.to_string()))
     }
 }

@@ -24,7 +24,8 @@ use super::drops::KernelDrops;
 use super::sequence_tracker::{SequenceCounts, SequenceStatus, SequenceTracker};
 use super::transit::{InterarrivalJitter, TransitTrace};
 use plumb_clock::ReceiveTimestamps;
-use plumb_remote::datagram_header::{TestDatagramHeader, TestDatagramKind, TokenBytes};
+use plumb_remote::datagram_header::{TestDatagramHeader, TestDatagramKind};
+use plumb_remote::token::TestToken;
 use plumb_remote::udp_handshake;
 
 /// Datagrams, or joined ones, of one call.
@@ -59,7 +60,7 @@ impl DatagramProgress {
 #[derive(Clone, Copy, Debug)]
 pub struct ReceiverConfig {
     /// The session's token.
-    pub token: TokenBytes,
+    pub token: TestToken,
     /// The stream of the session; others are not counted.
     pub stream: u16,
     /// No number is as great as this.
@@ -77,7 +78,7 @@ pub struct ReceiverConfig {
 impl ReceiverConfig {
     /// With half a second for stragglers and five of patience for the next datagram.
     pub const fn new(
-        token: TokenBytes,
+        token: TestToken,
         stream: u16,
         rate: Option<Rate>,
         duration_max: Span,
@@ -388,7 +389,7 @@ mod tests {
         const SECOND: u64 = 1_000_000_000;
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         // A minute of datagrams, of which none came from the tenth second to the sixteenth.
-        let expectation = ReceiverConfig::new([3; 16], 0, None, Span::from_secs(70));
+        let expectation = ReceiverConfig::new(TestToken([3; 16]), 0, None, Span::from_secs(70));
         let (begun, due) = (100 * SECOND, Some(160 * SECOND));
         let mut stream = DatagramReceiver::new(&socket, &expectation);
         stream.report.last_ns = Some(110 * SECOND);
@@ -415,7 +416,8 @@ mod tests {
         for set_by_ns in [0, 5_000 * MS, 59_000 * MS, 3_600_000 * MS] {
             for is_back in [false, true] {
                 let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-                let expectation = ReceiverConfig::new([3; 16], 0, None, Span::from_secs(10));
+                let expectation =
+                    ReceiverConfig::new(TestToken([3; 16]), 0, None, Span::from_secs(10));
                 let mut stream = DatagramReceiver::new(&socket, &expectation);
                 let began_ns = 100_000 * MS;
                 let reading = |steady_ns: u64, is_set: bool| {
@@ -436,7 +438,7 @@ mod tests {
                         sent_ns,
                         ..TestDatagramHeader::of(TestDatagramKind::Data, 0, number, 0)
                     };
-                    header.write(&[3; 16], &mut bytes);
+                    header.write(&TestToken([3; 16]), &mut bytes);
                     let arrival = ReceivedDatagram {
                         bytes: &bytes,
                         is_truncated: false,

@@ -25,9 +25,8 @@ use serde::{Deserialize, Serialize};
 use super::drops::{self, KernelDrops};
 use super::receiver::DatagramProgress;
 use crate::measure::pacer::{BATCH_MAX, DatagramPacer, SPIN_NS, wait_until};
-use plumb_remote::datagram_header::{
-    HEADER_BYTES, TestDatagramHeader, TestDatagramKind, TokenBytes,
-};
+use plumb_remote::datagram_header::{HEADER_BYTES, TestDatagramHeader, TestDatagramKind};
+use plumb_remote::token::TestToken;
 
 /// Bytes that one call hands over to be cut up: what a datagram of IPv4 holds, less its headers.
 const SEGMENTED_MAX: usize = 65_000;
@@ -48,7 +47,7 @@ const STREAK_GAP_NS: u64 = 2_000_000_000;
 #[derive(Clone, Copy, Debug)]
 pub struct DatagramSendPlan {
     /// The session's token.
-    pub token: TokenBytes,
+    pub token: TestToken,
     /// The stream of the session.
     pub stream: u16,
     /// Bytes of payload of each datagram, at least [`HEADER_BYTES`].
@@ -519,7 +518,7 @@ mod tests {
         let rate = Rate::from_bits_per_second(1_000_000);
         let duration = Span::from_secs(600);
         let plan = DatagramSendPlan {
-            token: [3; 16],
+            token: TestToken([3; 16]),
             stream: 0,
             datagram_bytes: 100,
             rate,

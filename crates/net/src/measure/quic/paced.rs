@@ -34,8 +34,7 @@ pub(super) async fn send_requests(
     is_over: &dyn Fn() -> bool,
 ) -> Result<RequesterReport, RequestError> {
     let alarm = TimerFd::new().and_then(registered).map_err(RequestError::before_first)?;
-    let request = vec![0x71_u8; spec.request_bytes as usize];
-    let mut response = vec![0_u8; spec.response_bytes as usize];
+    let (request, mut response) = (spec.request(), spec.response());
     let mut schedule = OpenSchedule::new(spec, per_second);
     let mut answers = OpenResponses::of(&schedule);
     let mut lateness = SampleBuffer::with_capacity_for(schedule.counted());

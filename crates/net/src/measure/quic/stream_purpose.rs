@@ -5,9 +5,10 @@
 
 use std::io;
 
+use plumb_remote::token::{TOKEN_BYTES, TestToken};
+
 /// Bytes of an order on the wire: what is not used is zero.
 pub const PURPOSE_BYTES: usize = 64;
-const TOKEN_BYTES: usize = 16;
 const EXCHANGE: u8 = 1;
 const DONE: u8 = 4;
 
@@ -27,10 +28,10 @@ pub enum QuicStreamPurpose {
 
 impl QuicStreamPurpose {
     /// Its bytes, with the token before it.
-    pub fn encode(self, token: &[u8; TOKEN_BYTES]) -> [u8; PURPOSE_BYTES] {
+    pub fn encode(self, token: &TestToken) -> [u8; PURPOSE_BYTES] {
         let mut bytes = [0; PURPOSE_BYTES];
         let (head, body) = bytes.split_at_mut(TOKEN_BYTES);
-        head.copy_from_slice(token);
+        head.copy_from_slice(&token.0);
         let written = match self {
             Self::Exchange { request_bytes, response_bytes } => {
                 postcard::to_slice(&(EXCHANGE, request_bytes, response_bytes), body)
@@ -45,12 +46,10 @@ impl QuicStreamPurpose {
     ///
     /// # Errors
     /// Another token, or no order.
-    pub fn decode(bytes: &[u8; PURPOSE_BYTES], token: &[u8; TOKEN_BYTES]) -> io::Result<Self> {
+    pub fn decode(bytes: &[u8; PURPOSE_BYTES], token: &TestToken) -> io::Result<Self> {
         let refuse = |why| io::Error::new(io::ErrorKind::PermissionDenied, why);
-        let (head, body) = bytes.split_at(TOKEN_BYTES);
-        // Compared whole, so that the time it takes says nothing of where it differs.
-        let differ = head.iter().zip(token).fold(0, |sum, (a, b)| sum | (a ^ b));
-        if differ != 0 {
+        let body = &bytes[TOKEN_BYTES..];
+        if !token.matches_prefix(bytes) {
             return Err(refuse("the connection does not show this session's token"));
         }
         let nonsense = || refuse("what the connection is for makes no sense");
@@ -75,12 +74,15 @@ mod tests {
 
     #[test]
     fn an_order_is_read_as_it_was_written_with_the_token_only() {
-        let token = [7; TOKEN_BYTES];
+        let token = TestToken([7; TOKEN_BYTES]);
         let most =
             QuicStreamPurpose::Exchange { request_bytes: u32::MAX, response_bytes: u32::MAX };
         for order in [most, QuicStreamPurpose::Done] {
             assert_eq!(QuicStreamPurpose::decode(&order.encode(&token), &token).unwrap(), order);
-            assert!(QuicStreamPurpose::decode(&order.encode(&token), &[8; TOKEN_BYTES]).is_err());
+            assert!(
+                QuicStreamPurpose::decode(&order.encode(&token), &TestToken([8; TOKEN_BYTES]))
+                    .is_err()
+            );
         }
     }
 
@@ -88,8 +90,11 @@ mod tests {
     #[test]
     fn the_numbers_of_orders_stay_what_they_are() {
         let small = QuicStreamPurpose::Exchange { request_bytes: 5, response_bytes: 6 };
-        assert_eq!(small.encode(&[0; TOKEN_BYTES])[TOKEN_BYTES..][..4], [1, 5, 6, 0]);
-        assert_eq!(QuicStreamPurpose::Done.encode(&[0; TOKEN_BYTES])[TOKEN_BYTES..][..2], [4, 0]);
+        assert_eq!(small.encode(&TestToken([0; TOKEN_BYTES]))[TOKEN_BYTES..][..4], [1, 5, 6, 0]);
+        assert_eq!(
+            QuicStreamPurpose::Done.encode(&TestToken([0; TOKEN_BYTES]))[TOKEN_BYTES..][..2],
+            [4, 0]
+        );
     }
 
     #[test]
@@ -103,7 +108,7 @@ mod tests {
             if random.random() {
                 bytes[TOKEN_BYTES] %= 5;
             }
-            let _either = QuicStreamPurpose::decode(&bytes, &[0; TOKEN_BYTES]);
+            let _either = QuicStreamPurpose::decode(&bytes, &TestToken([0; TOKEN_BYTES]));
         }
     }
 }

@@ -15,8 +15,10 @@ use plumb_sys::errno::{is_disconnect, is_transient};
 use plumb_sys::socket;
 
 use super::closed_loop::{request_per_connection, respond_per_connection};
-use super::{RequestError, RequestPacing, RequesterReport, ResponderBounds, ResponderReport};
-use super::{open_loop, request_in_turn, udp, with_connect_time};
+use super::{
+    RequestError, RequestPacing, RequestSpec, RequesterReport, ResponderBounds, ResponderReport,
+    open_loop, request_in_turn, udp, with_connect_time,
+};
 use crate::measure::bulk::Counter;
 use crate::measure::connect::{DataConnectError, connect_udp};
 use crate::measure::test_spec::{OVERRUN_NS, RequestResponsePart, TestSpec};
@@ -71,15 +73,15 @@ impl Requester {
         test: &TestSpec,
         pinned: Option<Fingerprint>,
     ) -> Result<Self, DataConnectError> {
-        let line = match part.transport {
+        let socket = match part.transport {
             RequestTransport::Tcp | RequestTransport::Tls => Self::stream(address, token),
             RequestTransport::Udp | RequestTransport::Quic => {
                 connect_udp(address).map(RequesterSocket::Datagrams)
             }
         };
-        let line = line.map_err(|error| DataConnectError::of(address, error))?;
+        let socket = socket.map_err(|error| DataConnectError::of(address, error))?;
         let (part, test) = (part.clone(), test.clone());
-        Ok(Self { part, test, token, address, pinned, socket: line, progress: Counter::default() })
+        Ok(Self { part, test, token, address, pinned, socket, progress: Counter::default() })
     }
 
     fn stream(address: SocketAddr, token: TestToken) -> io::Result<RequesterSocket> {
@@ -128,66 +130,67 @@ impl Requester {
         control: &TestControl,
     ) -> Result<RequesterReport, RequestError> {
         let (spec, progress) = (self.part.with_times_of(&self.test), &self.progress);
-        let is_halted = || control.is_halted();
-        let is_over = self.is_over(control);
         let is_encrypted = self.part.transport == RequestTransport::Tls;
         let configuration = if is_encrypted { Some(self.configuration()?) } else { None };
-        let asked = match (self.part.pacing, configuration) {
-            (RequestPacing::Connect, None) => request_per_connection(
+        if self.part.pacing == RequestPacing::Connect {
+            let asked = self.request_per_connection(&spec, configuration.as_ref(), control);
+            stream.shutdown(Shutdown::Write).ok();
+            return asked;
+        }
+        let is_over = self.is_over(control);
+        let close = || drop(stream.shutdown(Shutdown::Both));
+        let began = monotonic_ns();
+        let secure = configuration.map(|configuration| tls::connect(stream, &configuration));
+        let secure = secure.transpose().map_err(RequestError::before_first)?;
+        let stood_ns = connect_ns + if is_encrypted { monotonic_ns() - began } else { 0 };
+        let asked = match (self.part.pacing, secure) {
+            (RequestPacing::Open { per_second }, None) => open_loop::send_requests(
+                (stream, stream, close),
                 &spec,
-                &self.token.0,
+                per_second,
                 progress,
-                || self.connect_once(),
-                is_halted,
+                &is_over,
             ),
-            (RequestPacing::Connect, Some(configuration)) => {
-                let connect = || {
-                    let mut stream = self.connect_once()?;
-                    stream.write_all(&self.token.0)?;
-                    tls::connect(stream, &configuration)
-                };
-                request_per_connection(&spec, &[], progress, connect, is_halted)
-            }
-            (RequestPacing::Closed, None) => request_in_turn(&mut stream, &spec, progress)
-                .map(|report| with_connect_time(report, connect_ns)),
-            (RequestPacing::Open { per_second }, None) => {
-                let close = || drop(stream.shutdown(Shutdown::Both));
-                open_loop::OpenLoopConnection { reader: stream, writer: stream, close }
-                    .send_requests(&spec, per_second, progress, &is_over)
-                    .map(|report| with_connect_time(report, connect_ns))
-            }
-            (RequestPacing::Open { per_second }, Some(configuration)) => {
-                let began = monotonic_ns();
-                let secure =
-                    tls::connect(stream, &configuration).map_err(RequestError::before_first)?;
-                let stood_ns = connect_ns + monotonic_ns() - began;
+            (RequestPacing::Open { per_second }, Some(secure)) => {
                 let (mut reader, mut writer) =
                     tls::split(secure).map_err(RequestError::before_first)?;
-                let close = || drop(stream.shutdown(Shutdown::Both));
-                let report = open_loop::OpenLoopConnection {
-                    reader: &mut reader,
-                    writer: &mut writer,
-                    close,
-                }
-                .send_requests(&spec, per_second, progress, &is_over)?;
-                // As below.
+                let halves = (&mut reader, &mut writer, close);
+                let report =
+                    open_loop::send_requests(halves, &spec, per_second, progress, &is_over)?;
+                // The other side has answered everything; whether it hears this changes nothing.
                 writer.send_close_notify().ok();
-                Ok(with_connect_time(report, stood_ns))
+                Ok(report)
             }
-            (RequestPacing::Closed, Some(configuration)) => {
-                let began = monotonic_ns();
-                let mut secure =
-                    tls::connect(stream, &configuration).map_err(RequestError::before_first)?;
-                let stood_ns = connect_ns + monotonic_ns() - began;
+            (_, None) => request_in_turn(&mut stream, &spec, progress),
+            (_, Some(mut secure)) => {
                 let report = request_in_turn(&mut secure, &spec, progress)?;
                 secure.conn.send_close_notify();
-                // The other side has answered everything; whether it hears this changes nothing.
                 secure.flush().ok();
-                Ok(with_connect_time(report, stood_ns))
+                Ok(report)
             }
         };
         stream.shutdown(Shutdown::Write).ok();
-        asked
+        asked.map(|report| with_connect_time(report, stood_ns))
+    }
+
+    fn request_per_connection(
+        &self,
+        spec: &RequestSpec,
+        configuration: Option<&Arc<rustls::ClientConfig>>,
+        control: &TestControl,
+    ) -> Result<RequesterReport, RequestError> {
+        let (token, progress) = (&self.token.0, &self.progress);
+        let is_halted = || control.is_halted();
+        let Some(configuration) = configuration else {
+            let connect = || self.connect_once();
+            return request_per_connection(spec, token, progress, connect, is_halted);
+        };
+        let connect = || {
+            let mut stream = self.connect_once()?;
+            stream.write_all(token)?;
+            tls::connect(stream, configuration)
+        };
+        request_per_connection(spec, &[], progress, connect, is_halted)
     }
 
     /// Whether the test was halted, or the time for what is still under way has passed.
@@ -223,7 +226,7 @@ impl Requester {
         socket: &UdpSocket,
         control: &TestControl,
     ) -> Result<RequesterReport, RequestError> {
-        let (spec, token) = (self.part.with_times_of(&self.test), &self.token.0);
+        let (spec, token) = (self.part.with_times_of(&self.test), &self.token);
         udp_handshake::connect(socket, token, 0, HANDSHAKE_TIMEOUT, control.stop_flag())
             .map_err(|error| RequestError::before_first(io::Error::other(error)))?;
         let is_over = self.is_over(control);
@@ -288,11 +291,11 @@ impl Responder {
         rate_max: Option<u64>,
         at: BindAddress,
     ) -> io::Result<Self> {
-        let key = match part.transport {
+        let certificate = match part.transport {
             RequestTransport::Tls | RequestTransport::Quic => Some(TestCertificate::generate()?),
             RequestTransport::Tcp | RequestTransport::Udp => None,
         };
-        let door = match part.transport {
+        let socket = match part.transport {
             RequestTransport::Tcp | RequestTransport::Tls => {
                 let listener = at.open(TcpListener::bind)?;
                 listener.set_nonblocking(true)?;
@@ -303,7 +306,7 @@ impl Responder {
             }
         };
         let (part, test) = (part.clone(), test.clone());
-        Ok(Self { part, test, token, rate_max, certificate: key, socket: door })
+        Ok(Self { part, test, token, rate_max, certificate, socket })
     }
 
     /// Where it is found.
@@ -442,14 +445,7 @@ impl Responder {
             .set_nonblocking(true)
             .and_then(|()| leash.peer_addr())
             .and_then(|client| respond_per_connection(listener, client.ip(), &mut serve, is_over));
-        match outcome {
-            Ok((answered, strange)) => {
-                ResponderReport { answered, strange, ..ResponderReport::default() }
-            }
-            Err(error) => {
-                ResponderReport { error: Some(error.to_string()), ..ResponderReport::default() }
-            }
-        }
+        report_of(outcome)
     }
 
     fn respond_over_udp(
@@ -458,32 +454,31 @@ impl Responder {
         control: &TestControl,
         is_over: impl Fn() -> bool,
     ) -> ResponderReport {
-        let broken = |error: String| ResponderReport { error: Some(error), ..Default::default() };
-        let (spec, token) = (self.part.with_times_of(&self.test), &self.token.0);
-        let client = match udp_handshake::accept(socket, token, ACCEPT_TIMEOUT, control.stop_flag())
-        {
+        let (spec, token) = (self.part.with_times_of(&self.test), &self.token);
+        let met = udp_handshake::accept(socket, token, ACCEPT_TIMEOUT, control.stop_flag());
+        let client = match met.map_err(io::Error::other) {
             Ok(client) => client,
-            Err(error) => return broken(error.to_string()),
+            Err(error) => return report_of(Err(error)),
         };
         if socket.set_read_timeout(None).is_err() {
-            return broken("its socket cannot wait".to_owned());
+            return report_of(Err(io::Error::other("its socket cannot wait")));
         }
         let Some(key) = &self.certificate else {
             return udp::respond(socket, token, &spec, self.bounds(&is_over));
         };
-        let answered = socket.try_clone().map_err(|error| error.to_string()).and_then(|socket| {
+        report_of(socket.try_clone().and_then(|socket| {
             let (identity, client) = (&key.identity, client.ip());
             let server =
-                quic::QuicResponder::new(socket, identity, *token, client, &spec, self.rate_max);
-            let server = server.map_err(|error| error.to_string())?;
-            let failed = server.run(is_over).map_err(|error| error.to_string())?;
+                quic::QuicResponder::new(socket, identity, *token, client, &spec, self.rate_max)?;
+            let failed = server.run(is_over)?;
             Ok((server.answered(), failed))
-        });
-        match answered {
-            Ok((answered, strange)) => {
-                ResponderReport { answered, strange, ..ResponderReport::default() }
-            }
-            Err(error) => broken(error),
-        }
+        }))
     }
+}
+
+/// How many were answered and how many were strange, or what broke.
+fn report_of(outcome: io::Result<(u64, u64)>) -> ResponderReport {
+    let (answered, strange) = *outcome.as_ref().unwrap_or(&(0, 0));
+    let error = outcome.err().map(|error| error.to_string());
+    ResponderReport { answered, strange, error, ..ResponderReport::default() }
 }

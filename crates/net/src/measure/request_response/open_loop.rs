@@ -17,60 +17,48 @@ use plumb_clock::{monotonic_ns, sleep_until};
 /// How long after its making a schedule begins: whoever works by it is up by then.
 const LEAD_NS: u64 = 5_000_000;
 
-/// The two directions of a connection, and what ends both when either breaks.
-#[derive(Debug)]
-pub struct OpenLoopConnection<R, W, C> {
-    /// The half that reads.
-    pub reader: R,
-    /// The half that writes.
-    pub writer: W,
-    /// Ends what either half waits for.
-    pub close: C,
-}
-
-impl<R: Read, W: Write + Send, C: Fn() + Sync> OpenLoopConnection<R, W, C> {
-    /// Asks at even times; `is_over` says whether the time for it has passed.
-    ///
-    /// # Errors
-    /// [`RequestError`].
-    pub fn send_requests(
-        mut self,
-        spec: &RequestSpec,
-        per_second: u32,
-        progress: &Counter,
-        is_over: &dyn Fn() -> bool,
-    ) -> Result<RequesterReport, RequestError> {
-        spec.check()?;
-        let (request, mut response) = (spec.request(), spec.response());
-        let mut schedule = OpenSchedule::new(spec, per_second);
-        let mut answers = OpenResponses::of(&schedule);
-        let mut lateness = SampleBuffer::with_capacity_for(schedule.counted());
-        // Both threads are up before the first request is due.
-        schedule.begin();
-        let Self { reader, writer, close } = &mut self;
-        let (received, sent, cpu_ns) = thread::scope(|scope| {
-            let (schedule, lateness, close) = (&schedule, &mut lateness, &*close);
-            let sending = scope.spawn(move || {
-                let cpu = read_ns(ClockId::ThreadCpu);
-                plumb_sys::timer::set_timer_slack_ns(1).ok();
-                let sent = send_due(writer, &request, schedule, lateness);
-                if sent.is_err() {
-                    close();
-                }
-                (sent, read_ns(ClockId::ThreadCpu) - cpu)
-            });
+/// Asks at even times over the two directions of a connection, with what ends both when either breaks; `is_over` says
+/// whether the time for it has passed.
+///
+/// # Errors
+/// [`RequestError`].
+pub fn send_requests(
+    (mut reader, mut writer, close): (impl Read, impl Write + Send, impl Fn() + Sync),
+    spec: &RequestSpec,
+    per_second: u32,
+    progress: &Counter,
+    is_over: &dyn Fn() -> bool,
+) -> Result<RequesterReport, RequestError> {
+    spec.check()?;
+    let (request, mut response) = (spec.request(), spec.response());
+    let mut schedule = OpenSchedule::new(spec, per_second);
+    let mut answers = OpenResponses::of(&schedule);
+    let mut lateness = SampleBuffer::with_capacity_for(schedule.counted());
+    // Both threads are up before the first request is due.
+    schedule.begin();
+    let (received, sent, cpu_ns) = thread::scope(|scope| {
+        let (schedule, lateness, close) = (&schedule, &mut lateness, &close);
+        let writer = &mut writer;
+        let sending = scope.spawn(move || {
             let cpu = read_ns(ClockId::ThreadCpu);
-            let received = receive_due(reader, &mut response, schedule, &mut answers, progress);
-            if received.is_err() {
+            plumb_sys::timer::set_timer_slack_ns(1).ok();
+            let sent = send_due(writer, &request, schedule, lateness);
+            if sent.is_err() {
                 close();
             }
-            let cpu_received = read_ns(ClockId::ThreadCpu) - cpu;
-            let (sent, cpu_sent) = sending.join().expect("the sender does not panic");
-            (received, sent, cpu_received + cpu_sent)
+            (sent, read_ns(ClockId::ThreadCpu) - cpu)
         });
-        // What could not be sent says why nothing more came, not the other way round.
-        finish(&schedule, sent.and(received), answers, lateness, cpu_ns, is_over)
-    }
+        let cpu = read_ns(ClockId::ThreadCpu);
+        let received = receive_due(&mut reader, &mut response, schedule, &mut answers, progress);
+        if received.is_err() {
+            close();
+        }
+        let cpu_received = read_ns(ClockId::ThreadCpu) - cpu;
+        let (sent, cpu_sent) = sending.join().expect("the sender does not panic");
+        (received, sent, cpu_received + cpu_sent)
+    });
+    // What could not be sent says why nothing more came, not the other way round.
+    finish(&schedule, sent.and(received), answers, lateness, cpu_ns, is_over)
 }
 
 /// What came of all, over whatever loses nothing.

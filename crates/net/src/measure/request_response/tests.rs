@@ -21,31 +21,35 @@ fn spec(pacing: RequestPacing) -> RequestSpec {
     }
 }
 
-fn ask(stream: &TcpStream, spec: &RequestSpec) -> Result<RequesterReport, RequestError> {
+fn ask(stream: &TcpStream, spec: &RequestSpec, is_over: &dyn Fn() -> bool) -> Asked {
     let progress = Counter::default();
-    match spec.pacing {
-        RequestPacing::Open { per_second } => {
-            line(stream).send_requests(spec, per_second, &progress, &|| false)
-        }
-        RequestPacing::Closed | RequestPacing::Connect => {
-            request_in_turn(&mut &*stream, spec, &progress)
-        }
-    }
+    let RequestPacing::Open { per_second } = spec.pacing else {
+        return request_in_turn(&mut &*stream, spec, &progress);
+    };
+    let close = || drop(stream.shutdown(Shutdown::Both));
+    open_loop::send_requests((stream, stream, close), spec, per_second, &progress, is_over)
 }
 
-fn line(
-    stream: &TcpStream,
-) -> open_loop::OpenLoopConnection<&TcpStream, &TcpStream, impl Fn() + Sync> {
-    let close = || drop(stream.shutdown(Shutdown::Both));
-    open_loop::OpenLoopConnection { reader: stream, writer: stream, close }
+/// Asks somebody who answers so many requests, each after what `pause` does.
+fn ask_slow(count: u64, pause: impl Fn(u64) + Send, is_over: bool) -> Asked {
+    let spec = RequestSpec { warm_up_ns: 0, ..spec(RequestPacing::Open { per_second: 1_000 }) };
+    let (near, mut far) = relay::connected();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut request = [0; 100];
+            for index in 0..count {
+                far.read_exact(&mut request).unwrap();
+                pause(index);
+                far.write_all(&[0; 1_000]).unwrap();
+            }
+        });
+        ask(&near, &spec, &|| is_over)
+    })
 }
 
 type Asked = Result<RequesterReport, RequestError>;
 
-fn with_answers(
-    spec: &RequestSpec,
-    ask: impl FnOnce(&TcpStream) -> Asked,
-) -> (Asked, io::Result<u64>) {
+fn with_answers(spec: &RequestSpec) -> (Asked, io::Result<u64>) {
     let (near, far) = relay::connected();
     thread::scope(|scope| {
         let answering = scope.spawn(move || {
@@ -53,7 +57,7 @@ fn with_answers(
             let bounds = ResponderBounds { bytes_per_second: None, is_over: &|| false };
             respond_in_turn(&mut &far, spec, bounds, &mut answered).map(|()| answered)
         });
-        let report = ask(&near);
+        let report = ask(&near, spec, &|| false);
         near.shutdown(Shutdown::Write).unwrap();
         (report, answering.join().unwrap())
     })
@@ -66,7 +70,7 @@ fn decoded(histogram: &[u8]) -> Histogram {
 #[test]
 fn at_closed_loop_every_request_is_answered_and_timed() {
     let spec = spec(RequestPacing::Closed);
-    let (report, answered) = with_answers(&spec, |stream| ask(stream, &spec));
+    let (report, answered) = with_answers(&spec);
     let report = report.unwrap();
     assert!(report.answered > 0 && report.answered == report.due);
     assert!(answered.unwrap() >= report.answered, "the warm-up is answered but not counted");
@@ -81,7 +85,7 @@ fn at_closed_loop_every_request_is_answered_and_timed() {
 #[test]
 fn at_open_loop_as_many_are_sent_as_are_due() {
     let spec = spec(RequestPacing::Open { per_second: 2_000 });
-    let (report, answered) = with_answers(&spec, |stream| ask(stream, &spec));
+    let (report, answered) = with_answers(&spec);
     let report = report.unwrap();
     assert_eq!((report.due, report.answered), (200, 200));
     assert_eq!(answered.unwrap(), 240);
@@ -91,43 +95,21 @@ fn at_open_loop_as_many_are_sent_as_are_due() {
 
 #[test]
 fn the_time_that_counts_lasts_until_the_last_response_was_read() {
-    let spec = RequestSpec { warm_up_ns: 0, ..spec(RequestPacing::Open { per_second: 1_000 }) };
-    let (near, mut far) = relay::connected();
     let began = monotonic_ns();
-    let report = thread::scope(|scope| {
-        scope.spawn(move || {
-            let mut request = [0; 100];
-            for index in 1..=100 {
-                far.read_exact(&mut request).unwrap();
-                // A quarter of the rate.
-                sleep_until(began + index * 4_000_000);
-                far.write_all(&[0; 1_000]).unwrap();
-            }
-        });
-        ask(&near, &spec).unwrap()
-    });
-    let took = monotonic_ns() - began;
+    // A quarter of the rate.
+    let report = ask_slow(100, |index| sleep_until(began + (index + 1) * 4_000_000), false);
+    let (report, took) = (report.unwrap(), monotonic_ns() - began);
     assert_eq!((report.due, report.answered), (100, 100));
     let counted = report.counted_ns;
-    assert!(counted > 3 * spec.duration_ns && counted < took, "{counted} ns of {took}");
-    let (report, _) = with_answers(&spec, |stream| ask(stream, &spec));
-    assert!(report.unwrap().counted_ns >= spec.duration_ns, "what is asked for counts as a whole");
+    assert!(counted > 300_000_000 && counted < took, "{counted} ns of {took}");
+    let spec = spec(RequestPacing::Open { per_second: 1_000 });
+    let counted = with_answers(&spec).0.unwrap().counted_ns;
+    assert!(counted >= spec.duration_ns, "what is asked for counts as a whole");
 }
 
 #[test]
 fn what_the_time_did_not_suffice_for_is_said_to_be_too_much() {
-    let spec = RequestSpec { warm_up_ns: 0, ..spec(RequestPacing::Open { per_second: 1_000 }) };
-    let (near, mut far) = relay::connected();
-    let error = thread::scope(|scope| {
-        scope.spawn(move || {
-            let mut request = [0; 100];
-            for _ in 0..7 {
-                far.read_exact(&mut request).unwrap();
-                far.write_all(&[0; 1_000]).unwrap();
-            }
-        });
-        line(&near).send_requests(&spec, 1_000, &Counter::default(), &|| true).unwrap_err()
-    });
+    let error = ask_slow(7, |_| {}, true).unwrap_err();
     assert!(matches!(error, RequestError::Unfinished { .. }), "{error}");
     assert!(error.to_string().contains("fewer a second"), "{error}");
     let report = error.into_partial();
@@ -136,23 +118,13 @@ fn what_the_time_did_not_suffice_for_is_said_to_be_too_much() {
 
 #[test]
 fn a_stall_counts_for_every_request_that_it_held_up() {
-    let spec = RequestSpec { warm_up_ns: 0, ..spec(RequestPacing::Open { per_second: 1_000 }) };
     let stall_ns = 60_000_000;
-    let (near, mut far) = relay::connected();
-    let report = thread::scope(|scope| {
-        scope.spawn(move || {
-            let mut request = [0; 100];
-            for index in 0..100 {
-                far.read_exact(&mut request).unwrap();
-                if index == 20 {
-                    sleep_until(monotonic_ns() + stall_ns);
-                }
-                far.write_all(&[0; 1_000]).unwrap();
-            }
-        });
-        ask(&near, &spec).unwrap()
-    });
-    let latency = decoded(&report.latency);
+    let stall = |index| {
+        if index == 20 {
+            sleep_until(monotonic_ns() + stall_ns);
+        }
+    };
+    let latency = decoded(&ask_slow(100, stall, false).unwrap().latency);
     assert_eq!(latency.len(), 100);
     // Sixty were due while the server stood still; on average they waited half of it.
     let long = latency.iter_recorded().filter(|(ns, _)| *ns >= stall_ns / 6);
@@ -183,9 +155,9 @@ fn an_encrypted_connection_carries_as_many_at_a_time_as_are_under_way() {
         let (mut reader, mut writer) =
             tls::split(tls::connect(&near, &connecting).unwrap()).unwrap();
         let close = || drop(near.shutdown(Shutdown::Both));
-        let line =
-            open_loop::OpenLoopConnection { reader: &mut reader, writer: &mut writer, close };
-        let report = line.send_requests(spec, 100, &Counter::default(), &|| false).unwrap();
+        let halves = (&mut reader, &mut writer, close);
+        let progress = Counter::default();
+        let report = open_loop::send_requests(halves, spec, 100, &progress, &|| false).unwrap();
         writer.send_close_notify().unwrap();
         (report, answering.join().unwrap())
     });
@@ -208,7 +180,7 @@ fn a_server_that_goes_away_ends_the_test_with_its_place_and_what_was_measured() 
     for pacing in [RequestPacing::Closed, RequestPacing::Open { per_second: 100 }] {
         let (near, far) = relay::connected();
         drop(far);
-        let error = ask(&near, &spec(pacing)).unwrap_err();
+        let error = ask(&near, &spec(pacing), &|| false).unwrap_err();
         assert!(matches!(error, RequestError::Connection { after: 0, .. }), "{error}");
     }
     let (near, mut far) = relay::connected();
@@ -221,7 +193,7 @@ fn a_server_that_goes_away_ends_the_test_with_its_place_and_what_was_measured() 
                 far.write_all(&[0; 1_000]).unwrap();
             }
         });
-        ask(&near, &spec).unwrap_err()
+        ask(&near, &spec, &|| false).unwrap_err()
     });
     let report = error.into_partial();
     assert_eq!((report.answered, decoded(&report.latency).len()), (3, 3));
@@ -241,7 +213,7 @@ fn a_limit_on_the_rate_holds_the_answering_side_back() {
             respond_in_turn(&mut &far, spec, bounds, &mut answered).unwrap();
             answered
         });
-        let report = ask(&near, spec).unwrap();
+        let report = ask(&near, spec, &|| false).unwrap();
         near.shutdown(Shutdown::Write).unwrap();
         (report, answering.join().unwrap())
     });

@@ -25,9 +25,8 @@ use crate::measure::bulk::Counter;
 use crate::measure::datagram::sequence_tracker::SequenceTracker;
 use crate::measure::pacer::wait_until;
 use plumb_clock::monotonic_ns;
-use plumb_remote::datagram_header::{
-    HEADER_BYTES, TestDatagramHeader, TestDatagramKind, TokenBytes,
-};
+use plumb_remote::datagram_header::{HEADER_BYTES, TestDatagramHeader, TestDatagramKind};
+use plumb_remote::token::TestToken;
 use plumb_remote::udp_handshake;
 
 /// Bytes of the shortest request and response: token and number.
@@ -64,7 +63,7 @@ const TIMES: u64 = 4;
 /// [`RequestError`].
 pub fn send_requests(
     socket: &UdpSocket,
-    token: &TokenBytes,
+    token: &TestToken,
     spec: &RequestSpec,
     progress: &Counter,
     is_over: &dyn Fn() -> bool,
@@ -84,7 +83,7 @@ pub fn send_requests(
 
 fn ask_in_turn(
     socket: &UdpSocket,
-    token: &TokenBytes,
+    token: &TestToken,
     spec: &RequestSpec,
     progress: &Counter,
     is_over: &dyn Fn() -> bool,
@@ -148,7 +147,7 @@ enum ReceivedReply {
 #[inline]
 fn exchange(
     socket: &UdpSocket,
-    token: &TokenBytes,
+    token: &TestToken,
     request: &[u8],
     sequence: u32,
     buffer: &mut [u8],
@@ -164,7 +163,7 @@ fn exchange(
 #[inline]
 fn receive_reply(
     socket: &UdpSocket,
-    token: &TokenBytes,
+    token: &TestToken,
     sequence: u32,
     buffer: &mut [u8],
 ) -> io::Result<ReceivedReply> {
@@ -185,7 +184,7 @@ fn receive_reply(
 }
 
 /// Tells the other side that it is over.
-pub fn send_end(socket: &UdpSocket, token: &TokenBytes) {
+pub fn send_end(socket: &UdpSocket, token: &TestToken) {
     let said = TestDatagramHeader::of(TestDatagramKind::End, 0, 0, 0).to_bytes(token);
     let mut buffer = [0; HEADER_BYTES];
     socket.set_read_timeout(Some(Duration::from_millis(50))).ok();
@@ -204,7 +203,7 @@ pub fn send_end(socket: &UdpSocket, token: &TokenBytes) {
 /// shut down.
 pub(crate) fn respond(
     socket: &UdpSocket,
-    token: &TokenBytes,
+    token: &TestToken,
     spec: &RequestSpec,
     bounds: ResponderBounds<'_>,
 ) -> ResponderReport {
@@ -258,7 +257,7 @@ pub(crate) fn respond(
 /// [`RequestError`].
 fn ask_at_even_times(
     socket: &UdpSocket,
-    token: &TokenBytes,
+    token: &TestToken,
     spec: &RequestSpec,
     per_second: u32,
     progress: &Counter,
@@ -314,7 +313,7 @@ fn ask_at_even_times(
 
 struct PacedUdpRequester<'a> {
     socket: &'a UdpSocket,
-    token: &'a TokenBytes,
+    token: &'a TestToken,
     schedule: &'a OpenSchedule,
     /// When the last request was sent; 0 before.
     sent_ns: &'a AtomicU64,

@@ -182,7 +182,7 @@ fn replay(hosts: &HostPair, daemon: &AgentProcess) {
     assert_eq!(heard(), before, "the kernel of the client's host was sent nothing either");
     // A hello with the right token is answered, once, and no longer than it was: with the number of its address.
     let hello = |number| {
-        TestDatagramHeader::of(TestDatagramKind::Hello, 0, 0, number).to_bytes(&new.token.0)
+        TestDatagramHeader::of(TestDatagramKind::Hello, 0, 0, number).to_bytes(&new.token)
     };
     socket.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
     let ask = |number| {
@@ -190,7 +190,7 @@ fn replay(hosts: &HostPair, daemon: &AgentProcess) {
         let mut answer = [0; 9_000];
         let (len, from) = socket.recv_from(&mut answer).unwrap();
         assert!(len <= hello(number).len() && from == udp);
-        TestDatagramHeader::read(&new.token.0, &answer[..len]).unwrap().intended_ns
+        TestDatagramHeader::read(&new.token, &answer[..len]).unwrap().intended_ns
     };
     let number = ask(0);
     assert_eq!(heard(), before + 1);

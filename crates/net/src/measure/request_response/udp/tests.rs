@@ -6,7 +6,7 @@ use super::*;
 use crate::measure::request_response::relay;
 use plumb_clock::sleep_until;
 
-const TOKEN: TokenBytes = [7; 16];
+const TOKEN: TestToken = TestToken([7; 16]);
 
 fn spec(pacing: RequestPacing, duration_ns: u64) -> RequestSpec {
     RequestSpec {
