@@ -50,7 +50,6 @@ pub struct PreambleListener<'a, const N: usize> {
 /// Somebody who has connected.
 #[derive(Debug)]
 struct PendingConnection<const N: usize> {
-    id: u64,
     stream: TcpStream,
     from: SocketAddr,
     until_ns: u64,
@@ -77,7 +76,8 @@ impl<'a, const N: usize> PreambleListener<'a, N> {
         Ok(Self { listeners, epoll, pending, pending_max, patience_ns, accepted })
     }
 
-    /// Waits for so long; those who have said their first bytes meanwhile, in sockets that block.
+    /// Waits for so long; those who have said their first bytes meanwhile, in the order in which they
+    /// came and in sockets that block.
     ///
     /// # Errors
     /// The kernel's.
@@ -92,21 +92,26 @@ impl<'a, const N: usize> PreambleListener<'a, N> {
             _ => {}
         }
         let mut opened = Vec::new();
-        for event in events {
+        for event in &events {
             let listener = usize::try_from(event.token).ok().and_then(|at| self.listeners.get(at));
             if let Some(listener) = listener {
                 self.accept_pending(listener, &mut opened);
-            } else if let Some(place) = self.pending.iter().position(|s| s.id == event.token)
-                && self.pending[place].is_read()
-                && let Some(connection) = self.pending.remove(place)
-            {
-                opened.extend(self.open(connection));
+            }
+        }
+        if !events.is_empty() {
+            // In the order in which they came.
+            for mut connection in std::mem::take(&mut self.pending) {
+                if connection.is_read() {
+                    opened.extend(self.open(connection));
+                } else {
+                    self.pending.push_back(connection);
+                }
             }
         }
         Ok(opened)
     }
 
-    /// Everybody who waits outside. Most have said what they have to say by then.
+    /// Everybody who waits outside.
     fn accept_pending(&mut self, listener: &TcpListener, opened: &mut Vec<OpenedConnection<N>>) {
         for _ in 0..self.pending_max {
             let (stream, from) = match listener.accept() {
@@ -124,19 +129,18 @@ impl<'a, const N: usize> PreambleListener<'a, N> {
             };
             let (id, until_ns) = (self.accepted, monotonic_ns() + self.patience_ns);
             self.accepted += 1;
-            let mut connection =
-                PendingConnection { id, stream, from, until_ns, preamble: [0; N], filled: 0 };
+            let connection =
+                PendingConnection { stream, from, until_ns, preamble: [0; N], filled: 0 };
             if connection.stream.set_nonblocking(true).is_err()
                 || self.epoll.add(connection.stream.as_fd(), id, READABLE).is_err()
             {
                 continue;
             }
-            if connection.is_read() {
-                opened.extend(self.open(connection));
-                continue;
-            }
-            if self.pending.len() >= self.pending_max {
-                self.pending.pop_front();
+            if self.pending.len() >= self.pending_max
+                && let Some(mut oldest) = self.pending.pop_front()
+                && oldest.is_read()
+            {
+                opened.extend(self.open(oldest));
             }
             self.pending.push_back(connection);
         }
