@@ -371,10 +371,11 @@ mod tests {
     use std::convert::Infallible;
 
     use plumb_base::time::Instant;
-    use plumb_remote::agent::{AgentLimits, MeasurementAgent};
+    use plumb_remote::agent::MeasurementAgent;
     use plumb_remote::client::{ClientEvent, TaskClient};
     use plumb_remote::control_stream::ControlStream;
     use plumb_remote::message::TaskRequest;
+    use plumb_remote::service::AgentLimits;
     use plumb_remote::session::SessionTiming;
     use plumb_remote::token_listener::send_preamble;
 

@@ -40,15 +40,15 @@ impl TaskService for LoadService {
         let invalid = |error: SpecLimitError| TaskRefusal::InvalidSpec(error.to_string());
         spec_limits::check(&spec).map_err(invalid)?;
         let rate_max = budget::admit_test(&spec, &limits)?;
-        let (course, ports) =
+        let (run, ports) =
             TestRun::listen(&spec, token, rate_max, bind, control.clone()).map_err(failed)?;
-        let certificates = course.certificates();
+        let certificates = run.certificates();
         let ready = encode(&TestPorts { ports, rate_max, certificates });
         let times = times(&spec);
         let run = Box::new(move |_| {
             let (is_told, mut stall) =
                 (shows_client_liveness(&spec), StallDetector::new(now(), &spec));
-            let mut report = course.run(&mut |progress| {
+            let mut report = run.run(&mut |progress| {
                 overlap.poll();
                 stall.observe(now(), &progress);
                 if is_told && control.is_abandoned() && stall.is_stalled(now()) {

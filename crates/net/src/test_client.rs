@@ -126,10 +126,10 @@ impl AgentClient {
     ) -> Result<TestOutcome, AgentClientError> {
         let (token, ready) = self.request(spec, address)?;
         let control = Arc::<TestControl>::default();
-        let course = self.connect_data(address, spec, token, &ready, &control, is_stopped)?;
+        let run = self.connect_data(address, spec, token, &ready, &control, is_stopped)?;
         self.client.start();
         control.begin();
-        self.start(course)?;
+        self.start(run)?;
         let (mut here, mut there) = (None::<TestReport>, None);
         let mut patience = Instant::NEVER;
         let mut standstill = StallDetector::new(now(), spec);
@@ -180,10 +180,10 @@ impl AgentClient {
     }
 
     /// Measures in a thread, because the session goes on meanwhile.
-    fn start(&self, course: TestRun) -> Result<(), AgentClientError> {
+    fn start(&self, run: TestRun) -> Result<(), AgentClientError> {
         let over = self.client.sender();
         let work = move || {
-            let report = course.run(&mut |progress| {
+            let report = run.run(&mut |progress| {
                 // A driver that is behind does without.
                 over.try_send(ControlEvent::Local(ClientThreadEvent::Progress(Box::new(progress))))
                     .ok();
@@ -219,17 +219,15 @@ impl AgentClient {
         let (spec, ready, control) = (spec.clone(), ready.clone(), Arc::clone(control));
         let connected = self.client.sender();
         let work = move || {
-            let course = TestRun::connect(&spec, token, &ready, address, control);
-            connected
-                .send(ControlEvent::Local(ClientThreadEvent::Connected(Box::new(course))))
-                .ok();
+            let run = TestRun::connect(&spec, token, &ready, address, control);
+            connected.send(ControlEvent::Local(ClientThreadEvent::Connected(Box::new(run)))).ok();
         };
         let name = thread::Builder::new().name("connect".to_owned());
         name.spawn(work).map_err(AgentClientError::Threads)?;
         loop {
             match self.client.next_event(now() + POLL_INTERVAL) {
-                Some(ClientEvent::Local(ClientThreadEvent::Connected(course))) => {
-                    return (*course).map_err(|error| self.connect_failure(error));
+                Some(ClientEvent::Local(ClientThreadEvent::Connected(run))) => {
+                    return (*run).map_err(|error| self.connect_failure(error));
                 }
                 Some(ClientEvent::Reported(report)) => {
                     let TestEnding::Broken(why) = decode_report(&report)?.ended else {

@@ -4,73 +4,31 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::IpAddr;
 use std::sync::mpsc::{self, Sender, SyncSender};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 
 use plumb_base::time::{Instant, Span};
-use plumb_clock::{monotonic_ns, now};
+use plumb_clock::now;
 
 use crate::address::{BindAddress, host_addresses};
 use crate::control_stream::{ControlEvent, ControlStream, StreamPump};
 use crate::message::{
     ProtocolHello, ReadyMessage, ServiceId, TaskRefusal, TaskRequest, WelcomeMessage,
 };
-use crate::service::{PreparedTask, TaskContext, TaskMessages, TaskOutbox, TaskService};
+use crate::overlap::{OverlapTracker, OverlapWatch, locked};
+use crate::service::{
+    AgentLimits, PreparedTask, TaskContext, TaskEvent, TaskMessages, TaskOutbox, TaskService,
+};
 use crate::session::agent::{AgentAction, AgentSession, ReportLookup};
 use crate::session::{ControlSessionError, SessionFault, SessionTiming, TaskTimes};
 use crate::task_control::TestControl;
 use crate::token::TestToken;
 
-mod overlap;
-
-pub use overlap::TestOverlap;
-use overlap::{ConcurrentTests, OverlapTracker};
-
 /// Most reports that are kept.
 const REPORTS_MAX: usize = 64;
 /// Most bytes of all of them together, as they would be sent.
 const REPORT_BYTES_MAX: usize = 128 << 20;
-
-/// What an agent allows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct AgentLimits {
-    /// Bytes a second that a test may send, and as many that it may have taken; none is no limit.
-    pub rate_max: Option<u64>,
-    /// The longest test.
-    pub duration_max: Span,
-    /// Streams of one test in each direction.
-    pub streams_max: u16,
-    /// Probes a second of one test.
-    pub probes_max: u32,
-    /// Clients at a time.
-    pub clients_max: u32,
-    /// Tests at a time, of all clients.
-    pub tests_max: u32,
-    /// How long a report is kept for a client that went away; zero ends the test with its connection.
-    pub report_retention: Span,
-    /// The port that data is taken at; 0 is any. One other than 0 allows one test at a time.
-    pub data_port: u16,
-    /// The only address that data is taken at; none is the one that the client goes to, or any.
-    pub data_address: Option<IpAddr>,
-}
-
-impl Default for AgentLimits {
-    fn default() -> Self {
-        Self {
-            rate_max: None,
-            duration_max: Span::from_secs(3_600),
-            streams_max: 128,
-            probes_max: 10_000,
-            clients_max: 32,
-            tests_max: 8,
-            report_retention: Span::from_secs(300),
-            data_port: 0,
-            data_address: None,
-        }
-    }
-}
 
 /// One agent: its limits, its clients, and what it keeps for them.
 #[derive(Debug)]
@@ -80,6 +38,7 @@ pub struct MeasurementAgent {
     timing: SessionTiming,
     services: BTreeMap<ServiceId, Box<dyn TaskService>>,
     state: Mutex<AgentState>,
+    overlaps: Arc<Mutex<OverlapTracker>>,
 }
 
 #[derive(Debug, Default)]
@@ -87,7 +46,6 @@ struct AgentState {
     clients: u32,
     /// Tests that are ready or run.
     tests: u32,
-    overlaps: OverlapTracker,
     report_cache: ReportCache,
 }
 
@@ -108,43 +66,6 @@ impl ActiveTask {
     }
 }
 
-/// What a task's thread tells the session.
-#[derive(Debug)]
-pub enum TaskEvent {
-    /// A message to the client.
-    Data(TestToken, Vec<u8>),
-    /// The task has ended, with this report.
-    Finished(TestToken, Vec<u8>),
-}
-
-/// Finds out which other tests ran at the same time as a task.
-#[derive(Debug)]
-pub struct OverlapWatch {
-    agent: Arc<MeasurementAgent>,
-    control: Arc<TestControl>,
-    others: Option<ConcurrentTests>,
-}
-
-impl OverlapWatch {
-    /// Takes in what others have announced; to be called now and then while the task runs.
-    pub fn poll(&mut self) {
-        if self.others.is_none()
-            && let Some(began_ns) = self.control.began_ns()
-        {
-            self.others = Some(ConcurrentTests::open(overlap::process_tag(), began_ns));
-        }
-        self.others.iter_mut().for_each(ConcurrentTests::receive_notices);
-    }
-
-    /// The task has ended: what ran beside it.
-    pub fn finish(self) -> TestOverlap {
-        let Some(began_ns) = self.control.began_ns() else { return TestOverlap::default() };
-        let ended_ns = monotonic_ns();
-        let elsewhere = self.others.map(|others| others.close(ended_ns)).unwrap_or_default();
-        self.agent.state().overlaps.finish(began_ns, ended_ns, &elsewhere)
-    }
-}
-
 impl MeasurementAgent {
     /// An agent of this program's version.
     pub fn new(
@@ -154,8 +75,8 @@ impl MeasurementAgent {
         services: Vec<Box<dyn TaskService>>,
     ) -> Arc<Self> {
         let services = services.into_iter().map(|service| (service.id(), service)).collect();
-        let (program, state) = (program.to_owned(), Mutex::default());
-        Arc::new(Self { program, limits, timing, services, state })
+        let (program, state, overlaps) = (program.to_owned(), Mutex::default(), Arc::default());
+        Arc::new(Self { program, limits, timing, services, state, overlaps })
     }
 
     /// Clients and tests at this moment.
@@ -241,7 +162,7 @@ impl MeasurementAgent {
                 if let Some(task) = under_way {
                     task.control.begin();
                     let began_ns = task.control.began_ns().unwrap_or_default();
-                    self.state().overlaps.begin(began_ns);
+                    locked(&self.overlaps).begin(began_ns);
                 }
             }
             AgentAction::Halt => {
@@ -291,8 +212,7 @@ impl MeasurementAgent {
             Some(only) => BindAddress::only(only, port),
             None => BindAddress::requested(request.to, port),
         };
-        let overlap =
-            OverlapWatch { agent: Arc::clone(self), control: Arc::clone(&control), others: None };
+        let overlap = OverlapWatch::new(Arc::clone(&self.overlaps), Arc::clone(&control));
         let limits = self.limits;
         let context = TaskContext { token, bind, limits, control: Arc::clone(&control), overlap };
         let PreparedTask { ready, times, outlives_session, run } =
@@ -334,7 +254,7 @@ impl MeasurementAgent {
     }
 
     fn state(&self) -> MutexGuard<'_, AgentState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state)
     }
 }
 

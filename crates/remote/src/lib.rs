@@ -11,6 +11,7 @@ pub mod client;
 pub mod control_stream;
 pub mod datagram_header;
 pub mod message;
+pub mod overlap;
 pub mod secure;
 pub mod service;
 pub mod session;

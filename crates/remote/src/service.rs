@@ -1,16 +1,67 @@
 //! What an agent can do: services that prepare tasks, and tasks, each run by a thread of its own.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender};
 
+use plumb_base::time::Span;
+
 use crate::address::BindAddress;
-use crate::agent::{AgentLimits, OverlapWatch, TaskEvent};
 use crate::control_stream::ControlEvent;
 use crate::message::{ServiceId, TaskRefusal};
+use crate::overlap::OverlapWatch;
 use crate::session::TaskTimes;
 use crate::task_control::TestControl;
 use crate::token::TestToken;
+
+/// What an agent allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AgentLimits {
+    /// Bytes a second that a test may send, and as many that it may have taken; none is no limit.
+    pub rate_max: Option<u64>,
+    /// The longest test.
+    pub duration_max: Span,
+    /// Streams of one test in each direction.
+    pub streams_max: u16,
+    /// Probes a second of one test.
+    pub probes_max: u32,
+    /// Clients at a time.
+    pub clients_max: u32,
+    /// Tests at a time, of all clients.
+    pub tests_max: u32,
+    /// How long a report is kept for a client that went away; zero ends the test with its connection.
+    pub report_retention: Span,
+    /// The port that data is taken at; 0 is any. One other than 0 allows one test at a time.
+    pub data_port: u16,
+    /// The only address that data is taken at; none is the one that the client goes to, or any.
+    pub data_address: Option<IpAddr>,
+}
+
+impl Default for AgentLimits {
+    fn default() -> Self {
+        Self {
+            rate_max: None,
+            duration_max: Span::from_secs(3_600),
+            streams_max: 128,
+            probes_max: 10_000,
+            clients_max: 32,
+            tests_max: 8,
+            report_retention: Span::from_secs(300),
+            data_port: 0,
+            data_address: None,
+        }
+    }
+}
+
+/// What a task's thread tells the session.
+#[derive(Debug)]
+pub enum TaskEvent {
+    /// A message to the client.
+    Data(TestToken, Vec<u8>),
+    /// The task has ended, with this report.
+    Finished(TestToken, Vec<u8>),
+}
 
 /// One kind of task.
 pub trait TaskService: fmt::Debug + Send + Sync {

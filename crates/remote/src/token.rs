@@ -36,15 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_token_opens_only_what_begins_with_all_of_it() {
-        let token = TestToken([9; TOKEN_BYTES]);
-        assert!(token.matches_prefix(&[9; 20]));
-        assert!(!token.matches_prefix(&[9; 15]));
-        for place in 0..TOKEN_BYTES {
-            let mut other = [9; 20];
-            other[place] ^= 1;
-            assert!(!token.matches_prefix(&other));
-        }
-        assert!(!format!("{token:?}").contains("0909090909"));
+    fn a_token_is_not_printed() {
+        assert_eq!(format!("{:?}", TestToken([9; TOKEN_BYTES])), "0909…");
     }
 }

@@ -5,9 +5,10 @@
 //! a TCP connection speaks: 0x16 is a TLS handshake, `P` the preface of HTTP/2. Every wait has a deadline, and
 //! connections are limited. Left out: every page but one, and every method but GET and HEAD.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -84,14 +85,8 @@ pub struct HttpServer {
 struct HttpServerState {
     limits: HttpServerLimits,
     counts: Arc<HttpServerCounts>,
-    open: Arc<OpenConnections>,
-}
-
-/// Connections that are open, by where they come from.
-#[derive(Debug, Default)]
-struct OpenConnections {
-    total: AtomicUsize,
-    by_address: Mutex<std::collections::BTreeMap<IpAddr, usize>>,
+    /// How many connections are open, by where they come from.
+    open: Arc<Mutex<BTreeMap<IpAddr, usize>>>,
 }
 
 /// A connection's place among those that may be.
@@ -264,18 +259,14 @@ impl HttpServerState {
             return None;
         }
         let address = source_prefix(address);
-        let mut by_address = self.open.by_address.lock().unwrap_or_else(PoisonError::into_inner);
-        let here = by_address.entry(address).or_default();
-        let total = self.open.total.load(Ordering::Relaxed);
-        if total >= self.limits.connections || *here >= self.limits.connections_per_address {
-            if *here == 0 {
-                by_address.remove(&address);
-            }
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let here = open.get(&address).copied().unwrap_or(0);
+        let total: usize = open.values().sum();
+        if total >= self.limits.connections || here >= self.limits.connections_per_address {
             self.counts.refused.fetch_add(1, Ordering::Relaxed);
             return None;
         }
-        *here += 1;
-        self.open.total.fetch_add(1, Ordering::Relaxed);
+        open.insert(address, here + 1);
         self.counts.connections.fetch_add(1, Ordering::Relaxed);
         Some(HttpConnectionSlot { shared: self.clone(), address })
     }
@@ -309,15 +300,11 @@ impl HttpConnectionSlot {
 
 impl Drop for HttpConnectionSlot {
     fn drop(&mut self) {
-        let open = &self.shared.open;
-        open.total.fetch_sub(1, Ordering::Relaxed);
-        let mut by_address = open.by_address.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(here) = by_address.get_mut(&self.address) {
+        let mut open = self.shared.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(here) = open.get_mut(&self.address) {
             *here -= 1;
-            if *here == 0 {
-                by_address.remove(&self.address);
-            }
         }
+        open.retain(|_, here| *here > 0);
     }
 }
 

@@ -142,48 +142,30 @@ pub fn encode_frame(value: &Value) -> Vec<u8> {
 
 /// Why a text behind its length is not what was asked for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum JsonFrameError {
-    /// Longer than anything that belongs here.
-    #[error("{what} of {len} bytes are longer than the {limit} that they may have")]
-    TooLong {
-        /// What was read.
-        what: &'static str,
-        /// How long it says it is.
-        len: u64,
-        /// How long it may be.
-        limit: usize,
-    },
-    /// No JSON.
-    #[error("{what} are no JSON: {why}")]
-    NotJson {
-        /// What was read.
-        what: &'static str,
-        /// What serde says.
-        why: String,
-    },
-}
+#[error("{0}")]
+pub struct JsonFrameError(String);
 
 /// How many bytes follow these four, where that is allowed.
 ///
 /// # Errors
-/// [`JsonFrameError::TooLong`].
+/// They are more than `limit`.
 pub fn frame_len(head: [u8; 4], limit: usize, what: &'static str) -> Result<usize, JsonFrameError> {
     let len = u32::from_be_bytes(head);
-    usize::try_from(len).ok().filter(|len| *len <= limit).ok_or(JsonFrameError::TooLong {
-        what,
-        len: u64::from(len),
-        limit,
+    usize::try_from(len).ok().filter(|len| *len <= limit).ok_or_else(|| {
+        JsonFrameError(format!(
+            "{what} of {len} bytes are longer than the {limit} that they may have"
+        ))
     })
 }
 
 /// The JSON in a frame's bytes. Some versions end it by a zero.
 ///
 /// # Errors
-/// [`JsonFrameError::NotJson`].
+/// They are none.
 pub fn decode_frame(text: &[u8], what: &'static str) -> Result<Value, JsonFrameError> {
     let text = text.strip_suffix(&[0]).unwrap_or(text);
     serde_json::from_slice(text)
-        .map_err(|error| JsonFrameError::NotJson { what, why: error.to_string() })
+        .map_err(|error| JsonFrameError(format!("{what} are no JSON: {error}")))
 }
 
 /// Why a server gave up, in the protocol's numbers.

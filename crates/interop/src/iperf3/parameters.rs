@@ -4,6 +4,8 @@
 //! be integers or not and whose truths may be numbers. What is not known is passed over. Left out: how
 //! any of it is done.
 
+use std::fmt::Display;
+
 use plumb_base::time::Span;
 use plumb_base::units::rate::Rate;
 use serde_json::{Map, Value, json};
@@ -70,6 +72,17 @@ pub enum Iperf3TestLength {
     Bytes(u64),
     /// After so many blocks of all streams together.
     Blocks(u64),
+}
+
+impl Iperf3TestLength {
+    /// Seconds, bytes and blocks as the protocol has them: 0 but for one.
+    pub const fn numbers(self) -> (u32, u64, u64) {
+        match self {
+            Self::Seconds(seconds) => (seconds, 0, 0),
+            Self::Bytes(bytes) => (0, bytes, 0),
+            Self::Blocks(blocks) => (0, 0, blocks),
+        }
+    }
 }
 
 /// Everything that both sides must know of a test.
@@ -159,41 +172,17 @@ impl Default for Iperf3Parameters {
 
 /// Why parameters cannot be met.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ParametersError {
-    /// No object at all.
-    #[error("the parameters are no JSON object")]
-    NotAnObject,
-    /// Neither of the two.
-    #[error("the parameters ask for neither TCP nor UDP, which is all there is here")]
-    NoProtocol,
-    /// Something that is not done here.
-    #[error("the parameters ask for {0}, which is not here")]
-    Unsupported(&'static str),
-    /// Not of the type that it has to be.
-    #[error("'{name}' is {found}, not a {wanted}")]
-    Type {
-        /// Which parameter.
-        name: &'static str,
-        /// What it has to be.
-        wanted: &'static str,
-        /// What it is.
-        found: &'static str,
-    },
-    /// Beyond what it may be.
-    #[error("'{name}' is {value}; it has to be between {min} and {max}")]
-    Range {
-        /// Which parameter.
-        name: &'static str,
-        /// What it is.
-        value: String,
-        /// The least it may be.
-        min: u64,
-        /// The most it may be.
-        max: u64,
-    },
-    /// Two that exclude each other.
-    #[error("'reverse' and 'bidirectional' exclude each other")]
-    TwoDirections,
+#[error("{0}")]
+pub struct ParametersError(String);
+
+impl ParametersError {
+    fn new(why: &str) -> Self {
+        Self(why.to_owned())
+    }
+
+    fn out_of_range(name: &str, value: impl Display, min: u64, max: u64) -> Self {
+        Self(format!("'{name}' is {value}; it has to be between {min} and {max}"))
+    }
 }
 
 impl Iperf3Parameters {
@@ -232,11 +221,10 @@ impl Iperf3Parameters {
     /// The first that is not.
     pub fn check(&self) -> Result<(), ParametersError> {
         let range = |name, value: u64, min: u64, max: u64| {
-            if (min..=max).contains(&value) {
-                Ok(())
-            } else {
-                Err(ParametersError::Range { name, value: value.to_string(), min, max })
-            }
+            let is_within = (min..=max).contains(&value);
+            is_within
+                .then_some(())
+                .ok_or_else(|| ParametersError::out_of_range(name, value, min, max))
         };
         let (length_min, length_max) = match self.protocol {
             Iperf3Transport::Tcp => (1, BLOCK_MAX),
@@ -262,11 +250,7 @@ impl Iperf3Parameters {
         };
         put(if self.protocol == Iperf3Transport::Tcp { "tcp" } else { "udp" }, json!(true));
         put("omit", json!(self.omit_seconds));
-        let (seconds, bytes, blocks) = match self.length_limit {
-            Iperf3TestLength::Seconds(seconds) => (seconds, 0, 0),
-            Iperf3TestLength::Bytes(bytes) => (0, bytes, 0),
-            Iperf3TestLength::Blocks(blocks) => (0, 0, blocks),
-        };
+        let (seconds, bytes, blocks) = self.length_limit.numbers();
         put("time", json!(seconds));
         put("num", json!(bytes));
         put("blockcount", json!(blocks));
@@ -314,22 +298,33 @@ impl Iperf3Parameters {
     /// # Errors
     /// Something has the wrong type, is beyond what the protocol allows, or is not done here.
     pub fn of_json(value: &Value) -> Result<Self, ParametersError> {
-        let map = value.as_object().ok_or(ParametersError::NotAnObject)?;
+        let map = value
+            .as_object()
+            .ok_or_else(|| ParametersError::new("the parameters are no JSON object"))?;
         let fields = ParameterFields(map);
         let protocol = match (fields.boolean("tcp")?, fields.boolean("udp")?) {
             (true, _) => Iperf3Transport::Tcp,
             (false, true) => Iperf3Transport::Udp,
-            _ if fields.boolean("sctp")? => return Err(ParametersError::Unsupported("SCTP")),
-            _ => return Err(ParametersError::NoProtocol),
+            _ if fields.boolean("sctp")? => {
+                return Err(ParametersError::new("the parameters ask for SCTP, which is not here"));
+            }
+            _ => {
+                let why = "the parameters ask for neither TCP nor UDP, which is all there is here";
+                return Err(ParametersError::new(why));
+            }
         };
         if fields.boolean("mptcp")? {
-            return Err(ParametersError::Unsupported("multipath TCP"));
+            let why = "the parameters ask for multipath TCP, which is not here";
+            return Err(ParametersError::new(why));
         }
         let direction = match (fields.boolean("reverse")?, fields.boolean("bidirectional")?) {
             (false, false) => Iperf3Direction::Forward,
             (true, false) => Iperf3Direction::Reverse,
             (false, true) => Iperf3Direction::Both,
-            (true, true) => return Err(ParametersError::TwoDirections),
+            (true, true) => {
+                let why = "'reverse' and 'bidirectional' exclude each other";
+                return Err(ParametersError::new(why));
+            }
         };
         let extent = match (fields.number("num")?, fields.number("blockcount")?) {
             (bytes @ 1.., _) => Iperf3TestLength::Bytes(bytes),
@@ -395,7 +390,7 @@ impl ParameterFields<'_> {
             Some(other) => return Err(wrong(name, "number", other)),
         };
         let max = u64::MAX >> 1;
-        let range = || ParametersError::Range { name, value: number.to_string(), min: 0, max };
+        let range = || ParametersError::out_of_range(name, number, 0, max);
         if let Some(whole) = number.as_u64() {
             return if whole <= max { Ok(whole) } else { Err(range()) };
         }
@@ -411,12 +406,7 @@ impl ParameterFields<'_> {
     fn bounded_u32(&self, name: &'static str, max: u32) -> Result<u32, ParametersError> {
         let number = self.number(name)?;
         let small = u32::try_from(number).ok().filter(|small| *small <= max);
-        small.ok_or_else(|| ParametersError::Range {
-            name,
-            value: number.to_string(),
-            min: 0,
-            max: max.into(),
-        })
+        small.ok_or_else(|| ParametersError::out_of_range(name, number, 0, max.into()))
     }
 
     fn text(&self, name: &'static str) -> Result<Option<String>, ParametersError> {
@@ -425,12 +415,10 @@ impl ParameterFields<'_> {
             Some(Value::String(text)) if text.len() <= TEXT_MAX => {
                 Ok(Some(text.clone()).filter(|text| !text.is_empty()))
             }
-            Some(Value::String(text)) => Err(ParametersError::Range {
-                name,
-                value: format!("{} bytes long", text.len()),
-                min: 0,
-                max: TEXT_MAX as u64,
-            }),
+            Some(Value::String(text)) => {
+                let len = format!("{} bytes long", text.len());
+                Err(ParametersError::out_of_range(name, len, 0, TEXT_MAX as u64))
+            }
             Some(other) => Err(wrong(name, "text", other)),
         }
     }
@@ -445,7 +433,7 @@ fn wrong(name: &'static str, wanted: &'static str, found: &Value) -> ParametersE
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
     };
-    ParametersError::Type { name, wanted, found }
+    ParametersError(format!("'{name}' is {found}, not a {wanted}"))
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //!
 //! Whatever reads iperf3's documents reads these.
 
+use plumb_base::units::rate::Rate;
 use plumb_result::iperf3::{
     Iperf3Connected, Iperf3Counts, Iperf3CpuUtilization, Iperf3Document, Iperf3End,
     Iperf3EndStream, Iperf3Endpoint, Iperf3IntervalReport, Iperf3Overlap, Iperf3Side, Iperf3Start,
@@ -11,7 +12,7 @@ use plumb_result::iperf3::{
 use serde_json::Value;
 
 use super::VERSION;
-use super::parameters::{Iperf3Direction, Iperf3TestLength, Iperf3Transport};
+use super::parameters::{Iperf3Direction, Iperf3Transport};
 use super::record::{Iperf3Interval, Iperf3Role, Iperf3Stream, Iperf3Test};
 use super::results::{Iperf3Results, Iperf3Totals};
 
@@ -113,14 +114,8 @@ fn start(test: &Iperf3Test, streams: &[Iperf3Stream]) -> Iperf3Start {
         remote_host: stream.remote.ip().to_string(),
         remote_port: stream.remote.port(),
     };
-    let bits = |rate: Option<plumb_base::units::rate::Rate>| {
-        rate.map_or(0, plumb_base::units::rate::Rate::bits_per_second)
-    };
-    let (duration, bytes, blocks) = match parameters.length_limit {
-        Iperf3TestLength::Seconds(seconds) => (seconds, 0, 0),
-        Iperf3TestLength::Bytes(bytes) => (0, bytes, 0),
-        Iperf3TestLength::Blocks(blocks) => (0, 0, blocks),
-    };
+    let bits = |rate: Option<Rate>| rate.map_or(0, Rate::bits_per_second);
+    let (duration, bytes, blocks) = parameters.length_limit.numbers();
     Iperf3Start {
         connected: streams.iter().map(connected).collect(),
         version: VERSION.to_owned(),

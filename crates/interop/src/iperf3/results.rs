@@ -46,16 +46,15 @@ pub struct Iperf3Results {
 
 /// Why results are not understood.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Iperf3ResultsError {
-    /// No object, or no list of streams in it.
-    #[error("the results have no '{0}'")]
-    Missing(&'static str),
-    /// A member of the wrong type.
-    #[error("'{0}' in the results is no number that it could be")]
-    Number(&'static str),
-    /// More streams than a test can have.
-    #[error("the results speak of {0} streams, and a test has at most {STREAMS_MAX}")]
-    Streams(usize),
+#[error("{0}")]
+pub struct Iperf3ResultsError(String);
+
+fn missing(name: &str) -> Iperf3ResultsError {
+    Iperf3ResultsError(format!("the results have no '{name}'"))
+}
+
+fn not_a_number(name: &str) -> Iperf3ResultsError {
+    Iperf3ResultsError(format!("'{name}' in the results is no number that it could be"))
 }
 
 /// The member that says what only plumb knows.
@@ -93,9 +92,12 @@ impl Iperf3Results {
     /// # Errors
     /// Something that every version sends is absent or has the wrong type.
     pub fn of_json(value: &Value) -> Result<Self, Iperf3ResultsError> {
-        let streams = value["streams"].as_array().ok_or(Iperf3ResultsError::Missing("streams"))?;
+        let streams = value["streams"].as_array().ok_or_else(|| missing("streams"))?;
         if streams.len() > STREAMS_MAX {
-            return Err(Iperf3ResultsError::Streams(streams.len()));
+            let count = streams.len();
+            return Err(Iperf3ResultsError(format!(
+                "the results speak of {count} streams, and a test has at most {STREAMS_MAX}"
+            )));
         }
         let streams = streams.iter().map(stream_of_json).collect::<Result<_, _>>()?;
         let cpu = |name| real(value, name);
@@ -144,7 +146,7 @@ fn stream_of_json(value: &Value) -> Result<Iperf3Totals, Iperf3ResultsError> {
     let end = if value.get("end_time").is_some() { real(value, "end_time")? } else { start };
     let retransmits = real(value, "retransmits")?;
     Ok(Iperf3Totals {
-        id: u32::try_from(count(value, "id")?).map_err(|_| Iperf3ResultsError::Number("id"))?,
+        id: u32::try_from(count(value, "id")?).map_err(|_| not_a_number("id"))?,
         bytes: count(value, "bytes")?,
         retransmits: (retransmits >= 0.0).then(|| whole(retransmits)),
         jitter_s: real(value, "jitter")?,
@@ -156,8 +158,8 @@ fn stream_of_json(value: &Value) -> Result<Iperf3Totals, Iperf3ResultsError> {
 
 /// A finite number.
 fn real(value: &Value, name: &'static str) -> Result<f64, Iperf3ResultsError> {
-    let number = value.get(name).ok_or(Iperf3ResultsError::Missing(name))?;
-    number.as_f64().filter(|real| real.is_finite()).ok_or(Iperf3ResultsError::Number(name))
+    let number = value.get(name).ok_or_else(|| missing(name))?;
+    number.as_f64().filter(|real| real.is_finite()).ok_or_else(|| not_a_number(name))
 }
 
 /// A number that counts something.
@@ -166,7 +168,7 @@ fn count(value: &Value, name: &'static str) -> Result<u64, Iperf3ResultsError> {
         return Ok(count);
     }
     let real = real(value, name)?;
-    if real < 0.0 { Err(Iperf3ResultsError::Number(name)) } else { Ok(whole(real)) }
+    if real < 0.0 { Err(not_a_number(name)) } else { Ok(whole(real)) }
 }
 
 #[expect(
@@ -243,7 +245,7 @@ mod tests {
         }
         let mut json = results().to_json();
         json["streams"][0]["bytes"] = json!(-1);
-        assert_eq!(Iperf3Results::of_json(&json), Err(Iperf3ResultsError::Number("bytes")));
+        assert_eq!(Iperf3Results::of_json(&json), Err(not_a_number("bytes")));
         json["streams"][0] = json!("1");
         assert!(Iperf3Results::of_json(&json).is_err());
     }

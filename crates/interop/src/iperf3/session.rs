@@ -10,11 +10,11 @@ use plumb_base::time::{Instant, Span};
 use plumb_base::units::rate::Rate;
 
 use super::message::{
-    Iperf3ErrorCode, Iperf3Message, JsonFrameError, PARAMETERS_MAX, RESULTS_MAX, decode_frame,
-    encode_frame, frame_len,
+    Iperf3ErrorCode, Iperf3Message, PARAMETERS_MAX, RESULTS_MAX, decode_frame, encode_frame,
+    frame_len,
 };
-use super::parameters::{Iperf3Parameters, ParametersError};
-use super::results::{Iperf3Results, Iperf3ResultsError};
+use super::parameters::Iperf3Parameters;
+use super::results::Iperf3Results;
 
 /// How long a client may take for its parameters and its goodbye.
 const WAIT_SHORT: Span = Span::from_secs(10);
@@ -22,6 +22,14 @@ const WAIT_SHORT: Span = Span::from_secs(10);
 const WAIT_LONG: Span = Span::from_secs(30);
 /// By how much a test may be longer than it was said to be.
 const GRACE: Span = Span::from_secs(40);
+
+const CLOSED: &str = "the client closed the control connection";
+const TERMINATED: &str = "the client was stopped by its user";
+
+/// The cause of a byte that is no message, or none of this state.
+fn unexpected(byte: u8) -> String {
+    format!("the client sent byte {byte}, which means nothing here")
+}
 
 /// What a server allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,44 +105,7 @@ pub struct Iperf3SessionError {
     /// What it waited for.
     pub stage: Iperf3State,
     /// What happened instead.
-    pub cause: Iperf3Cause,
-}
-
-/// What ends a session early.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Iperf3Cause {
-    /// Nothing came in time.
-    #[error("nothing came from the client for {0}")]
-    Deadline(Span),
-    /// The control connection ended.
-    #[error("the client closed the control connection")]
-    Closed,
-    /// The client was stopped.
-    #[error("the client was stopped by its user")]
-    Terminated,
-    /// A byte that is no message, or none of this state.
-    #[error("the client sent byte {0}, which means nothing here")]
-    Unexpected(u8),
-    /// Not the JSON that it has to be.
-    #[error(transparent)]
-    Frame(#[from] JsonFrameError),
-    /// Parameters that cannot be met.
-    #[error(transparent)]
-    Parameters(#[from] ParametersError),
-    /// More than this server allows.
-    #[error("the client asks for {asked}, and this server allows {allowed}")]
-    Limit {
-        /// What was asked for.
-        asked: String,
-        /// What is allowed.
-        allowed: String,
-    },
-    /// Results that are not understood.
-    #[error(transparent)]
-    Results(#[from] Iperf3ResultsError),
-    /// What the driver could not do.
-    #[error("{0}")]
-    Driver(String),
+    pub cause: String,
 }
 
 /// One test, from its cookie on.
@@ -198,7 +169,7 @@ impl Iperf3Session {
                 // Nothing is due while draining: what comes early is read afterwards, and is little.
                 Iperf3State::Drain if self.inbox.len() <= 16 => {}
                 Iperf3State::Drain => {
-                    self.fail(Iperf3Cause::Unexpected(self.inbox[0]), Iperf3ErrorCode::MESSAGE);
+                    self.fail(unexpected(self.inbox[0]), Iperf3ErrorCode::MESSAGE);
                 }
                 Iperf3State::Ended => self.inbox.clear(),
             }
@@ -214,7 +185,7 @@ impl Iperf3Session {
             Iperf3State::Ended => {}
             // Everything was said: some clients do not say goodbye.
             Iperf3State::AwaitingDone => self.end(Ok(())),
-            _ => self.fail(Iperf3Cause::Closed, Iperf3ErrorCode::CLOSED),
+            _ => self.fail(CLOSED, Iperf3ErrorCode::CLOSED),
         }
     }
 
@@ -232,7 +203,8 @@ impl Iperf3Session {
                 } else {
                     Iperf3ErrorCode::SILENCE
                 };
-                self.fail(Iperf3Cause::Deadline(now.saturating_since(self.since)), fault);
+                let waited = now.saturating_since(self.since);
+                self.fail(format!("nothing came from the client for {waited}"), fault);
             }
         }
     }
@@ -252,7 +224,7 @@ impl Iperf3Session {
     /// The driver could not go on.
     pub fn fail_driver(&mut self, why: String, fault: Iperf3ErrorCode) {
         if self.stage != Iperf3State::Ended {
-            self.fail(Iperf3Cause::Driver(why), fault);
+            self.fail(why, fault);
         }
     }
 
@@ -260,7 +232,7 @@ impl Iperf3Session {
     pub fn terminate(&mut self) {
         if self.stage != Iperf3State::Ended {
             self.send_message(Iperf3Message::ServerTerminate);
-            self.end_with(Iperf3Cause::Driver("this server was stopped".to_owned()));
+            self.end_with("this server was stopped");
         }
     }
 
@@ -280,8 +252,9 @@ impl Iperf3Session {
         else {
             return;
         };
-        let read = decode_frame(&text, "parameters").map_err(Iperf3Cause::from);
-        let read = read.and_then(|json| Ok(Iperf3Parameters::of_json(&json)?));
+        let read = decode_frame(&text, "parameters").map_err(|error| error.to_string());
+        let read = read
+            .and_then(|json| Iperf3Parameters::of_json(&json).map_err(|error| error.to_string()));
         let parameters = match read {
             Ok(parameters) => parameters,
             Err(cause) => return self.fail(cause, Iperf3ErrorCode::PARAMETERS),
@@ -301,12 +274,11 @@ impl Iperf3Session {
         }
     }
 
-    fn check_limits(
-        &self,
-        parameters: &Iperf3Parameters,
-    ) -> Result<(), (Iperf3Cause, Iperf3ErrorCode)> {
+    fn check_limits(&self, parameters: &Iperf3Parameters) -> Result<(), (String, Iperf3ErrorCode)> {
         let Iperf3Limits { duration, bitrate, streams } = self.limits;
-        let limit = |asked: String, allowed: String| Iperf3Cause::Limit { asked, allowed };
+        let limit = |asked: String, allowed: String| {
+            format!("the client asks for {asked}, and this server allows {allowed}")
+        };
         let seconds = Span::from_secs(parameters.seconds().unwrap_or(0).into());
         if seconds > duration {
             let cause = limit(format!("{seconds}"), format!("{duration}"));
@@ -342,12 +314,10 @@ impl Iperf3Session {
                 self.send_message(Iperf3Message::ExchangeResults);
                 self.enter(Iperf3State::Results, now, WAIT_LONG);
             }
-            Some(Iperf3Message::ClientTerminate) => {
-                self.end_with(Iperf3Cause::Terminated);
-            }
+            Some(Iperf3Message::ClientTerminate) => self.end_with(TERMINATED),
             // It is leaving without results.
-            Some(Iperf3Message::Done) => self.end_with(Iperf3Cause::Closed),
-            _ => self.fail(Iperf3Cause::Unexpected(byte), Iperf3ErrorCode::MESSAGE),
+            Some(Iperf3Message::Done) => self.end_with(CLOSED),
+            _ => self.fail(unexpected(byte), Iperf3ErrorCode::MESSAGE),
         }
     }
 
@@ -355,8 +325,9 @@ impl Iperf3Session {
         let Some(text) = self.frame(RESULTS_MAX, "results", Iperf3ErrorCode::RESULTS) else {
             return;
         };
-        let read = decode_frame(&text, "results").map_err(Iperf3Cause::from);
-        match read.and_then(|json| Ok(Iperf3Results::of_json(&json)?)) {
+        let read = decode_frame(&text, "results").map_err(|error| error.to_string());
+        match read.and_then(|json| Iperf3Results::of_json(&json).map_err(|error| error.to_string()))
+        {
             Ok(results) => {
                 self.actions.push_back(Iperf3Action::Drain(Box::new(results)));
                 self.enter(Iperf3State::Drain, now, WAIT_LONG);
@@ -370,10 +341,8 @@ impl Iperf3Session {
         self.inbox.clear();
         match Iperf3Message::from_byte(byte) {
             Some(Iperf3Message::Done) => self.end(Ok(())),
-            Some(Iperf3Message::ClientTerminate) => {
-                self.end_with(Iperf3Cause::Terminated);
-            }
-            _ => self.end_with(Iperf3Cause::Unexpected(byte)),
+            Some(Iperf3Message::ClientTerminate) => self.end_with(TERMINATED),
+            _ => self.end_with(unexpected(byte)),
         }
     }
 
@@ -388,7 +357,7 @@ impl Iperf3Session {
         let len = match frame_len(head, limit, what) {
             Ok(len) => len,
             Err(error) => {
-                self.fail(error.into(), fault);
+                self.fail(error.to_string(), fault);
                 return None;
             }
         };
@@ -410,13 +379,13 @@ impl Iperf3Session {
     }
 
     /// Ends it with the protocol's word about why.
-    fn fail(&mut self, cause: Iperf3Cause, fault: Iperf3ErrorCode) {
+    fn fail(&mut self, cause: impl Into<String>, fault: Iperf3ErrorCode) {
         self.actions.push_back(Iperf3Action::Send(fault.bytes()));
         self.end_with(cause);
     }
 
-    fn end_with(&mut self, cause: Iperf3Cause) {
-        self.end(Err(Iperf3SessionError { stage: self.stage, cause }));
+    fn end_with(&mut self, cause: impl Into<String>) {
+        self.end(Err(Iperf3SessionError { stage: self.stage, cause: cause.into() }));
     }
 
     fn end(&mut self, result: Result<(), Iperf3SessionError>) {

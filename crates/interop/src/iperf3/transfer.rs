@@ -86,16 +86,16 @@ impl Iperf3Transfer {
     pub fn begin(
         flows: Vec<Iperf3Flow>,
         parameters: &Arc<Iperf3Parameters>,
-        goal: &Arc<ByteBudget>,
+        budget: &Arc<ByteBudget>,
         answers: bool,
     ) -> io::Result<Self> {
-        let switch = Arc::new(StopFlag::default());
+        let stop_flag = Arc::new(StopFlag::default());
         let began = now();
         let usage = process::usage()?;
-        let mut flight = Self {
+        let mut transfer = Self {
             streams: Vec::with_capacity(flows.len()),
             threads: Default::default(),
-            stop_flag: switch,
+            stop_flag,
             began,
             counted: began,
             interval: began,
@@ -106,24 +106,25 @@ impl Iperf3Transfer {
         };
         for flow in flows {
             flow.socket.limit_waits()?;
-            flight.streams.push(TransferStream::new(flow)?);
+            transfer.streams.push(TransferStream::new(flow)?);
         }
         let shared = Iperf3Context {
             parameters: Arc::clone(parameters),
-            stop_flag: Arc::clone(&flight.stop_flag),
-            budget: Arc::clone(goal),
+            stop_flag: Arc::clone(&transfer.stop_flag),
+            budget: Arc::clone(budget),
         };
         match parameters.protocol {
-            Iperf3Transport::Tcp => flight.start_streams(&shared)?,
-            Iperf3Transport::Udp => flight.start_datagrams(&shared, answers)?,
+            Iperf3Transport::Tcp => transfer.start_streams(&shared)?,
+            Iperf3Transport::Udp => transfer.start_datagrams(&shared, answers)?,
         }
-        Ok(flight)
+        Ok(transfer)
     }
 
     fn start_streams(&mut self, shared: &Iperf3Context) -> io::Result<()> {
         for sends in [true, false] {
-            let lanes = self.streams.iter().filter(|lane| lane.sends == sends);
-            let workers = lanes.map(|lane| lane.worker(shared)).collect::<io::Result<Vec<_>>>()?;
+            let streams = self.streams.iter().filter(|stream| stream.sends == sends);
+            let workers =
+                streams.map(|stream| stream.worker(shared)).collect::<io::Result<Vec<_>>>()?;
             for (group, number) in connection_pool::assign_to_threads(workers).into_iter().zip(1..)
             {
                 let parameters = Arc::clone(&shared.parameters);
@@ -139,17 +140,17 @@ impl Iperf3Transfer {
     /// Datagrams keep their times best in threads of their own.
     fn start_datagrams(&mut self, shared: &Iperf3Context, answers: bool) -> io::Result<()> {
         for index in 0..self.streams.len() {
-            let Some(lane) = self.streams.get(index) else { break };
-            let (sends, number) = (lane.sends, lane.id);
-            let (socket, meter) = (Arc::clone(&lane.socket), Arc::clone(&lane.meter));
-            let Iperf3Context { parameters, stop_flag: switch, budget: goal } = shared.clone();
+            let Some(stream) = self.streams.get(index) else { break };
+            let (sends, number) = (stream.sends, stream.id);
+            let (socket, meter) = (Arc::clone(&stream.socket), Arc::clone(&stream.meter));
+            let Iperf3Context { parameters, stop_flag, budget } = shared.clone();
             self.start(sends, number, move || {
                 let result = if sends {
-                    udp::send(&socket, &parameters, &meter, &switch, &goal)
+                    udp::send(&socket, &parameters, &meter, &stop_flag, &budget)
                 } else {
-                    udp::receive(&socket, &parameters, &meter, &switch, &goal, answers)
+                    udp::receive(&socket, &parameters, &meter, &stop_flag, &budget, answers)
                 };
-                meter.end(result.as_ref().copied(), &switch, &goal);
+                meter.end(result.as_ref().copied(), &stop_flag, &budget);
             })?;
         }
         Ok(())
@@ -171,10 +172,10 @@ impl Iperf3Transfer {
     fn join(&mut self, sends: bool) {
         for thread in std::mem::take(&mut self.threads[usize::from(!sends)]) {
             if thread.join().is_err() {
-                for lane in
-                    self.streams.iter().filter(|lane| lane.sends == sends && !lane.is_over())
+                for stream in
+                    self.streams.iter().filter(|stream| stream.sends == sends && !stream.is_over())
                 {
-                    lane.meter.set_error("its worker panicked".to_owned());
+                    stream.meter.set_error("its worker panicked".to_owned());
                 }
             }
         }
@@ -194,15 +195,15 @@ impl Iperf3Transfer {
     pub fn tick(&mut self, at: Instant, omitted: bool) {
         let (start, end, origin) = (self.interval, at, self.counted);
         let span = |moment: Instant| moment.saturating_since(origin);
-        for lane in &mut self.streams {
-            let (reading, facts) = lane.read();
-            lane.earlier = std::mem::replace(&mut lane.before, reading);
+        for stream in &mut self.streams {
+            let (reading, facts) = stream.read();
+            stream.earlier = std::mem::replace(&mut stream.before, reading);
             if self.intervals_kept >= INTERVALS_MAX {
                 self.truncated = true;
                 continue;
             }
             self.intervals_kept += 1;
-            lane.add_interval(span(start), span(end), facts, omitted);
+            stream.add_interval(span(start), span(end), facts, omitted);
         }
         self.interval = at;
     }
@@ -210,7 +211,7 @@ impl Iperf3Transfer {
     /// Ends the last interval; one that would be short is a part of the one before it.
     fn end_intervals(&mut self, at: Instant) {
         let rest = at.saturating_since(self.interval);
-        let last = self.streams.first().and_then(|lane| lane.intervals.last());
+        let last = self.streams.first().and_then(|stream| stream.intervals.last());
         let Some(last) = last.filter(|last| !last.omitted && !self.truncated) else {
             return self.tick(at, false);
         };
@@ -219,21 +220,21 @@ impl Iperf3Transfer {
             return self.tick(at, false);
         }
         let end = at.saturating_since(self.counted);
-        for lane in &mut self.streams {
-            let (reading, facts) = lane.read();
-            lane.before = reading;
-            if lane.intervals.pop().is_some() {
-                lane.add_interval(start, end, facts, false);
+        for stream in &mut self.streams {
+            let (reading, facts) = stream.read();
+            stream.before = reading;
+            if stream.intervals.pop().is_some() {
+                stream.add_interval(start, end, facts, false);
             }
         }
     }
 
     /// Counts from here on.
     pub fn end_omission(&mut self, at: Instant) {
-        for lane in &mut self.streams {
-            lane.counted_base = lane.read().0;
-            lane.before = lane.counted_base;
-            (lane.congestion_window, lane.send_window, lane.rtt_us) = Default::default();
+        for stream in &mut self.streams {
+            stream.counted_base = stream.read().0;
+            stream.before = stream.counted_base;
+            (stream.congestion_window, stream.send_window, stream.rtt_us) = Default::default();
         }
         (self.counted, self.interval) = (at, at);
     }
@@ -241,20 +242,20 @@ impl Iperf3Transfer {
     /// The sum of what was sent and of what was received, without what was omitted.
     pub fn bytes(&self) -> (u64, u64) {
         let sum = |sends| {
-            let lanes = self.streams.iter().filter(move |lane| lane.sends == sends);
-            lanes.map(|lane| lane.counted().bytes).sum()
+            let streams = self.streams.iter().filter(move |stream| stream.sends == sends);
+            streams.map(|stream| stream.counted().bytes).sum()
         };
         (sum(true), sum(false))
     }
 
     /// All that was sent and received, with what was omitted.
     pub fn total_bytes(&self) -> u64 {
-        self.streams.iter().map(|lane| lane.meter.count().bytes).sum()
+        self.streams.iter().map(|stream| stream.meter.count().bytes).sum()
     }
 
     /// The first stream that ended before it was told to, and why.
     pub fn stream_error(&self) -> Option<(u32, String)> {
-        self.streams.iter().find_map(|lane| Some((lane.id, lane.meter.trouble()?)))
+        self.streams.iter().find_map(|stream| Some((stream.id, stream.meter.trouble()?)))
     }
 
     /// Whether no worker is left.
@@ -272,8 +273,8 @@ impl Iperf3Transfer {
 
     /// Has the other sides of this side's senders see the end of their streams.
     pub fn end_streams(&self) {
-        for lane in self.streams.iter().filter(|lane| lane.sends) {
-            if let Iperf3Socket::Tcp(socket) = &*lane.socket {
+        for stream in self.streams.iter().filter(|stream| stream.sends) {
+            if let Iperf3Socket::Tcp(socket) = &*stream.socket {
                 // One that is gone has ended anyhow.
                 socket.shutdown(Shutdown::Write).ok();
             }
@@ -288,16 +289,17 @@ impl Iperf3Transfer {
         loop {
             let at = now();
             let mut waiting = false;
-            for lane in self.streams.iter_mut().filter(|lane| !lane.sends && !lane.drained) {
-                let count = lane.counted();
-                lane.drained = lane.is_over()
-                    || sent(lane.id).is_some_and(|(bytes, packets)| match &*lane.socket {
+            for stream in self.streams.iter_mut().filter(|stream| !stream.sends && !stream.drained)
+            {
+                let count = stream.counted();
+                stream.drained = stream.is_over()
+                    || sent(stream.id).is_some_and(|(bytes, packets)| match &*stream.socket {
                         Iperf3Socket::Tcp(_) => count.bytes >= bytes,
                         // All of them came, none is missing.
                         Iperf3Socket::Udp(_) => count.packets >= packets && count.lost <= 0,
                     });
-                let last = lane.meter.last().max(began);
-                waiting |= !lane.drained && at.saturating_since(last) < quiet;
+                let last = stream.meter.last().max(began);
+                waiting |= !stream.drained && at.saturating_since(last) < quiet;
             }
             if !waiting || at.saturating_since(began) >= patience {
                 return;
@@ -312,8 +314,12 @@ impl Iperf3Transfer {
         self.stop_flag.stop_all();
         self.join(false);
         let ended = self.ended.unwrap_or(self.interval).max(self.counted);
-        let last =
-            self.streams.iter().filter(|lane| !lane.sends).map(|lane| lane.meter.last()).max();
+        let last = self
+            .streams
+            .iter()
+            .filter(|stream| !stream.sends)
+            .map(|stream| stream.meter.last())
+            .max();
         let last = last.unwrap_or(ended).max(ended);
         if last > self.interval {
             self.end_intervals(last);
@@ -327,13 +333,13 @@ impl Iperf3Transfer {
         ];
         let percent = |seconds: f64| if wall > 0.0 { 100.0 * seconds / wall } else { 0.0 };
         let cpu_percent = [percent(cpu_s[0] + cpu_s[1]), percent(cpu_s[0]), percent(cpu_s[1])];
-        let congestion = self.streams.first().and_then(|lane| match parameters.protocol {
-            Iperf3Transport::Tcp => socket::congestion(lane.socket.as_fd()).ok(),
+        let congestion = self.streams.first().and_then(|stream| match parameters.protocol {
+            Iperf3Transport::Tcp => socket::congestion(stream.socket.as_fd()).ok(),
             Iperf3Transport::Udp => None,
         });
         let counted = self.counted;
         let streams = std::mem::take(&mut self.streams);
-        let streams = streams.into_iter().map(|lane| lane.record(counted, ended)).collect();
+        let streams = streams.into_iter().map(|stream| stream.record(counted, ended)).collect();
         let truncated = self.truncated;
         let duration = ended.saturating_since(counted);
         Iperf3TestRecord { streams, cpu_percent, cpu_s, congestion, duration, truncated }

@@ -435,28 +435,28 @@ mod tests {
         let schedule = RttProbeSchedule::of(&test, &probes);
         let token = TestToken([7; TOKEN_BYTES]);
         let at = BindAddress::default();
-        let answerer = ProbeReflector::bind(token, &test, &probes, at).unwrap();
-        let asker = UdpSocket::bind("127.0.0.1:0").unwrap();
-        asker.connect(("127.0.0.1", answerer.port().unwrap())).unwrap();
+        let reflector = ProbeReflector::bind(token, &test, &probes, at).unwrap();
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.connect(("127.0.0.1", reflector.port().unwrap())).unwrap();
         let (control, over_ns) = (TestControl::default(), AtomicU64::new(u64::MAX));
         let deadline_ns = monotonic_ns() + 60_000_000_000;
         std::thread::scope(|scope| {
             let answering = scope.spawn(|| {
-                answerer.run(|| over_ns.load(Ordering::Acquire), || deadline_ns, &control)
+                reflector.run(|| over_ns.load(Ordering::Acquire), || deadline_ns, &control)
             });
             let stop = control.stop_flag();
-            udp_handshake::connect(&asker, &token, 0, Span::from_secs(30), stop).unwrap();
-            asker.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+            udp_handshake::connect(&client, &token, 0, Span::from_secs(30), stop).unwrap();
+            client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
             let mut bytes = [0; DATAGRAM_MIN];
             // Longer than was said, which is not answered: the first answer is to the first of the others.
             let mut longer = [0; DATAGRAM_MAX];
             longer[..TOKEN_BYTES].copy_from_slice(&token.0);
-            asker.send(&longer).unwrap();
+            client.send(&longer).unwrap();
             for sequence in 0..schedule.count {
                 bytes[..TOKEN_BYTES].copy_from_slice(&token.0);
                 put(&mut bytes, SEQUENCE, sequence);
-                asker.send(&bytes).unwrap();
-                asker.recv(&mut bytes).unwrap();
+                client.send(&bytes).unwrap();
+                client.recv(&mut bytes).unwrap();
             }
             assert!(!answering.is_finished());
             over_ns.store(0, Ordering::Release);

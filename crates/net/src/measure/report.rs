@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use plumb_remote::agent::TestOverlap;
+use plumb_remote::overlap::TestOverlap;
 use plumb_result::net::{HostReading, ProbeReflectorReport, ThreadPlacement};
 use serde::{Deserialize, Serialize};
 

@@ -164,6 +164,8 @@ mod tests {
         let dense = TestSpec { interval_ns: 1_000_000, ..spec(4, vec![probes(200)]) };
         assert!(said(&dense).contains("--interval 10ms"), "{}", said(&dense));
         assert!(said(&spec(0, vec![probes(200)])).contains("--time"));
+        let slow = DatagramsSpec { is_up: true, rate_bits_per_second: 10, datagram_bytes: 1_000 };
+        assert!(said(&spec(4, vec![PartSpec::Datagrams(slow)])).contains("1 kb/s"));
     }
 
     #[test]

@@ -5,8 +5,8 @@
 
 use crate::measure::probe::datagram_bytes;
 use crate::measure::test_spec::{MtuSearchSpec, PartSpec, ProbesSpec, TestSpec};
-use plumb_remote::agent::AgentLimits;
 use plumb_remote::message::TaskRefusal;
+use plumb_remote::service::AgentLimits;
 
 const SECOND_NS: u64 = 1_000_000_000;
 /// How long a test may drain beyond the longest that it may last.
@@ -174,6 +174,15 @@ mod tests {
             DatagramsSpec { is_up: true, rate_bits_per_second: 800_000, datagram_bytes: 100 };
         let beside = vec![PartSpec::Datagrams(datagrams), streams(TransferDirection::Down, 1)];
         assert_eq!(share(beside), Ok(Some(1_000_000)), "they go the other way");
+        let datagrams = || {
+            let (rate_bits_per_second, datagram_bytes) = (5_000_000, 100);
+            let part = DatagramsSpec { is_up: true, rate_bits_per_second, datagram_bytes };
+            PartSpec::Datagrams(part)
+        };
+        let told = refusal(vec![datagrams(), datagrams()], &limits(1_000_000));
+        assert!(told.contains("8000000 at most, and 10000000 was asked for"), "{told}");
+        let beside = vec![streams(TransferDirection::Both, 1), datagrams()];
+        assert!(share(beside).is_err(), "what streams may send counts as well");
         let unlimited = admit_test(&spec(vec![probes(9_000, 9_000)]), &AgentLimits::default());
         assert_eq!(unlimited, Ok(None));
     }

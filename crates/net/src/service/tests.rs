@@ -11,10 +11,12 @@ use std::thread;
 
 use plumb_clock::monotonic_ns;
 use plumb_remote::address::BindAddress;
-use plumb_remote::agent::{AgentLimits, MeasurementAgent, TestOverlap};
+use plumb_remote::agent::MeasurementAgent;
 use plumb_remote::client;
 use plumb_remote::control_stream::ControlStream;
 use plumb_remote::message::{ProtocolHello, ReadyMessage, TaskRequest, decode, encode, frame};
+use plumb_remote::overlap::TestOverlap;
+use plumb_remote::service::AgentLimits;
 use plumb_remote::session::{ControlSessionError, SessionFault, SessionTiming};
 use plumb_remote::task_control::TestControl;
 use plumb_remote::token::TestToken;
@@ -288,10 +290,10 @@ fn nothing_is_asked_of_whom_the_agents_certificate_does_not_name() {
             let ready = TestPorts { ports, rate_max: None, certificates: vec![forged] };
             let report = thread::scope(|scope| {
                 let serving = scope.spawn(|| agent.run(&mut |_| {}));
-                let course =
+                let run =
                     TestRun::connect(&spec, token, &ready, HERE, Arc::clone(&control)).unwrap();
                 control.begin();
-                let report = course.run(&mut |_| {});
+                let report = run.run(&mut |_| {});
                 control.halt();
                 serving.join().unwrap();
                 report
@@ -364,24 +366,6 @@ fn the_mtu_is_found_in_a_test_that_ends_when_it_is() {
     assert!(found.path_bytes > Some(1_000) && found.kernel_bytes.is_some(), "{found:?}");
     assert!(theirs.confirmed > 1 && ours.error.is_none(), "{theirs:?} {ours:?}");
     assert_eq!((here.ended, there.ended), (TestEnding::Complete, TestEnding::Complete));
-}
-
-#[test]
-fn datagrams_beyond_what_the_agent_allows_are_refused_with_the_limit() {
-    let limits = AgentLimits { rate_max: Some(1_000_000), ..AgentLimits::default() };
-    let agent = agent_with(limits);
-    let (mut client, _served) = join(&agent);
-    let mut refused = |parts: Vec<PartSpec>| refusal(&mut client, &spec(parts));
-    let told = refused(vec![datagrams(false, 8_000_008)]);
-    assert!(told.contains("probes in bits a second of 8000000 at most"), "{told}");
-    let two = vec![datagrams(true, 5_000_000), datagrams(true, 5_000_000)];
-    assert!(refused(two).contains("10000000 was asked for"));
-    // What streams may send counts as well, and so do probes.
-    assert!(refused(vec![datagrams(true, 8_000_000), probes()]).contains("was asked for"));
-    refused(vec![streams(TransferDirection::Both, 1), datagrams(true, 8_000)]);
-    assert!(refused(vec![datagrams(true, 10)]).contains("1 kb/s"));
-    let allowed = spec(vec![datagrams(true, 8_000_000), datagrams(false, 8_000_000)]);
-    both(&mut client, &allowed);
 }
 
 #[test]

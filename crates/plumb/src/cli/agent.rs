@@ -15,13 +15,13 @@ use plumb_harness::supervisor::LaunchService;
 use plumb_interop::http;
 use plumb_interop::http::server::{HttpServer, HttpServerLimits};
 use plumb_net::service::LoadService;
-use plumb_remote::agent::{AgentLimits, MeasurementAgent, MeasurementAgent as Server};
+use plumb_remote::agent::{MeasurementAgent, MeasurementAgent as Server};
 use plumb_remote::control_stream::ControlStream;
 use plumb_remote::secure::admission::AdmissionRefusal;
 use plumb_remote::secure::{
     self, ListenerEvent, ListenerLimits, PairingToken, SecureListener, SecureStream, SessionService,
 };
-use plumb_remote::service::TaskService;
+use plumb_remote::service::{AgentLimits, TaskService};
 use plumb_remote::session::SessionTiming;
 
 use crate::VERSION;

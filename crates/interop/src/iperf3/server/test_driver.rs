@@ -95,7 +95,7 @@ pub(super) fn run_test(
     control: TcpStream,
     admitted: &Iperf3Admission,
     shared: &Iperf3ServerState,
-    place: Iperf3TestSlot,
+    slot: Iperf3TestSlot,
     notices: &Sender<Iperf3ServerEvent>,
 ) -> Iperf3ServerEvent {
     let client = admitted.client;
@@ -110,11 +110,11 @@ pub(super) fn run_test(
             return failed(format!("the control connection broke: {error}"));
         }
     };
-    let mut conduct = Iperf3TestDriver {
+    let mut driver = Iperf3TestDriver {
         control,
         admitted,
         shared,
-        slot: Some(place),
+        slot: Some(slot),
         session: Iperf3Session::begin(begun, shared.limits),
         local,
         test: None,
@@ -127,14 +127,14 @@ pub(super) fn run_test(
         bitrate_limiter: None,
         end: None,
     };
-    conduct.run(notices);
+    driver.run(notices);
     let overlap = shared.note_end(admitted.id, now());
-    let result = conduct.end.take().unwrap_or(Ok(()));
-    let Some(mut test) = conduct.test.take() else {
+    let result = driver.end.take().unwrap_or(Ok(()));
+    let Some(mut test) = driver.test.take() else {
         return failed(result.err().unwrap_or_default());
     };
-    if let Some(flight) = conduct.transfer.take() {
-        test.record = Some(flight.finish(&conduct.parameters));
+    if let Some(transfer) = driver.transfer.take() {
+        test.record = Some(transfer.finish(&driver.parameters));
     }
     test.overlap = overlap;
     test.error = result.err();
@@ -150,8 +150,8 @@ impl Iperf3TestDriver<'_> {
                     self.slot = None;
                 }
                 let done = self.apply(action, notices);
-                if let Err(trouble) = done {
-                    self.session.fail_driver(trouble.why, trouble.fault);
+                if let Err(error) = done {
+                    self.session.fail_driver(error.why, error.fault);
                 }
             }
             if self.end.is_some() {
@@ -181,9 +181,9 @@ impl Iperf3TestDriver<'_> {
             }
             Iperf3Action::Start => self.start(),
             Iperf3Action::Stop => {
-                if let Some(flight) = &mut self.transfer {
-                    flight.stop();
-                    flight.end_streams();
+                if let Some(transfer) = &mut self.transfer {
+                    transfer.stop();
+                    transfer.end_streams();
                 }
                 Ok(())
             }
@@ -390,9 +390,9 @@ impl Iperf3TestDriver<'_> {
         let flows = std::mem::take(&mut self.streams);
         // The client says when it is over.
         let goal = Arc::new(ByteBudget::new(None).map_err(DriverError::stream)?);
-        let flight = Iperf3Transfer::begin(flows, &self.parameters, &goal, true)
+        let transfer = Iperf3Transfer::begin(flows, &self.parameters, &goal, true)
             .map_err(DriverError::stream)?;
-        let began = flight.began();
+        let began = transfer.began();
         let omit = Span::from_secs(self.parameters.omit_seconds.into());
         self.counted = (omit > Span::ZERO).then(|| began + omit);
         self.tick = began + self.shared.interval;
@@ -402,36 +402,36 @@ impl Iperf3TestDriver<'_> {
             let blocks = streams.saturating_mul(self.parameters.length.into());
             BitrateLimiter::new(rate, blocks, began)
         });
-        self.transfer = Some(flight);
+        self.transfer = Some(transfer);
         Ok(())
     }
 
     /// Looks at the streams where it is time to.
     fn check_streams(&mut self) {
-        let Some(flight) = &mut self.transfer else { return };
+        let Some(transfer) = &mut self.transfer else { return };
         let at = now();
-        let moved = flight.total_bytes();
+        let moved = transfer.total_bytes();
         if let Some(allowance) = &mut self.bitrate_limiter
             && !allowance.admit(moved, at)
             && let Some(rate) = self.shared.limits.bitrate
         {
-            flight.stop();
+            transfer.stop();
             self.bitrate_limiter = None;
             let why = format!("more than {rate}, which this server allows, went over all streams");
             return self.session.fail_driver(why, Iperf3ErrorCode::RATE);
         }
         if let Some(from) = self.counted.filter(|from| at >= *from) {
-            flight.tick(from, true);
-            flight.end_omission(from);
+            transfer.tick(from, true);
+            transfer.end_omission(from);
             (self.counted, self.tick) = (None, from + self.shared.interval);
             self.received = (0, at);
         }
         if at < self.tick {
             return;
         }
-        flight.tick(at, self.counted.is_some());
+        transfer.tick(at, self.counted.is_some());
         self.tick = (self.tick + self.shared.interval).max(at);
-        let (_, received) = flight.bytes();
+        let (_, received) = transfer.bytes();
         if received > self.received.0 {
             self.received = (received, at);
         }
@@ -444,7 +444,9 @@ impl Iperf3TestDriver<'_> {
 
     /// Receives what the client says it sent, and tells it what came.
     fn drain(&mut self, theirs: Iperf3Results) {
-        let (Some(mut flight), Some(test)) = (self.transfer.take(), &mut self.test) else { return };
+        let (Some(mut transfer), Some(test)) = (self.transfer.take(), &mut self.test) else {
+            return;
+        };
         // What was omitted was omitted at another moment there, so the counts do not compare.
         let comparable = self.parameters.omit_seconds == 0;
         let sent = |id| {
@@ -455,8 +457,8 @@ impl Iperf3TestDriver<'_> {
             Iperf3Transport::Tcp => DRAIN_QUIET,
             Iperf3Transport::Udp => DRAIN_QUIET_UDP,
         };
-        flight.drain(sent, quiet, DRAIN);
-        let mut record = flight.finish(&self.parameters);
+        transfer.drain(sent, quiet, DRAIN);
+        let mut record = transfer.finish(&self.parameters);
         if comparable {
             record.count_trailing_loss(&theirs);
         }

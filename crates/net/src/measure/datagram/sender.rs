@@ -166,20 +166,20 @@ pub fn send(
     let _ = timer::set_timer_slack_ns(1);
     let drops_before = KernelDrops::read();
     let dropped_before = drops::drops_towards_peer(socket);
-    let mut course = DatagramSender::new(socket, plan, progress);
-    let ran = course.run();
+    let mut sender = DatagramSender::new(socket, plan, progress);
+    let ran = sender.run();
     // Whatever broke it off, the receiver waits for how many there were.
-    let uncut = course.buffer.set_segmentation(socket, false);
+    let uncut = sender.buffer.set_segmentation(socket, false);
     let end_ns = read_ns(ClockId::MonotonicRaw);
-    course.sample_queue();
-    let said = course.send_end();
-    let mut report = course.report;
+    sender.sample_queue();
+    let said = sender.send_end();
+    let mut report = sender.report;
     report.end_ns = end_ns;
     report.end_heard = matches!(said, Ok(true));
     report.cut_short |= ran.is_err();
-    report.late_p50_ns = course.lateness.quantile(0.5);
-    report.late_p99_ns = course.lateness.quantile(0.99);
-    report.late_max_ns = course.lateness.max();
+    report.late_p50_ns = sender.lateness.quantile(0.5);
+    report.late_p99_ns = sender.lateness.quantile(0.99);
+    report.late_max_ns = sender.lateness.max();
     report.drops = KernelDrops::read().since(drops_before);
     // The end was in the same queue behind all of them.
     let dropped = drops::drops_towards_peer(socket).zip(dropped_before);
@@ -526,9 +526,9 @@ mod tests {
             segmentation: false,
         };
         let progress = DatagramProgress::default();
-        let mut course = DatagramSender::new(&near, &plan, &progress);
+        let mut sender = DatagramSender::new(&near, &plan, &progress);
         let stamped_ns = read_ns(ClockId::MonotonicRaw);
-        course.buffer.fill(&plan, &course.pace, 0, 1, stamped_ns);
+        sender.buffer.fill(&plan, &sender.pace, 0, 1, stamped_ns);
         let header = std::thread::scope(|scope| {
             let reading = scope.spawn(|| {
                 let mut buffer = [0; 200];
@@ -539,11 +539,11 @@ mod tests {
                     }
                 }
             });
-            course.transmit(stamped_ns).unwrap();
+            sender.transmit(stamped_ns).unwrap();
             reading.join().unwrap()
         });
-        let late_ns = course.lateness.max();
-        (course.report.waits > 0).then_some((header, stamped_ns, late_ns, course.report))
+        let late_ns = sender.lateness.max();
+        (sender.report.waits > 0).then_some((header, stamped_ns, late_ns, sender.report))
     }
 
     #[test]

@@ -297,7 +297,7 @@ fn ask_at_even_times(
     let after = answers.all;
     let (judged, received) = match received {
         Ok(judged) => (judged, Ok(())),
-        Err(PacedReceiveError { resolved: judged, error }) => (judged, Err(error)),
+        Err((judged, error)) => (judged, Err(error)),
     };
     let is_whole = judged == schedule.total;
     let mut report = schedule.conclude(judged, is_whole, answers, lateness, cpu_ns);
@@ -318,12 +318,6 @@ struct PacedUdpRequester<'a> {
     /// When the last request was sent; 0 before.
     sent_ns: &'a AtomicU64,
     is_stopped: &'a AtomicBool,
-}
-
-/// A socket that broke.
-struct PacedReceiveError {
-    resolved: u64,
-    error: io::Error,
 }
 
 impl PacedUdpRequester<'_> {
@@ -350,13 +344,14 @@ impl PacedUdpRequester<'_> {
         Ok(())
     }
 
-    /// Receives until every response has come or those that have not are lost; how many requests are judged.
+    /// Receives until every response has come or those that have not are lost; how many requests are judged, also
+    /// where the socket breaks.
     fn receive(
         &self,
         answers: &mut OpenResponses,
         progress: &Counter,
         is_over: &dyn Fn() -> bool,
-    ) -> Result<u64, PacedReceiveError> {
+    ) -> Result<u64, (u64, io::Error)> {
         let total = self.schedule.total;
         let mut account = SequenceTracker::new(total);
         let mut buffer = vec![0; BYTES_MAX as usize];
@@ -368,8 +363,7 @@ impl PacedUdpRequester<'_> {
             match received {
                 // Shut down by whoever ends the test.
                 Ok(0) => {
-                    let error = io::ErrorKind::UnexpectedEof.into();
-                    return Err(PacedReceiveError { resolved: judged(&account), error });
+                    return Err((judged(&account), io::ErrorKind::UnexpectedEof.into()));
                 }
                 Ok(len) => {
                     let header = TestDatagramHeader::read(self.token, &buffer[..len]);
@@ -385,7 +379,7 @@ impl PacedUdpRequester<'_> {
                     }
                 }
                 Err(error) if is_transient_datagram(&error) => {}
-                Err(error) => return Err(PacedReceiveError { resolved: judged(&account), error }),
+                Err(error) => return Err((judged(&account), error)),
             }
             if account.unique() >= total {
                 return Ok(total);

@@ -9,9 +9,12 @@ use std::fs;
 use std::io;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::sync::OnceLock;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use plumb_clock::monotonic_ns;
 use serde::{Deserialize, Serialize};
+
+use crate::task_control::TestControl;
 
 /// What the names begin with.
 const PREFIX: &str = "plumb.test.";
@@ -33,7 +36,7 @@ pub struct TestOverlap {
 
 /// The times of tests, as far as they may still matter.
 #[derive(Clone, Debug, Default)]
-pub(super) struct OverlapTracker {
+pub(crate) struct OverlapTracker {
     /// When each that runs began; several may begin at once.
     running: Vec<u64>,
     /// Beginning and end of those that are over.
@@ -42,12 +45,12 @@ pub(super) struct OverlapTracker {
 
 impl OverlapTracker {
     /// Notes that a test has begun.
-    pub(super) fn begin(&mut self, began_ns: u64) {
+    pub(crate) fn begin(&mut self, began_ns: u64) {
         self.running.push(began_ns);
     }
 
     /// Notes that a test has ended, and says with which others it overlapped: these of other agents among them.
-    pub(super) fn finish(
+    pub(crate) fn finish(
         &mut self,
         began_ns: u64,
         ended_ns: u64,
@@ -79,8 +82,45 @@ impl OverlapTracker {
     }
 }
 
+/// Finds out which other tests ran at the same time as a task.
+#[derive(Debug)]
+pub struct OverlapWatch {
+    tracker: Arc<Mutex<OverlapTracker>>,
+    control: Arc<TestControl>,
+    others: Option<ConcurrentTests>,
+}
+
+impl OverlapWatch {
+    /// Of a task that has not begun.
+    pub(crate) fn new(tracker: Arc<Mutex<OverlapTracker>>, control: Arc<TestControl>) -> Self {
+        Self { tracker, control, others: None }
+    }
+
+    /// Takes in what others have announced; to be called now and then while the task runs.
+    pub fn poll(&mut self) {
+        if self.others.is_none()
+            && let Some(began_ns) = self.control.began_ns()
+        {
+            self.others = Some(ConcurrentTests::open(process_tag(), began_ns));
+        }
+        self.others.iter_mut().for_each(ConcurrentTests::receive_notices);
+    }
+
+    /// The task has ended: what ran beside it.
+    pub fn finish(self) -> TestOverlap {
+        let Some(began_ns) = self.control.began_ns() else { return TestOverlap::default() };
+        let ended_ns = monotonic_ns();
+        let elsewhere = self.others.map(|others| others.close(ended_ns)).unwrap_or_default();
+        locked(&self.tracker).finish(began_ns, ended_ns, &elsewhere)
+    }
+}
+
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// What this process has drawn; zero where there is no chance to be had.
-pub(super) fn process_tag() -> u64 {
+fn process_tag() -> u64 {
     static OWN: OnceLock<u64> = OnceLock::new();
     *OWN.get_or_init(|| plumb_clock::entropy().unwrap_or(0))
 }
@@ -107,7 +147,7 @@ impl ConcurrentTest {
 
 /// A test as those of other agents see it, and what they have told it.
 #[derive(Debug)]
-pub(super) struct ConcurrentTests {
+struct ConcurrentTests {
     own: ConcurrentTest,
     /// None where the kernel gives none: then nobody is known.
     socket: Option<UnixDatagram>,
@@ -117,7 +157,7 @@ pub(super) struct ConcurrentTests {
 
 impl ConcurrentTests {
     /// Shows a test that has begun.
-    pub(super) fn open(process: u64, began_ns: u64) -> Self {
+    fn open(process: u64, began_ns: u64) -> Self {
         let own = ConcurrentTest { process, began_ns };
         let bind = || -> io::Result<UnixDatagram> {
             let socket = UnixDatagram::bind_addr(&own.address()?)?;
@@ -128,7 +168,7 @@ impl ConcurrentTests {
     }
 
     /// Takes what was told. The kernel keeps a few, so it is to be asked now and then.
-    pub(super) fn receive_notices(&mut self) {
+    fn receive_notices(&mut self) {
         let Some(socket) = &self.socket else { return };
         let mut bytes = [0; NOTICE_BYTES + 1];
         while let Ok(len) = socket.recv(&mut bytes) {
@@ -140,7 +180,7 @@ impl ConcurrentTests {
     }
 
     /// Tells the others that the test is over: beginning and end of each that ran beside it, as far as it did.
-    pub(super) fn close(mut self, ended_ns: u64) -> Vec<(u64, u64)> {
+    fn close(mut self, ended_ns: u64) -> Vec<(u64, u64)> {
         // Names are anybody's, and need not be text.
         let list = fs::read(UNIX_SOCKETS).unwrap_or_default();
         let list = String::from_utf8_lossy(&list);
