@@ -323,6 +323,6 @@ mod tests {
         assert!(enter("2001:db8:0:8::1").is_some());
         drop(held);
         assert!(enter("2001:db8:0:7::3").is_some());
-        assert!(shared.open.by_address.lock().unwrap().is_empty());
+        assert!(shared.open.lock().unwrap().is_empty());
     }
 }
