@@ -4,9 +4,9 @@
 
 use plumb_net::measure::clock_offset::ClockOffsetEstimate;
 use plumb_net::measure::datagram;
+use plumb_net::measure::datagram::endpoint::DatagramsReport;
 use plumb_net::measure::datagram::receiver::ReceiverReport;
 use plumb_net::measure::datagram::sender::SenderReport;
-use plumb_net::measure::datagram::endpoint::DatagramsReport;
 use plumb_net::measure::report::{TestPartReport, TestReport};
 use plumb_net::measure::test_spec::{DatagramsSpec, PartSpec, TestSpec};
 use plumb_result::net::{

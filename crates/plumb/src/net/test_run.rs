@@ -8,8 +8,8 @@ use std::net::SocketAddr;
 use plumb_base::stats::histogram::Histogram;
 use plumb_base::time::Span;
 use plumb_clock::{monotonic_ns, sleep_until};
-use plumb_net::measure::progress::TestProgress;
 use plumb_net::measure::mtu::MtuPartReport;
+use plumb_net::measure::progress::TestProgress;
 use plumb_net::measure::report::{TestPartReport, TestReport};
 use plumb_net::measure::spec_limits;
 use plumb_net::measure::test_spec::{

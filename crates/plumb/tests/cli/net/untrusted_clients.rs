@@ -181,9 +181,8 @@ fn replay(hosts: &HostPair, daemon: &AgentProcess) {
     assert!(socket.recv_from(&mut [0; 64]).is_err(), "no answer");
     assert_eq!(heard(), before, "the kernel of the client's host was sent nothing either");
     // A hello with the right token is answered, once, and no longer than it was: with the number of its address.
-    let hello = |number| {
-        TestDatagramHeader::of(TestDatagramKind::Hello, 0, 0, number).to_bytes(&new.token)
-    };
+    let hello =
+        |number| TestDatagramHeader::of(TestDatagramKind::Hello, 0, 0, number).to_bytes(&new.token);
     socket.set_read_timeout(Some(Duration::from_mins(1))).unwrap();
     let ask = |number| {
         socket.send_to(&hello(number), udp).unwrap();
