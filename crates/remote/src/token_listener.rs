@@ -312,8 +312,8 @@ mod tests {
         let listener = port();
         let mut wrong = TOKEN.0;
         wrong[15] ^= 1;
-        let strangers = [[&wrong[..], &[0, 0]].concat(), [&TOKEN.0[..], &[2, 0]].concat()];
-        let mut strangers = strangers.map(|says| come(&listener, &says));
+        let others = [[&wrong[..], &[0, 0]].concat(), [&TOKEN.0[..], &[2, 0]].concat()];
+        let mut others = others.map(|says| come(&listener, &says));
         let clients = [1, 0].map(|index| come(&listener, &[&TOKEN.0[..], &[index, 0]].concat()));
         let until_ns = monotonic_ns() + 60_000_000_000;
         let take = |index, stream: TcpStream| Ok((index, stream.peer_addr()?));
@@ -323,8 +323,8 @@ mod tests {
             client.local_addr().unwrap()
         });
         assert_eq!(taken.unwrap(), [(0, zero), (1, one)]);
-        for stranger in &mut strangers {
-            assert_eq!(stranger.read(&mut [0]).unwrap_or(0), 0, "closed without a word");
+        for other in &mut others {
+            assert_eq!(other.read(&mut [0]).unwrap_or(0), 0, "closed without a word");
         }
     }
 }
