@@ -302,21 +302,7 @@ impl Iperf3Parameters {
             .as_object()
             .ok_or_else(|| ParametersError::new("the parameters are no JSON object"))?;
         let fields = ParameterFields(map);
-        let protocol = match (fields.boolean("tcp")?, fields.boolean("udp")?) {
-            (true, _) => Iperf3Transport::Tcp,
-            (false, true) => Iperf3Transport::Udp,
-            _ if fields.boolean("sctp")? => {
-                return Err(ParametersError::new("the parameters ask for SCTP, which is not here"));
-            }
-            _ => {
-                let why = "the parameters ask for neither TCP nor UDP, which is all there is here";
-                return Err(ParametersError::new(why));
-            }
-        };
-        if fields.boolean("mptcp")? {
-            let why = "the parameters ask for multipath TCP, which is not here";
-            return Err(ParametersError::new(why));
-        }
+        let protocol = fields.protocol()?;
         let direction = match (fields.boolean("reverse")?, fields.boolean("bidirectional")?) {
             (false, false) => Iperf3Direction::Forward,
             (true, false) => Iperf3Direction::Reverse,
@@ -374,6 +360,25 @@ impl Iperf3Parameters {
 struct ParameterFields<'a>(&'a Map<String, Value>);
 
 impl ParameterFields<'_> {
+    fn protocol(&self) -> Result<Iperf3Transport, ParametersError> {
+        let protocol = match (self.boolean("tcp")?, self.boolean("udp")?) {
+            (true, _) => Iperf3Transport::Tcp,
+            (false, true) => Iperf3Transport::Udp,
+            _ if self.boolean("sctp")? => {
+                return Err(ParametersError::new("the parameters ask for SCTP, which is not here"));
+            }
+            _ => {
+                let why = "the parameters ask for neither TCP nor UDP, which is all there is here";
+                return Err(ParametersError::new(why));
+            }
+        };
+        if self.boolean("mptcp")? {
+            let why = "the parameters ask for multipath TCP, which is not here";
+            return Err(ParametersError::new(why));
+        }
+        Ok(protocol)
+    }
+
     fn boolean(&self, name: &'static str) -> Result<bool, ParametersError> {
         match self.0.get(name) {
             None | Some(Value::Null) => Ok(false),
