@@ -53,10 +53,12 @@ pub enum HiddenCommand {
     GatewayHelper(RawFd),
 }
 
+/// A command with a control socket, its first argument, and what fails when it does not start.
+type ControlledCommand = (fn(RawFd) -> HiddenCommand, &'static str, &'static str);
+
 impl HiddenCommand {
-    /// The commands that are told what to do over a control socket: the first argument, and what fails when one does
-    /// not start.
-    const CONTROLLED: [(fn(RawFd) -> Self, &str, &str); 6] = [
+    /// The commands that are told what to do over a control socket.
+    const CONTROLLED: [ControlledCommand; 6] = [
         (Self::Peer, "__peer", "start the peer process"),
         (Self::Mirror, "__mirror", "start the mirror's process"),
         (Self::StreamsSender, "__source", "start the sender's process"),

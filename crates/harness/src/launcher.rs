@@ -87,7 +87,9 @@ impl RunningLaunch {
                 Ok(launch)
             }
             WorkerMessage::Ready(Err(error)) => Err(launch.failed(error)),
-            other => Err(LaunchError::Failed(format!("unexpected answer {other:?}"))),
+            other @ WorkerMessage::Block(_) => {
+                Err(LaunchError::Failed(format!("unexpected answer {other:?}")))
+            }
         }
     }
 
@@ -103,7 +105,9 @@ impl RunningLaunch {
             WorkerMessage::Block(report) => {
                 report.map(|report| *report).map_err(|error| self.failed(error))
             }
-            other => Err(LaunchError::Failed(format!("unexpected answer {other:?}"))),
+            other @ WorkerMessage::Ready(_) => {
+                Err(LaunchError::Failed(format!("unexpected answer {other:?}")))
+            }
         }
     }
 

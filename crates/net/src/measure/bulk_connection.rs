@@ -175,7 +175,7 @@ pub(super) fn connect(
     let mut connections = Vec::with_capacity(all.len());
     for some in all.chunks(PARALLEL_CONNECTS) {
         for made in in_parallel(some, &one) {
-            connections.push(made.map_err(|error| DataConnectError::of(address, error))?);
+            connections.push(made.map_err(|error| DataConnectError::of(address, &error))?);
         }
     }
     Ok(connections)

@@ -74,7 +74,7 @@ impl From<UdpHandshakeError> for DataConnectError {
 
 impl DataConnectError {
     /// What the kernel's error means at this address.
-    pub fn of(address: SocketAddr, source: io::Error) -> Self {
+    pub fn of(address: SocketAddr, source: &io::Error) -> Self {
         use io::ErrorKind as Kind;
         let needs_zone = match address {
             SocketAddr::V6(v6) => v6.ip().is_unicast_link_local() && v6.scope_id() == 0,

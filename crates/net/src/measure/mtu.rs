@@ -409,7 +409,7 @@ impl MtuEndpoint {
                 return account;
             }
             let found = probe(&self.socket, &self.token, within);
-            account.error = found.problem.clone();
+            account.error.clone_from(&found.problem);
             account.found = Some(found);
             account.error = account.error.or(self.send_end(control).err().map(|e| e.to_string()));
         } else if let Err(error) = self.confirm(deadline_ns, control, &mut account) {

@@ -205,7 +205,7 @@ impl StallDetector {
     }
 
     fn advance(&mut self, now: Instant) {
-        self.idle = self.idle + now.saturating_since(self.last_call).min(self.gap_max);
+        self.idle += now.saturating_since(self.last_call).min(self.gap_max);
         self.last_call = now;
     }
 }

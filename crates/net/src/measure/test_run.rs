@@ -177,7 +177,7 @@ impl TestRun {
                 }
                 PartSpec::Probes(probes) => {
                     let sender = ProbeSender::connect(address, token, spec, probes);
-                    let sender = sender.map_err(|source| DataConnectError::of(address, source))?;
+                    let sender = sender.map_err(|source| DataConnectError::of(address, &source))?;
                     PartEndpoint::ProbeSender(sender)
                 }
                 PartSpec::Exchange(part) => {
@@ -190,7 +190,7 @@ impl TestRun {
                 ),
                 PartSpec::Mtu(mtu) => {
                     let endpoint = MtuEndpoint::connect(address, token, mtu, rate_max)
-                        .map_err(|source| DataConnectError::of(address, source))?;
+                        .map_err(|source| DataConnectError::of(address, &source))?;
                     PartEndpoint::Mtu(endpoint)
                 }
             });

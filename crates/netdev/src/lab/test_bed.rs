@@ -209,7 +209,7 @@ impl TestBed {
         let own = self.addresses().map(|(near, _, prefix_len)| (near, prefix_len));
         let others = self.addresses().filter(|_| self.options.neighbors);
         let others = others.map(|(_, far, _)| (far, Self::FAR_MAC));
-        bring_up(&self.near, Self::NEAR_DEVICE, change, own, others)
+        bring_up(&self.near, Self::NEAR_DEVICE, &change, own, others)
     }
 
     fn bring_up_far(&self, far: FarEndMode) -> Result<(), LabError> {
@@ -221,7 +221,7 @@ impl TestBed {
         let own = self.addresses().map(|(_, far, prefix_len)| (far, prefix_len));
         let others = self.addresses().filter(|_| self.options.neighbors);
         let others = others.map(|(near, ..)| (near, Self::NEAR_MAC));
-        bring_up(b, Self::FAR_DEVICE, change, own, others)
+        bring_up(b, Self::FAR_DEVICE, &change, own, others)
     }
 
     /// The pairs of addresses of the families that this kernel has: near, far, bits of the prefix.
@@ -266,20 +266,20 @@ fn bring_up_silent(namespace: &NetNamespace, device: &str, has_v6: bool) -> Resu
         set_sysctl(namespace, &format!("ipv6/conf/{device}/disable_ipv6"), "1")?;
     }
     let change = InterfaceChange { arp: Some(false), ..InterfaceChange::default() };
-    bring_up(namespace, device, change, [], [])
+    bring_up(namespace, device, &change, [], [])
 }
 
 /// Changes a device and brings it up, with addresses of its own and neighbours that it need not ask for.
 fn bring_up(
     namespace: &NetNamespace,
     device: &str,
-    change: InterfaceChange,
+    change: &InterfaceChange,
     own: impl IntoIterator<Item = (IpAddr, u8)>,
     neighbors: impl IntoIterator<Item = (IpAddr, MacAddr)>,
 ) -> Result<(), LabError> {
     let mut netlink = namespace.netlink()?;
     let index = netlink.interface(device)?.index;
-    netlink.change_interface(index, &InterfaceChange { up: Some(true), ..change })?;
+    netlink.change_interface(index, &InterfaceChange { up: Some(true), ..change.clone() })?;
     for (address, prefix_len) in own {
         netlink.add_address(index, address, prefix_len)?;
     }
@@ -471,7 +471,7 @@ impl RouterChain {
             let neighbors = addresses(wire, other, self.has_v6).into_iter();
             let neighbors = neighbors.map(|(address, _)| (address, mac(wire, other)));
             let own = addresses(wire, side, self.has_v6);
-            bring_up(host, device, InterfaceChange::default(), own, neighbors)?;
+            bring_up(host, device, &InterfaceChange::default(), own, neighbors)?;
         }
         for (host, device, ..) in ends {
             host.netlink()?.wait_until_running(device)?;
@@ -587,6 +587,6 @@ impl LabHost {
         let neighbors = others.flat_map(|other| {
             other.addresses().into_iter().map(|(address, _)| (address, other.mac()))
         });
-        bring_up(&self.namespace, Self::DEVICE, change, self.addresses(), neighbors)
+        bring_up(&self.namespace, Self::DEVICE, &change, self.addresses(), neighbors)
     }
 }

@@ -79,7 +79,7 @@ impl Requester {
                 connect_udp(address).map(RequesterSocket::Datagrams)
             }
         };
-        let socket = socket.map_err(|error| DataConnectError::of(address, error))?;
+        let socket = socket.map_err(|error| DataConnectError::of(address, &error))?;
         let (part, test) = (part.clone(), test.clone());
         Ok(Self { part, test, token, address, pinned, socket, progress: Counter::default() })
     }

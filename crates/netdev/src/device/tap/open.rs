@@ -64,7 +64,7 @@ impl TapDevice {
                 "{name:?} is no name of an interface; those have 1 to 15 bytes and neither / nor space"
             )));
         }
-        let file = tun::open().map_err(no_driver)?;
+        let file = tun::open().map_err(|error| no_driver(&error))?;
         let ethernet = settings.medium == Medium::Ethernet;
         let vnet_header = settings.offload != TapOffload::None;
         let kind = tun::TunMode { ethernet, vnet_header, multi_queue: false };
@@ -144,7 +144,7 @@ impl TapDevice {
     }
 }
 
-fn no_driver(source: io::Error) -> DeviceOpenError {
+fn no_driver(source: &io::Error) -> DeviceOpenError {
     let message = match source.kind() {
         io::ErrorKind::PermissionDenied => format!(
             "/dev/net/tun may not be opened by this user ({source}); `chmod 666 /dev/net/tun` as root"

@@ -36,7 +36,7 @@ pub fn finish(
 }
 
 /// The round trips with a peer for a document, and flags for their reader.
-fn round_trips(remote: &str, series: RoundTripSeries) -> (StackRoundTrips, Vec<String>) {
+fn round_trips(remote: &str, series: &RoundTripSeries) -> (StackRoundTrips, Vec<String>) {
     let (rtt, flags) = single_process::summary(&series.samples);
     let exchange = StackRoundTrips {
         remote: remote.to_owned(),
@@ -153,7 +153,7 @@ impl StackPingCommand {
         let mut document = facts.document("ping", &run);
         let sent = run.application.sent;
         let (series, delays) = run.application.into_result();
-        let (exchange, flags) = round_trips(&self.address.to_string(), series);
+        let (exchange, flags) = round_trips(&self.address.to_string(), &series);
         let silent = exchange.answered == 0 && sent > 0;
         let problem = device_problem(run.ended).or_else(|| silent.then(|| self.no_reply(sent)));
         document.exchanges = vec![exchange];
@@ -253,7 +253,7 @@ impl StackSendCommand {
         };
         let (abort, unanswered) = (test.abort.take(), test.unanswered());
         for series in test.into_results() {
-            let (exchange, flags) = round_trips(&self.remote.to_string(), series);
+            let (exchange, flags) = round_trips(&self.remote.to_string(), &series);
             let frame = exchange.frame_bytes;
             document.flags.extend(flags.iter().map(|flag| format!("{frame} B: {flag}")));
             document.exchanges.push(exchange);

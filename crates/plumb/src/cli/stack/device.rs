@@ -182,8 +182,11 @@ impl From<DeviceError> for Problem {
     }
 }
 
+/// A fault's name, and its rate.
+type NamedFault = (&'static str, fn(&mut FaultRates) -> &mut f64);
+
 /// Faults by name.
-const FAULTS: [(&str, fn(&mut FaultRates) -> &mut f64); 6] = [
+const FAULTS: [NamedFault; 6] = [
     ("loss", |faults| &mut faults.lose),
     ("burst", |faults| &mut faults.burst_begin),
     ("truncate", |faults| &mut faults.truncate),
