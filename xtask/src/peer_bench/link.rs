@@ -236,10 +236,10 @@ pub fn run(options: &BenchOptions, out: &mut dyn Write) -> anyhow::Result<bool> 
         "{} launches of each; the driver on the last CPU, the application on the first.\n",
         options.launches
     )?;
-    writeln!(out, "{:<34} {:<10} {:>10}  {:<22} target", "task", "wire", "median", "[95 %]")?;
+    writeln!(out, "{:<36} {:<10} {:>10}  {:<22} target", "task", "wire", "median", "[95 %]")?;
     let mut table = BenchTable::new(out);
     let absent = |name: &str, wire: &str, why: &str| {
-        BenchRow::new(&format!("{name:<34} {wire:<10} {why}"), None)
+        BenchRow::new(&format!("{name:<36} {wire:<10} {why}"), None)
     };
     for event in &events {
         table.print([match measure(&example, event, options)? {
@@ -323,7 +323,7 @@ fn row(event: &LinkBenchCase, values: &[f64]) -> anyhow::Result<BenchRow> {
     let median = median(values);
     let LinkBenchCase { name, wire, figure, .. } = event;
     let shown = format!("[{:.4}, {:.4}] {}", interval.lo, interval.hi, figure.unit());
-    let columns = format!("{name:<34} {wire:<10} {median:>10.4}  {shown:<22}");
+    let columns = format!("{name:<36} {wire:<10} {median:>10.4}  {shown:<22}");
     let target = event.target.map(|target| (target, target.judge(median, interval)));
     Ok(BenchRow::new(&columns, target))
 }
