@@ -152,7 +152,7 @@ fn is_one_word(name: &str) -> bool {
     name.chars().filter(char::is_ascii_uppercase).count() == 1
 }
 
-/// What stands at the head of each column, and how wide it is.
+/// The heading and width of each column.
 const COLUMNS: [(&str, usize); 11] = [
     ("code", 7),
     ("tests", 7),

@@ -104,7 +104,7 @@ pub struct Expectation {
 }
 
 impl PublishedClaim {
-    /// A claim of a document, with nothing else said of it yet.
+    /// A claim of a document without its other fields.
     pub const fn of(source: &'static str) -> Self {
         let judge: ClaimJudge = |_| ClaimJudgment::not_measured("");
         Self { id: "", claim: "", source, historical: None, figures: &[], judge }

@@ -336,7 +336,7 @@ fn estimate(cell: &MeasuredCell<'_>) -> MedianEstimate {
     }
 }
 
-/// Facts that are conditions of the moment: nobody set them, and they are never twice the same.
+/// Facts that vary from run to run without anybody setting them.
 const TRANSIENT_KEYS: [&str; 6] = [
     "cgroup.cpu.throttled",
     "cpu.mhz",

@@ -146,7 +146,7 @@ pub static LADDER: Study = Study {
     limits: Some(LADDER_LIMITS),
 };
 
-/// Enough for an order, in the time that somebody waits for it.
+/// Enough for a ranking within the time that a user waits.
 const LADDER_LIMITS: RunLimits = RunLimits {
     budget: Some(Span::from_secs(17)),
     launches_max: 8,

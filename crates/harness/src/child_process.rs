@@ -57,7 +57,7 @@ pub enum HiddenCommand {
 type ControlledCommand = (fn(RawFd) -> HiddenCommand, &'static str, &'static str);
 
 impl HiddenCommand {
-    /// The commands that are told what to do over a control socket.
+    /// The commands with a control socket.
     const CONTROLLED: [ControlledCommand; 6] = [
         (Self::Peer, "__peer", "start the peer process"),
         (Self::Mirror, "__mirror", "start the mirror's process"),

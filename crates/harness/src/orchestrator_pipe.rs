@@ -13,7 +13,7 @@ use crate::spec::{BlockSpec, LaunchSpec};
 pub enum WorkerMessage {
     /// The channel is open and both sides are placed; or why not.
     Ready(Result<LaunchFacts, LaunchFault>),
-    /// One block is done; or why not: where it is unavailable the launch goes on.
+    /// One block is done, or failed; after `Unavailable` the launch continues.
     Block(Result<Box<BlockReport>, LaunchFault>),
 }
 

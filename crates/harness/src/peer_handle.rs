@@ -78,7 +78,7 @@ impl FarProcess {
         }
     }
 
-    /// Tells it to end, and waits until it is gone.
+    /// Asks it to end, and waits until it has.
     pub(super) fn quit(&mut self, message: &impl Serialize) -> io::Result<()> {
         // One that is gone already has quit.
         drop(self.send(message));
@@ -142,7 +142,7 @@ impl PeerHandle {
 fn unexpected_message(message: &PeerToWorker) -> BlockError {
     BlockError::Failed(match message {
         PeerToWorker::Failed(reason) => format!("the peer failed: {reason}"),
-        other => format!("the peer said {other:?} out of turn"),
+        other => format!("the peer sent an unexpected {other:?}"),
     })
 }
 

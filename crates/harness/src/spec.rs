@@ -570,7 +570,7 @@ pub struct BlockSpec {
 }
 
 /// What a block measures.
-#[expect(missing_docs, reason = "a field that is alone is told with its variant")]
+#[expect(missing_docs, reason = "the variant's comment describes its only field")]
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub enum BlockTask {
     /// The whole round trip of a message of this many bytes.

@@ -167,7 +167,7 @@ fn failed(source: io::Error) -> LaunchFault {
 }
 
 fn unexpected_request() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "asked out of turn")
+    io::Error::new(io::ErrorKind::InvalidData, "an unexpected request")
 }
 
 /// What was started; killed when forgotten.

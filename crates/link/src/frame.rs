@@ -92,7 +92,7 @@ impl DiscardReason {
 /// Frames, and bytes as the rate counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FrameTotals {
-    /// Frames on the wire: a super-segment counts as those that it stands for.
+    /// Frames on the wire: a super-segment counts as the segments that it holds.
     pub frames: u64,
     /// Bytes, overhead included.
     pub bytes: u64,

@@ -134,7 +134,7 @@ pub struct DeviceCounters {
     pub calls: u64,
 }
 
-/// What does not change of an open device.
+/// The fixed properties of an open device.
 #[derive(Clone, Debug)]
 pub struct DeviceInfo {
     /// Its name, for messages.

@@ -54,7 +54,7 @@ impl Default for AgentLimits {
     }
 }
 
-/// What a task's thread tells the session.
+/// Events of a task's thread for the session.
 #[derive(Debug)]
 pub enum TaskEvent {
     /// A message to the client.

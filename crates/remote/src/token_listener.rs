@@ -1,7 +1,7 @@
-//! Where those wait who have connected to a test's port and have not shown its token yet.
+//! Accepted connections that have not yet sent a test's token.
 //!
-//! One thread hears all of them, none of which can hold the others up: who says nothing is sent away after a while,
-//! and at once for somebody new when there are many.
+//! One thread polls them all, so that none blocks the others: a connection without a complete preamble is closed after
+//! a timeout, or earlier when a new one needs its place.
 
 use std::collections::VecDeque;
 use std::io::{self, Read as _, Write as _};
@@ -26,16 +26,16 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const PATIENCE: Span = Span::from_secs(5);
 /// Pending connections at once; one more evicts the oldest.
 const PENDING_MAX: usize = 64;
-/// How long one look waits for somebody at most, so that a halt is seen.
+/// Longest wait for connections or bytes, so that a halt is noticed.
 const POLL_MS: i32 = 20;
 /// How long to wait when the kernel has no descriptor for a connection.
 const PAUSE_NS: u64 = 5_000_000;
 const READABLE: EpollInterest = EpollInterest { read: true, write: false };
 
-/// A connection that has said its first bytes: what they are, and where it comes from.
-pub type OpenedConnection<const N: usize> = ([u8; N], TcpStream, SocketAddr);
+/// The first bytes of a connection, the connection, and the address of its peer.
+pub type ReceivedPreamble<const N: usize> = ([u8; N], TcpStream, SocketAddr);
 
-/// Accepted connections that have not said their first `N` bytes, oldest first.
+/// Accepted connections whose first `N` bytes have not all arrived, oldest first.
 #[derive(Debug)]
 pub struct PreambleListener<'a, const N: usize> {
     listeners: &'a [TcpListener],
@@ -47,7 +47,7 @@ pub struct PreambleListener<'a, const N: usize> {
     accepted: u64,
 }
 
-/// Somebody who has connected.
+/// An accepted connection.
 #[derive(Debug)]
 struct PendingConnection<const N: usize> {
     stream: TcpStream,
@@ -58,7 +58,7 @@ struct PendingConnection<const N: usize> {
 }
 
 impl<'a, const N: usize> PreambleListener<'a, N> {
-    /// At listening sockets that do not block; with more than `pending_max` who have said nothing, the oldest goes.
+    /// On nonblocking listening sockets. Of more than `pending_max` pending connections the oldest is closed.
     ///
     /// # Errors
     /// The kernel's.
@@ -76,12 +76,12 @@ impl<'a, const N: usize> PreambleListener<'a, N> {
         Ok(Self { listeners, epoll, pending, pending_max, patience_ns, accepted })
     }
 
-    /// Waits for so long; those who have said their first bytes meanwhile, in the order in which they
-    /// came and in sockets that block.
+    /// Waits for `wait_ms` at most; the connections whose first bytes have arrived, in the order in which they were
+    /// accepted, as blocking sockets.
     ///
     /// # Errors
     /// The kernel's.
-    pub fn poll(&mut self, wait_ms: i32) -> io::Result<Vec<OpenedConnection<N>>> {
+    pub fn poll(&mut self, wait_ms: i32) -> io::Result<Vec<ReceivedPreamble<N>>> {
         let now = monotonic_ns();
         while self.pending.front().is_some_and(|first| first.until_ns <= now) {
             self.pending.pop_front();
@@ -99,7 +99,6 @@ impl<'a, const N: usize> PreambleListener<'a, N> {
             }
         }
         if !events.is_empty() {
-            // In the order in which they came.
             for mut connection in std::mem::take(&mut self.pending) {
                 if connection.is_read() {
                     opened.extend(self.open(connection));
@@ -111,8 +110,8 @@ impl<'a, const N: usize> PreambleListener<'a, N> {
         Ok(opened)
     }
 
-    /// Everybody who waits outside.
-    fn accept_pending(&mut self, listener: &TcpListener, opened: &mut Vec<OpenedConnection<N>>) {
+    /// Accepts all connections in a listener's queue.
+    fn accept_pending(&mut self, listener: &TcpListener, opened: &mut Vec<ReceivedPreamble<N>>) {
         for _ in 0..self.pending_max {
             let (stream, from) = match listener.accept() {
                 Ok(accepted) => accepted,
@@ -121,7 +120,7 @@ impl<'a, const N: usize> PreambleListener<'a, N> {
                 {
                     return;
                 }
-                // No descriptor is left, until somebody goes.
+                // No descriptor is left until a connection is closed.
                 Err(_) => {
                     self.pending.pop_front();
                     return sleep_until(monotonic_ns() + PAUSE_NS);
@@ -146,8 +145,8 @@ impl<'a, const N: usize> PreambleListener<'a, N> {
         }
     }
 
-    /// A connection that has said all of it; closes any other.
-    fn open(&self, connection: PendingConnection<N>) -> Option<OpenedConnection<N>> {
+    /// A connection whose preamble is complete; closes any other.
+    fn open(&self, connection: PendingConnection<N>) -> Option<ReceivedPreamble<N>> {
         let PendingConnection { stream, from, preamble, filled, .. } = connection;
         self.epoll.remove(stream.as_fd()).ok()?;
         stream.set_nonblocking(false).ok()?;
@@ -156,7 +155,7 @@ impl<'a, const N: usize> PreambleListener<'a, N> {
 }
 
 impl<const N: usize> PendingConnection<N> {
-    /// Whether everything has come, or the end.
+    /// Whether the preamble is complete or the connection has ended.
     fn is_read(&mut self) -> bool {
         while self.filled < N {
             match self.stream.read(&mut self.preamble[self.filled..]) {
@@ -170,18 +169,18 @@ impl<const N: usize> PendingConnection<N> {
     }
 }
 
-/// Connects within the time that there is for it.
+/// Connects within [`CONNECT_TIMEOUT`].
 pub fn connect_with_timeout(address: SocketAddr) -> io::Result<TcpStream> {
     TcpStream::connect_timeout(&address, CONNECT_TIMEOUT)
 }
 
-/// Shows the token on connection `index`, and waits until it is taken.
+/// Sends the token on connection `index`, and waits until it is accepted.
 pub fn send_preamble(stream: &TcpStream, index: u16, token: TestToken) -> io::Result<()> {
     show_token(stream, index, token)?;
     wait_accepted(stream)
 }
 
-/// Shows the token on connection `index`.
+/// Sends the token on connection `index`.
 pub fn show_token(mut stream: &TcpStream, index: u16, token: TestToken) -> io::Result<()> {
     let mut preamble = [0; PREAMBLE_BYTES];
     preamble[..TOKEN_BYTES].copy_from_slice(&token.0);
@@ -189,7 +188,7 @@ pub fn show_token(mut stream: &TcpStream, index: u16, token: TestToken) -> io::R
     stream.write_all(&preamble)
 }
 
-/// Waits until the token that was shown is taken.
+/// Waits until the token is accepted.
 pub fn wait_accepted(mut stream: &TcpStream) -> io::Result<()> {
     stream.set_read_timeout(Some(CONNECT_TIMEOUT))?;
     let mut answer = [0];
@@ -197,7 +196,7 @@ pub fn wait_accepted(mut stream: &TcpStream) -> io::Result<()> {
     if answer == [ACCEPTED] { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
 }
 
-/// Takes as many connections as are wanted, each made into what is wanted of it.
+/// Accepts `wanted` connections with the token, and converts each by `take`.
 pub fn accept_all<T>(
     listener: &TcpListener,
     wanted: usize,
@@ -222,7 +221,7 @@ pub fn accept_all<T>(
             if place.is_some() || !token.matches_prefix(&preamble) {
                 continue;
             }
-            // An end that cannot be as asked is no end: the client must not begin.
+            // The client must not begin unless its connection could be set up as asked.
             let mut accepted = stream.try_clone()?;
             *place = Some(take(index, stream)?);
             accepted.write_all(&[ACCEPTED])?;
@@ -231,7 +230,7 @@ pub fn accept_all<T>(
     Ok(places.into_iter().flatten().collect())
 }
 
-/// A call that may be made again: interrupted, or the time to look around has come.
+/// Whether the call may be repeated: it was interrupted or timed out.
 pub fn is_retryable(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -265,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_speaks_is_let_in_though_a_thousand_wait_in_silence() {
+    fn a_client_is_accepted_beside_a_thousand_silent_ones() {
         let listener = port();
         let mut waiting = listening(&listener);
         let mut silent = Vec::new();
@@ -286,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_preamble_in_pieces_is_heard_and_a_short_one_is_not() {
+    fn a_preamble_in_pieces_is_accepted_and_a_short_one_is_not() {
         let listener = port();
         let mut waiting = listening(&listener);
         let preamble = [&TOKEN.0[..], &[1, 2]].concat();

@@ -26,7 +26,7 @@ pub struct TableColumn {
 }
 
 /// The head of a column, and what gives its text for a row.
-pub type TextOfColumn<'a, T> = (&'a str, &'a dyn Fn(&T) -> String);
+pub type ColumnText<'a, T> = (&'a str, &'a dyn Fn(&T) -> String);
 
 impl TextTable {
     /// An empty table with these heads: `#head` is numeric, a trailing `?` makes it optional,
@@ -38,11 +38,11 @@ impl TextTable {
         }
     }
 
-    /// A table of a row for each of these, whose columns have a head, as [`Self::with_heads`] has it, and a function
+    /// A table with a row for each of these, whose columns have a head, as [`Self::with_heads`] has it, and a function
     /// that gives the text.
     pub fn of_rows<'a, T: 'a + ?Sized>(
         rows: impl IntoIterator<Item = &'a T>,
-        columns: &[TextOfColumn<'_, T>],
+        columns: &[ColumnText<'_, T>],
     ) -> Self {
         let heads: Vec<&str> = columns.iter().map(|(head, _)| *head).collect();
         let mut table = Self::with_heads(&heads);

@@ -105,7 +105,7 @@ pub(crate) enum TimerOwner {
 /// The state that all components of a host share.
 #[derive(Debug)]
 pub(crate) struct HostCore {
-    /// When what is being done is done: the time that the host was told last.
+    /// The time that the host was given last.
     pub(crate) now: Instant,
     pub(crate) timers: TimerHeap<TimerOwner>,
     pub(crate) counters: HostCounters,

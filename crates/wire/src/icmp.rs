@@ -30,7 +30,7 @@ pub mod unreachable_v4 {
     pub const HOST: u8 = 1;
     /// The host does not speak the protocol.
     pub const PROTOCOL: u8 = 2;
-    /// Nobody listens at the port.
+    /// The port is closed.
     pub const PORT: u8 = 3;
     /// Forbidden by an administrator.
     pub const PROHIBITED: u8 = 13;
@@ -44,7 +44,7 @@ pub mod unreachable_v6 {
     pub const PROHIBITED: u8 = 1;
     /// The address cannot be reached.
     pub const ADDRESS: u8 = 3;
-    /// Nobody listens at the port.
+    /// The port is closed.
     pub const PORT: u8 = 4;
 }
 
@@ -52,9 +52,9 @@ pub mod unreachable_v6 {
 pub mod parameter_problem {
     /// A field holds what it cannot.
     pub const FIELD: u8 = 0;
-    /// Nobody knows the next header.
+    /// The next header is unknown.
     pub const NEXT_HEADER: u8 = 1;
-    /// Nobody knows the option.
+    /// The option is unknown.
     pub const OPTION: u8 = 2;
     /// The first fragment does not hold every header.
     pub const INCOMPLETE_CHAIN: u8 = 3;
@@ -66,16 +66,16 @@ const FRAGMENTATION_NEEDED: (u8, u8) = (3, 4);
 /// What a message says; its body follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IcmpMessage {
-    /// Shall be answered with the same body.
+    /// To be answered with the same body.
     EchoRequest {
-        /// Whose request.
+        /// The host that asks.
         identifier: u16,
         /// Which of its requests.
         sequence: u16,
     },
     /// The answer to a request, its body the request's.
     EchoReply {
-        /// Whose request.
+        /// The host that asks.
         identifier: u16,
         /// Which of its requests.
         sequence: u16,

@@ -48,7 +48,7 @@ contest                        against       plumb       peer  ratio [95 % inter
 spread plumb, peer, ratio
 ";
 
-/// How plumb's launches stand against those of a peer, round by round.
+/// The ratios of plumb's launches to those of a peer, round by round.
 pub(super) fn compare(
     contest: &PeerComparison,
     racer: BenchTool,

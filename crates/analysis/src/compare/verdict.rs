@@ -2,7 +2,7 @@
 //!
 //! Two runs that were measured apart differ by whatever happened to the machine in between: its frequency, and neighbours
 //! on the same core. The canary (rule 10) sees both, and a difference of cost that the canary shares is not the subject's.
-//! It is not corrected for: nobody knows how much of it a subject feels.
+//! It is not corrected for: how much of it affects a subject is unknown.
 
 use plumb_base::stats::hierarchy::LaunchPairing;
 use plumb_base::stats::quantile;

@@ -93,7 +93,7 @@ impl StackReplayMirror {
         if answered {
             return Ok(());
         }
-        Err(LaunchFault::Failed("the stack did not answer who it is".to_owned()))
+        Err(LaunchFault::Failed("the stack did not answer the neighbor query".to_owned()))
     }
 
     /// The batch through the stack: what comes out takes the place of what went in.

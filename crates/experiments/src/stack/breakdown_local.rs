@@ -77,7 +77,7 @@ const PARTS: [ResponseVariable; 21] = [
     part("context-switch", "the switch, and the return from waiting"),
     part("receive-call", "a receiving call that need not sleep"),
     part("copy-and-return", "copying the message to the receiver, and the rest of its call"),
-    part("needless-wake-up", "waking somebody who has nothing to do"),
+    part("needless-wake-up", "waking a process that has nothing to do"),
     part("other-tasks", "other tasks on the same CPU"),
     part("peer-in-user-space", "the peer between receiving and answering"),
     part("peer-other-calls", "the peer's other calls between receiving and answering"),

@@ -376,7 +376,7 @@ impl StreamsReceiver {
 fn unexpected_message(message: &SenderToWorker) -> BlockError {
     BlockError::Failed(match message {
         SenderToWorker::Failed(reason) => format!("the sender failed: {reason}"),
-        other => format!("the sender said {other:?} out of turn"),
+        other => format!("the sender sent an unexpected {other:?}"),
     })
 }
 

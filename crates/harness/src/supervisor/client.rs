@@ -343,7 +343,7 @@ impl SupervisorClient {
         self.send(&SupervisorRequest::ServerCpuTime)?;
         match self.receive()? {
             SupervisorReply::ServerCpuTime(ns) => Ok(ns),
-            other => Err(io::Error::other(format!("the other host said {other:?} out of turn"))),
+            other => Err(io::Error::other(format!("the other host sent an unexpected {other:?}"))),
         }
     }
 
@@ -447,5 +447,5 @@ fn supervisor_error(source: io::Error) -> LaunchFault {
 }
 
 fn unexpected_reply(reply: &SupervisorReply) -> LaunchFault {
-    supervisor_error(io::Error::other(format!("it said {reply:?} out of turn")))
+    supervisor_error(io::Error::other(format!("it sent an unexpected {reply:?}")))
 }

@@ -61,7 +61,7 @@ fn each_machine_has_its_pairs_and_its_reasons() {
     let single = MachineFixture::new().online(&[0]);
     let one_online = (OtherCpu, NONE, "the machine has one CPU online");
     placed(&single, &[0], &[(SameCpu, [0, 0], ""), one_online]);
-    // A machine that tells nothing still has a CPU.
+    // A machine that exposes no topology still has a CPU.
     placed(&MachineFixture::new(), &[], &[(SameCpu, [0, 0], "")]);
     // It keeps clear of the core of CPU 0.
     let of_laptop = [

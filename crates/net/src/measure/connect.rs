@@ -104,7 +104,7 @@ impl DataConnectError {
                  another address of the agent with --to"
             ),
             _ => format!(
-                "cannot connect to {address}: {source}; look at this host, or name another address with --to"
+                "cannot connect to {address}: {source}; check this host's network, or name another address with --to"
             ),
         })
     }

@@ -80,7 +80,7 @@ enum MtuError {
 /// The longest packet that arrives, as one side saw it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct MtuPartReport {
-    /// What came of the search, on the side that probed: it is told nobody else.
+    /// The result of the search, on the side that probed only.
     pub found: Option<MtuResult>,
     /// Probes and farewells answered, on the other.
     pub confirmed: u64,
@@ -565,7 +565,7 @@ mod tests {
 
     #[test]
     fn a_search_that_comes_to_no_end_says_why_and_what_arrives_for_sure() {
-        // Whether somebody answers, how long it may take, whether it is called off; what is known then.
+        // Whether there is an answer, the patience, whether it is stopped; what is known then.
         for (is_answered, seconds, is_stopped, arrived, expected) in [
             (true, 0, false, Some(576), "packets of 576 bytes arrive; whether longer ones do"),
             (true, 20, true, None, "called off before any packet was confirmed"),

@@ -310,7 +310,9 @@ impl QuicRequester<'_> {
         let address = self.address;
         let fault = |error: io::Error| {
             let hint = "is its port open on the way?";
-            io::Error::other(format!("QUIC to {address} did not stand ({error}); {hint}"))
+            io::Error::other(format!(
+                "the QUIC connection to {address} was not established ({error}); {hint}"
+            ))
         };
         let began = monotonic_ns();
         let connecting = endpoint.connect_with(self.configuration.clone(), address, NAME);

@@ -72,7 +72,7 @@ pub fn check(spec: &TestSpec) -> Result<(), SpecLimitError> {
             part.check(spec).map_err(|error| SpecLimitError(error.to_string()))
         }
         PartSpec::Datagrams(datagrams) => check_datagrams(datagrams),
-        // What goes on after its test is in nobody's plan.
+        // A search may not outlast its test.
         PartSpec::Mtu(search) => require(search.patience_ns <= spec.planned_ns(), || {
             let test = Span::from_ns(spec.planned_ns());
             format!(

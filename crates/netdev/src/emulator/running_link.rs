@@ -38,7 +38,7 @@ pub struct LinkRevision {
 /// A device that may be driven by another thread.
 pub type BoxedDevice = Box<dyn Device + Send>;
 
-/// What the driver of a link shows.
+/// The state that a link's driver lends to its control.
 type DrivenState<N> = EmulatorState<ReconfigurableNetwork<N>>;
 
 /// The state of a link.

@@ -26,7 +26,7 @@ const READ: EpollInterest = EpollInterest { read: true, write: false };
 
 #[derive(Debug)]
 struct UdpFlow {
-    /// Inside and outside.
+    /// The lab's side and the host's.
     sockets: [UdpSocket; 2],
     tokens: [u64; 2],
     /// Of questions to resolvers, whom they are put to now.

@@ -230,7 +230,7 @@ fn unexpected_reply() -> Problem {
 struct OuterLink {
     /// As first found.
     revision: LinkRevision,
-    /// Whether the link itself said so.
+    /// Whether the link itself reported it.
     is_confirmed: bool,
 }
 

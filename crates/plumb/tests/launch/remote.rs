@@ -113,7 +113,7 @@ fn long_packets_arrive_only_where_the_path_takes_them_or_cuts_them() {
         (Mechanism::Udp4, "1500", true, datagram(), true),
         (Mechanism::Udp4, "1500", false, datagram(), false),
         (Mechanism::Udp4, "1500/silent", true, datagram(), false),
-        // TCP obeys the path's MTU where it is told; a small message gets through whatever the path swallows.
+        // TCP follows the path MTU where routers report it; a small message passes in any case.
         (Mechanism::Tcp4, "1500", false, connection(8_948), true),
         (Mechanism::Tcp4, "1500/silent", false, connection(8_948), false),
         (Mechanism::Tcp4, "1500/silent", false, connection(1_000), true),

@@ -31,7 +31,7 @@ pub struct KeyPossessionVerifier {
 }
 
 impl KeyPossessionVerifier {
-    /// The holder of this certificate's key only, or whoever holds the key of the certificate shown.
+    /// The holder of this certificate's key; `None` for any certificate.
     pub fn new(pinned: Option<Fingerprint>) -> Arc<Self> {
         Arc::new(Self { algorithms: provider().signature_verification_algorithms, pinned })
     }

@@ -47,7 +47,7 @@ pub fn figure(results: &[CellResult]) -> Option<Figure> {
     })
 }
 
-/// What is told of the ratios of all cells at one launch: how many there are, and these quantiles.
+/// The ratios of all cells at one launch: their number and these quantiles.
 type DriftRow = (usize, [f64; 5]);
 
 const SHARES: [f64; 5] = [0.05, 0.25, 0.5, 0.75, 0.95];

@@ -1,4 +1,4 @@
-//! An emulated link in a terminal: what it did and what was measured of it from outside, asked against got.
+//! An emulated link in a terminal: what it did, and what a check measured, requested beside measured.
 //!
 //! Left out: the line that appears while it runs, which the command line writes.
 
@@ -133,7 +133,7 @@ fn put_routers(page: &mut TerminalPage, document: &LinkDocument) {
     let LinkDocument { router_errors: told, router_errors_withheld: not_told, .. } = document;
     let LinkDocument { fragmented, fragments, .. } = document;
     if told + not_told > 0 {
-        let what = "Errors told to senders of what could not go on";
+        let what = "ICMP errors sent back to senders";
         page.put(2, TextRole::Plain, &format!("{what}: {told}; not told: {not_told}."));
     }
     if *fragmented > 0 {

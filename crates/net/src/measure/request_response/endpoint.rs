@@ -157,7 +157,7 @@ impl Requester {
                 let halves = (&mut reader, &mut writer, close);
                 let report =
                     open_loop::send_requests(halves, &spec, per_second, progress, &is_over)?;
-                // The other side has answered everything; whether it hears this changes nothing.
+                // The peer has answered everything, so it does not matter whether this arrives.
                 writer.send_close_notify().ok();
                 Ok(report)
             }

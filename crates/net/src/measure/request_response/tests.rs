@@ -30,7 +30,7 @@ fn ask(stream: &TcpStream, spec: &RequestSpec, is_over: &dyn Fn() -> bool) -> As
     open_loop::send_requests((stream, stream, close), spec, per_second, &progress, is_over)
 }
 
-/// Asks somebody who answers so many requests, each after what `pause` does.
+/// Sends requests to a peer that answers `count` of them, calling `pause` before each answer.
 fn ask_slow(count: u64, pause: impl Fn(u64) + Send, is_over: bool) -> Asked {
     let spec = RequestSpec { warm_up_ns: 0, ..spec(RequestPacing::Open { per_second: 1_000 }) };
     let (near, mut far) = relay::connected();

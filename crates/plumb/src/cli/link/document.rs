@@ -118,7 +118,7 @@ pub fn document(
     }
 }
 
-/// Makes the document of a running link for those who ask it.
+/// Makes the document of a running link when it is requested.
 pub fn json(about: &Arc<LinkDescription>) -> Box<dyn Fn(&LinkState) -> serde_json::Value + Send> {
     let about = Arc::clone(about);
     Box::new(move |state| {

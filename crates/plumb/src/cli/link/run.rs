@@ -390,7 +390,7 @@ fn open_gateway(
     Gateway::start(settings, far).map_err(Problem::failed)
 }
 
-/// The resolv.conf(5) `outside` with `resolver` instead of its resolvers.
+/// The host's resolv.conf(5) with `resolver` instead of its resolvers.
 fn resolv_conf(outside: &str, resolver: IpAddr) -> String {
     let mut text = format!("nameserver {resolver}\n");
     for line in outside.lines() {

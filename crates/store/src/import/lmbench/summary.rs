@@ -138,7 +138,7 @@ impl LmbenchTable {
             .collect();
         for (start, word) in headings.iter().flat_map(|line| words(line)) {
             let end = start + word.len();
-            // The column that the word stands over.
+            // The column below the heading.
             if let Some(column) = columns.iter_mut().max_by_key(|column| column.overlap(start, end))
             {
                 if !column.heading.is_empty() {
