@@ -189,7 +189,7 @@ impl TerminalPage {
     }
 }
 
-/// What of these counts occurred: `3 lost`, `1 doubled`.
+/// What of these counts occurred: `3 lost`, `1 duplicated`.
 pub(crate) fn occurred(counts: &[(u64, &str)]) -> Vec<String> {
     let occurred = counts.iter().filter(|(count, _)| *count > 0);
     occurred.map(|(count, what)| format!("{count} {what}")).collect()

@@ -139,8 +139,8 @@ pub(super) fn flags(phase: &NetPhase) -> Vec<String> {
     if let Some(probes) = &phase.probes {
         if probes.sent > 0 && probes.answered == 0 {
             flags.push(format!(
-                "{name}: every probe was lost; a firewall may let TCP through and UDP not, or the way \
-                 back is another: try --probes 0"
+                "{name}: every probe was lost; a firewall may pass TCP and drop UDP, or the path \
+                 back differs: try --probes 0"
             ));
         }
         if probes.refused.values().sum::<u64>() > 0 {
@@ -148,8 +148,8 @@ pub(super) fn flags(phase: &NetPhase) -> Vec<String> {
         }
         if let Some(late_ns) = late(probes.lateness.as_ref(), probes.application.as_ref()) {
             flags.push(format!(
-                "{name}: probes left late (one in a hundred by {:.2} ms or more), so what an application \
-                 sees is this host's own delay too",
+                "{name}: probes were sent late (p99 {:.2} ms), so the application's times include \
+                 this host's own delay",
                 late_ns / 1e6
             ));
         }
@@ -157,7 +157,7 @@ pub(super) fn flags(phase: &NetPhase) -> Vec<String> {
     let Some(exchange) = &phase.exchange else { return flags };
     if let Some(late_ns) = late(exchange.lateness.as_ref(), exchange.latency.as_ref()) {
         flags.push(format!(
-            "{name}: requests left late (one in a hundred by {:.2} ms or more), and their times include that",
+            "{name}: requests were sent late (p99 {:.2} ms), and their times include that",
             late_ns / 1e6
         ));
     }

@@ -148,8 +148,8 @@ const EXCHANGE_WARM_UP: Span = Span::from_ms(500);
 /// Round trips that slow start and its aftermath may take.
 const WARM_UP_ROUND_TRIPS: u64 = 15;
 
-/// What the time is called in which the longest packet is looked for.
-const MTU_SEARCH_NAME: &str = "longest packet";
+/// The search's name in progress lines.
+const MTU_SEARCH_NAME: &str = "path MTU";
 /// How long the two sides of a search may need to part.
 const MTU_DRAIN: Span = Span::from_secs(2);
 

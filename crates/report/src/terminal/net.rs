@@ -85,7 +85,7 @@ impl TerminalPage {
             }
             .to_owned(),
         };
-        let cut = if phase.ended == NetEnding::Complete { "" } else { " (not to its end)" };
+        let cut = if phase.ended == NetEnding::Complete { "" } else { " (cut short)" };
         self.put(2, TextRole::Bold, &format!("{title}{round}{cut}"));
         let named = |direction: Direction, count: usize| {
             if count > 1 { format!(" {direction}") } else { String::new() }
@@ -107,7 +107,7 @@ impl TerminalPage {
 
     fn flow(&mut self, flow: &NetBulkFlow, which: &str) {
         if flow.counted_by == CountedBy::Nobody {
-            let text = format!("rate{which}: none, it ended before the time that counts");
+            let text = format!("rate{which}: none, it ended during the warm-up");
             return self.line(TextRole::Bad, &text);
         }
         let over = match flow.streams {
@@ -126,21 +126,21 @@ impl TerminalPage {
         self.line(TextRole::Good, &format!("rate{which}: {rate}{over} for {seconds:.1} s{range}"));
         let congestion = if flow.congestion.is_empty() { "?" } else { &flow.congestion };
         let again = match flow.retransmitted_segments {
-            0 => "nothing sent again".to_owned(),
+            0 => "no retransmits".to_owned(),
             n => {
                 let of = flow.bytes as f64 / f64::from(flow.mss_bytes.max(1));
-                format!("{n} segments sent again ({})", format_share(n as f64 / of.max(1.0)))
+                format!("{n} retransmits ({})", format_share(n as f64 / of.max(1.0)))
             }
         };
         let rtt = if flow.rtt_mean_ns > 0.0 {
             let (least, mean) = (format_span(flow.rtt_min_ns), format_span(flow.rtt_mean_ns));
-            format!(", round trip {least} at least, {mean} on average")
+            format!(", RTT min {least}, mean {mean}")
         } else {
             String::new()
         };
         self.line(TextRole::Plain, &format!("{congestion}, {again}{rtt}"));
         if let Some(waits) = &flow.waits {
-            self.line(TextRole::Plain, &format!("waited for: {}", sender_limits_text(waits)));
+            self.line(TextRole::Plain, &format!("limited by: {}", sender_limits_text(waits)));
         }
     }
 
@@ -148,13 +148,14 @@ impl TerminalPage {
         let asked = format_bit_rate(stream.asked_bytes_per_second);
         let size = stream.datagram_bytes;
         let Some(received) = stream.received else {
-            let text =
-                format!("rate{which}: {asked} asked for in {size} B each, what came is not known");
+            let text = format!(
+                "rate{which}: {asked} requested in datagrams of {size} B; received: unknown"
+            );
             return self.line(TextRole::Bad, &text);
         };
         let (rate, seconds) = (format_bit_rate(stream.bytes_per_second), stream.seconds);
         let text = format!(
-            "rate{which}: {rate} for {seconds:.1} s, of {asked} asked for, in {received} datagrams of {size} B"
+            "rate{which}: {rate} for {seconds:.1} s, of {asked} requested, in {received} datagrams of {size} B"
         );
         self.line(TextRole::Good, &text);
         let lost = match (stream.lost, stream.sent) {
@@ -164,11 +165,11 @@ impl TerminalPage {
                 let place = stream.lost_at.as_ref().map_or_else(String::new, loss_locations_text);
                 let runs = match stream.loss_run_max {
                     0 | 1 => String::new(),
-                    longest => format!("; at most {longest} in a row"),
+                    longest => format!("; longest run {longest}"),
                 };
                 format!("lost: {lost} of {sent} ({of}){place}{runs}")
             }
-            _ => "lost: not known, the sender's count is".to_owned(),
+            _ => "lost: unknown, as the sender's count is missing".to_owned(),
         };
         let ink = if stream.lost == Some(0) { TextRole::Plain } else { TextRole::Warn };
         self.line(ink, &lost);
@@ -179,17 +180,17 @@ impl TerminalPage {
         let (reordered, doubled) = (stream.reordered, stream.duplicated);
         let jitter = format_span(stream.jitter_ns);
         let text =
-            format!("out of order: {reordered}{extent}, doubled: {doubled}, jitter {jitter}");
+            format!("reordered: {reordered}{extent}, duplicates: {doubled}, jitter {jitter}");
         self.line(TextRole::Plain, &text);
         if let Some(delay) = &stream.one_way {
-            self.line(TextRole::Plain, &format!("their way: {}", one_way(delay)));
+            self.line(TextRole::Plain, &format!("one-way delay: {}", one_way(delay)));
         }
         if let Some(receiver) = &stream.receiver {
             // The kernel keeps twice what it takes of what is asked for.
             let (took, asked) = (receiver.buffer_bytes / 2, receiver.buffer_asked_bytes);
             if took < asked {
                 let text = format!(
-                    "receive buffer{which}: {took} B of {asked} B asked for, as net.core.rmem_max allows"
+                    "receive buffer{which}: {took} B of {asked} B requested, limited by net.core.rmem_max"
                 );
                 let ink = if receiver.overflowed > 0 { TextRole::Warn } else { TextRole::Plain };
                 self.line(ink, &text);
@@ -199,12 +200,12 @@ impl TerminalPage {
 
     fn probes(&mut self, probes: &NetProbes) {
         let said = |times: &NetDistribution| {
-            format!("{}, most {}", quantiles(times), format_span(times.max_ns))
+            format!("{}, max {}", quantiles(times), format_span(times.max_ns))
         };
         match &probes.path {
             Some(path) => {
                 let least = format_span(path.min_ns);
-                self.line(TextRole::Good, &format!("latency: {} (least {least})", said(path)));
+                self.line(TextRole::Good, &format!("latency: {} (min {least})", said(path)));
             }
             None => self.line(TextRole::Bad, "latency: no probe was answered"),
         }
@@ -216,7 +217,7 @@ impl TerminalPage {
             self.line(TextRole::Plain, &text);
         }
         if let (Some(up), Some(down)) = (&probes.one_way_up, &probes.one_way_down) {
-            let text = format!("one way: up {}, down {}", one_way(up), one_way(down));
+            let text = format!("one-way delay: up {}, down {}", one_way(up), one_way(down));
             self.line(TextRole::Plain, &text);
         }
         let place = match (probes.lost_up, probes.lost_down) {
@@ -235,11 +236,11 @@ impl TerminalPage {
         self.line(if probes.lost > 0 { TextRole::Warn } else { TextRole::Plain }, &lost);
         let there = probes.there.unwrap_or_default();
         let odd = occurred(&[
-            (there.duplicated, "doubled on the way up"),
-            // An answer to each copy: what the way down doubled is beyond these.
-            (probes.duplicated.saturating_sub(there.duplicated), "doubled on the way down"),
-            (there.reordered, "out of order on the way up"),
-            (probes.reordered, "out of order when back"),
+            (there.duplicated, "duplicated on the way up"),
+            // An answer to each copy: those duplicated on the way down are beyond these.
+            (probes.duplicated.saturating_sub(there.duplicated), "duplicated on the way down"),
+            (there.reordered, "reordered on the way up"),
+            (probes.reordered, "reordered on return"),
         ]);
         if !odd.is_empty() {
             self.line(TextRole::Warn, &format!("probes: {}", odd.join(", ")));
@@ -249,7 +250,7 @@ impl TerminalPage {
     fn exchange(&mut self, exchange: &NetRequestResponse) {
         let said = |times: &NetDistribution| {
             let (most, least) = (format_span(times.max_ns), format_span(times.min_ns));
-            format!("{}, most {most}, least {least}", quantiles(times))
+            format!("{}, max {most}, min {least}", quantiles(times))
         };
         let bytes = |bytes: u32| match bytes {
             0..1_024 => format!("{bytes} B"),
@@ -270,13 +271,13 @@ impl TerminalPage {
         self.line(TextRole::Plain, &text);
         if let Some(lateness) = exchange.lateness.as_ref().filter(|lateness| lateness.n > 0) {
             let most = format_span(lateness.max_ns);
-            let text = format!("left late by: {}, most {most}", quantiles(lateness));
+            let text = format!("send lateness: {}, max {most}", quantiles(lateness));
             self.line(TextRole::Plain, &text);
         }
         if let Some(connect) = &exchange.connect {
             let text = match connect.n {
                 1 => format!("connected in {}", format_span(connect.p50_ns)),
-                _ => format!("until connected: {}", said(connect)),
+                _ => format!("connect time: {}", said(connect)),
             };
             self.line(TextRole::Plain, &text);
         }
@@ -295,7 +296,7 @@ impl TerminalPage {
             .filter_map(|(side, cost)| Some(format!("{} {side}", format_span(cost?))))
             .collect();
         if !costs.is_empty() {
-            self.line(TextRole::Plain, &format!("processor a request: {}", costs.join(", ")));
+            self.line(TextRole::Plain, &format!("CPU per request: {}", costs.join(", ")));
         }
     }
 
@@ -327,28 +328,28 @@ impl TerminalPage {
             [(direction, costs, _)] => Some((*direction, *costs)),
             _ => None,
         };
-        let text = format!("processor: {}{}", parts.join(", "), softirqs(phase, alone));
+        let text = format!("CPU: {}{}", parts.join(", "), softirqs(phase, alone));
         self.line(TextRole::Plain, &text);
     }
 
     fn mtu(&mut self, mtu: &MtuResult) {
         let kernel = mtu
             .kernel_bytes
-            .map_or_else(String::new, |bytes| format!("; this host's kernel believes {bytes} B"));
+            .map_or_else(String::new, |bytes| format!("; this host's kernel assumes {bytes} B"));
         let text = match (mtu.path_bytes, &mtu.problem) {
             (Some(path), _) => {
                 let why = if mtu.limited_here {
-                    ", as long as this host's interface takes"
+                    ", limited by this host's interface"
                 } else if mtu.told_by_router {
-                    ", by the word of a router"
+                    ", reported by a router"
                 } else if mtu.silent > 0 || mtu.kernel_bytes.is_some_and(|kernel| kernel > path) {
-                    ", longer ones vanish without a word"
+                    ", longer packets are dropped silently"
                 } else {
                     ""
                 };
-                format!("longest packet up: {path} B{why}{kernel}")
+                format!("path MTU up: {path} B{why}{kernel}")
             }
-            (None, Some(problem)) => format!("longest packet up: {problem}"),
+            (None, Some(problem)) => format!("path MTU up: {problem}"),
             (None, None) => return,
         };
         self.put(2, TextRole::Dim, &text);
@@ -356,14 +357,14 @@ impl TerminalPage {
 
     fn clocks(&mut self, clocks: &ClockSummary) {
         if clocks.same {
-            return self.put(2, TextRole::Dim, "clocks: one clock on both sides");
+            return self.put(2, TextRole::Dim, "clocks: both sides share one clock");
         }
         let steps = match clocks.steps {
             0 => String::new(),
-            n => format!("; set {n} times meanwhile"),
+            n => format!("; stepped {n} times"),
         };
         let text = format!(
-            "clocks: theirs {} ±{} from ours, gaining {:.2} ppm, by {} exchanges{steps}",
+            "clocks: remote offset {} ±{}, drift {:.2} ppm, from {} exchanges{steps}",
             format_span(clocks.offset_ns),
             format_span(clocks.bound_ns),
             clocks.drift_ppm,
@@ -402,7 +403,7 @@ fn sender_limits_text(waits: &SenderLimits) -> String {
         (waits.network, "the network"),
         (waits.receive_window, "the receiver's window"),
         (waits.send_buffer, "the send buffer"),
-        (waits.application, "the sender itself"),
+        (waits.application, "the sending application"),
     ];
     parts.sort_by(|a, b| b.0.total_cmp(&a.0));
     let told = parts.iter().filter(|(share, _)| *share >= 0.01);
@@ -429,7 +430,7 @@ fn one_way(delay: &OneWayDelay) -> String {
         String::new()
     };
     let p50 = format_span(delay.least_ns + delay.above_p50_ns);
-    format!("p50 {p50}{bound}, p99 {} above the least", format_span(delay.above_p99_ns))
+    format!("p50 {p50}{bound}, p99 {} above min", format_span(delay.above_p99_ns))
 }
 
 /// Time in softirqs, which is of whole hosts: for each byte, where one direction had it for itself.
@@ -446,8 +447,8 @@ fn softirqs(phase: &NetPhase, alone: Option<(Direction, &ByteCosts)>) -> String 
             let cpu = cpu.as_ref()?;
             let of = format_share(cpu.host_softirq_seconds / cpu.wall_seconds.max(1e-9));
             Some(match each(side) {
-                Some(cost) => format!("{side} {} ({of} of a processor)", per_gigabyte(cost)),
-                None => format!("{side} {of} of a processor"),
+                Some(cost) => format!("{side} {} ({of} of a CPU)", per_gigabyte(cost)),
+                None => format!("{side} {of} of a CPU"),
             })
         })
         .collect();
@@ -634,18 +635,18 @@ mod tests {
         };
         let found =
             MtuResult { path_bytes: Some(1_400), kernel_bytes: Some(1_500), ..Default::default() };
-        let kernel = "this host's kernel believes 1500 B";
+        let kernel = "this host's kernel assumes 1500 B";
         assert_eq!(
             line(MtuResult { told_by_router: true, ..found.clone() }),
-            format!("longest packet up: 1400 B, by the word of a router; {kernel}")
+            format!("path MTU up: 1400 B, reported by a router; {kernel}")
         );
         assert_eq!(
             line(found),
-            format!("longest packet up: 1400 B, longer ones vanish without a word; {kernel}")
+            format!("path MTU up: 1400 B, longer packets are dropped silently; {kernel}")
         );
         let problem = Some("nobody answered".to_owned());
         let silent = MtuResult { problem, ..MtuResult::default() };
-        assert_eq!(line(silent), "longest packet up: nobody answered");
+        assert_eq!(line(silent), "path MTU up: nobody answered");
     }
 
     #[test]
