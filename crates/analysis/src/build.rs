@@ -1,11 +1,14 @@
 //! A run document from a run's records.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use jiff::Timestamp;
 use plumb_store::record::{RunData, RunRecord, RunStatus};
 
 use crate::claim::ClaimEvidence;
 use crate::document::{
-    ClaimVerdict, ExpectationVerdict, RUN_SCHEMA, RunDocument, RunHeader, RunTrust, UnavailableCell,
+    ClaimVerdict, DocumentStatements, ExpectationVerdict, RUN_SCHEMA, RunDocument, RunHeader,
+    RunTrust, UnavailableCell,
 };
 use crate::registry::{ExperimentAnalysis, Registry};
 use crate::summary::{self, MeasuredCell};
@@ -55,6 +58,7 @@ pub fn build(registry: &Registry, data: &RunData) -> RunDocument {
         results,
         unavailable,
         claims: Vec::new(),
+        statements: Vec::new(),
         expectations: Vec::new(),
         ranks: Vec::new(),
         ladder: Vec::new(),
@@ -86,6 +90,27 @@ fn judge(
     } else {
         document.ranks = rank::tables(registry, measured);
     }
+    document.statements = statements(registry, &document.claims);
+}
+
+/// What becomes of every testable statement of the documents whose claims were judged.
+fn statements(registry: &Registry, claims: &[ClaimVerdict]) -> Vec<DocumentStatements> {
+    let judged: BTreeSet<&str> = claims.iter().map(|claim| claim.id.as_str()).collect();
+    let mut documents: BTreeMap<&str, DocumentStatements> = BTreeMap::new();
+    for statement in registry.statements() {
+        let document = documents.entry(&statement.document).or_insert_with(|| DocumentStatements {
+            document: statement.document.clone(),
+            ..DocumentStatements::default()
+        });
+        document.testable += 1;
+        document.encoded += u64::from(statement.is_encoded);
+        document.judged += u64::from(judged.contains(statement.id.as_str()));
+        if !statement.is_encoded {
+            let ids = document.open.entry(statement.experiment.clone()).or_default();
+            ids.push(statement.id.clone());
+        }
+    }
+    documents.into_values().filter(|document| document.judged > 0).collect()
 }
 
 /// Judges every claim whose experiment is part of the run.

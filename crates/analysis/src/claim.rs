@@ -48,9 +48,23 @@ pub struct PublishedFigure {
     pub unit: Unit,
     /// Table, figure or section.
     pub place: &'static str,
-    /// Whether the claim's estimate is the same quantity, so that their ratio means something.
-    pub is_comparable: bool,
+    /// Where the same quantity is found today.
+    pub today: FigureToday,
 }
+
+/// What of a run is the same quantity as a published number, so that their ratio means something.
+#[derive(Clone, Copy, Debug)]
+pub enum FigureToday {
+    /// Nothing.
+    Nothing,
+    /// The claim's estimate.
+    Estimate,
+    /// What this finds in the results.
+    Found(FigureFinder),
+}
+
+/// Finds in the results the quantity that was published.
+pub type FigureFinder = fn(&ClaimEvidence<'_>) -> Option<f64>;
 
 impl PublishedFigure {
     /// A number that the estimate can be divided by.
@@ -60,7 +74,7 @@ impl PublishedFigure {
         unit: Unit,
         place: &'static str,
     ) -> Self {
-        Self { label, value, unit, place, is_comparable: true }
+        Self { label, value, unit, place, today: FigureToday::Estimate }
     }
 
     /// A ratio that the estimate can be divided by.
@@ -70,22 +84,38 @@ impl PublishedFigure {
 
     /// A number that stands for itself.
     pub const fn alone(label: &'static str, value: f64, unit: Unit, place: &'static str) -> Self {
-        Self { label, value, unit, place, is_comparable: false }
+        Self { label, value, unit, place, today: FigureToday::Nothing }
     }
 
-    /// The two ends of a range.
-    pub const fn range(least: f64, most: f64, unit: Unit, place: &'static str) -> [Self; 2] {
-        [Self::alone("least", least, unit, place), Self::alone("most", most, unit, place)]
+    /// The two ends of a range, set beside the ends that are found in the results.
+    pub const fn range(
+        (least, most): (f64, f64),
+        unit: Unit,
+        place: &'static str,
+        [find_least, find_most]: [FigureFinder; 2],
+    ) -> [Self; 2] {
+        [
+            Self {
+                today: FigureToday::Found(find_least),
+                ..Self::alone("least", least, unit, place)
+            },
+            Self { today: FigureToday::Found(find_most), ..Self::alone("most", most, unit, place) },
+        ]
     }
 
-    fn entry(&self, estimate: Option<f64>) -> PublishedNumber {
-        let ratio = estimate.filter(|_| self.is_comparable).map(|now| now / self.value);
+    fn entry(&self, evidence: &ClaimEvidence<'_>, estimate: Option<f64>) -> PublishedNumber {
+        let now = match self.today {
+            FigureToday::Nothing => None,
+            FigureToday::Estimate => estimate,
+            FigureToday::Found(find) => find(evidence),
+        };
         PublishedNumber {
             label: self.label.to_owned(),
             value: self.value,
             unit: self.unit.name().to_owned(),
             place: self.place.to_owned(),
-            ratio: ratio.map(rounded),
+            now: now.map(rounded),
+            ratio: now.map(|now| rounded(now / self.value)),
         }
     }
 }
@@ -119,7 +149,11 @@ impl PublishedClaim {
             claim: self.claim.to_owned(),
             source: self.source.to_owned(),
             historical: self.historical.map(str::to_owned),
-            published: self.figures.iter().map(|figure| figure.entry(found.estimate)).collect(),
+            published: self
+                .figures
+                .iter()
+                .map(|figure| figure.entry(evidence, found.estimate))
+                .collect(),
             verdict: found.outcome.name().to_owned(),
             effect: found.effect,
             estimate: found.estimate,

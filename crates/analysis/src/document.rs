@@ -47,6 +47,9 @@ pub struct RunDocument {
     pub unavailable: Vec<UnavailableCell>,
     /// Verdicts on published claims.
     pub claims: Vec<ClaimVerdict>,
+    /// The documents that make these claims, each with all its testable statements counted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub statements: Vec<DocumentStatements>,
     /// Verdicts on statements of our own.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub expectations: Vec<ExpectationVerdict>,
@@ -258,6 +261,21 @@ pub struct ClaimVerdict {
     pub needs: String,
 }
 
+/// How many testable statements of one document are judged, and what is to judge the others.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DocumentStatements {
+    /// `ipc`, `scaling`, `stack`, `gigabit` or `distributed`.
+    pub document: String,
+    /// Statements of it that a measurement or a simulation could decide.
+    pub testable: u64,
+    /// Of those, the ones that some experiment judges.
+    pub encoded: u64,
+    /// Of those, the ones that were judged in this run, whatever the verdict.
+    pub judged: u64,
+    /// The others by the experiment that is to decide them, `none` where none is planned: ids.
+    pub open: BTreeMap<String, Vec<String>>,
+}
+
 /// A published number, beside what is measured here.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PublishedNumber {
@@ -269,7 +287,10 @@ pub struct PublishedNumber {
     pub unit: String,
     /// Table, figure or section.
     pub place: String,
-    /// The estimate as a multiple of it, where both are the same quantity.
+    /// The same quantity as measured here; null where nothing measured is.
+    #[serde(default)]
+    pub now: Option<f64>,
+    /// What is measured here as a multiple of what was published.
     pub ratio: Option<f64>,
 }
 

@@ -80,10 +80,24 @@ impl ExperimentAnalysis {
         Self { claims: &[], expectations: &[], ratios: &[], ranking: None, rung: None };
 }
 
+/// A statement of a document that a measurement or a simulation could decide.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TestableStatement {
+    /// Stable id, which is also that of its claim.
+    pub id: String,
+    /// The document that makes it: `ipc`.
+    pub document: String,
+    /// The experiment that decides it, or is to decide it.
+    pub experiment: String,
+    /// Whether an experiment judges it.
+    pub is_encoded: bool,
+}
+
 /// The experiments that the analysis knows, in their order.
 #[derive(Clone, Debug, Default)]
 pub struct Registry {
     order: Vec<&'static str>,
+    statements: &'static [TestableStatement],
     experiments: BTreeMap<&'static str, &'static ExperimentAnalysis>,
 }
 
@@ -98,6 +112,18 @@ impl Registry {
             registry.experiments.insert(id, analysis);
         }
         registry
+    }
+
+    /// The same with every testable statement of the documents.
+    #[must_use]
+    pub fn with_statements(mut self, statements: &'static [TestableStatement]) -> Self {
+        self.statements = statements;
+        self
+    }
+
+    /// Every testable statement of the documents.
+    pub const fn statements(&self) -> &'static [TestableStatement] {
+        self.statements
     }
 
     /// What is known of an experiment.

@@ -91,6 +91,28 @@ pub(crate) fn quantities(
     found
 }
 
+/// The least median of these cells.
+pub(crate) fn least<'a>(cells: impl Iterator<Item = &'a MeasuredCell<'a>>) -> Option<f64> {
+    cells.map(MeasuredCell::median).reduce(f64::min)
+}
+
+/// The greatest median of these cells.
+pub(crate) fn most<'a>(cells: impl Iterator<Item = &'a MeasuredCell<'a>>) -> Option<f64> {
+    cells.map(MeasuredCell::median).reduce(f64::max)
+}
+
+/// The pipe's cells whose receiver blocks, as the paper's does.
+pub(crate) fn blocking_pipes<'a>(
+    evidence: &ClaimEvidence<'a>,
+    experiment: &'static str,
+    response: &'static str,
+) -> impl Iterator<Item = &'a MeasuredCell<'a>> {
+    let is_blocking =
+        |cell: &MeasuredCell<'_>| cell.text("wake").is_none_or(|wake| wake == "block");
+    let cells = evidence.cells(experiment, response);
+    cells.filter(move |cell| cell.is("mechanism", "pipe") && is_blocking(cell))
+}
+
 pub(crate) fn bytes(size: i64) -> String {
     format_bytes(u64::try_from(size).unwrap_or(0))
 }

@@ -81,4 +81,5 @@ mod prelude;
 pub mod preset;
 pub mod run;
 pub mod selftest;
+mod statements;
 pub mod surroundings;

@@ -14,6 +14,7 @@ use plumb_store::record::{FactorLevel, RunData};
 use crate::definition::Experiment;
 use crate::error::ExperimentError;
 use crate::preset::{RunLimits, RunPreset};
+use crate::statements::STATEMENTS;
 use crate::{gigabit, ipc, scaling, stack};
 
 /// The experiments that an explanation of a run is made of.
@@ -33,6 +34,7 @@ pub fn all() -> impl Iterator<Item = &'static Experiment> + Clone {
 /// What the analysis is to know of every experiment.
 pub fn registry() -> Registry {
     Registry::new(all().map(|experiment| (experiment.id, &experiment.analysis)))
+        .with_statements(&STATEMENTS)
 }
 
 /// Makes the experiments known to the pages of this process.

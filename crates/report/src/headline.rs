@@ -53,7 +53,7 @@ pub fn sentences(document: &RunDocument) -> Vec<String> {
     }
     // A ladder has too few cells for claims; the page still lists them.
     if !document.claims.is_empty() && document.ladder.is_empty() {
-        sentences.push(verdict::tally(&document.claims));
+        sentences.push(verdict::tally(document));
     }
     sentences.extend(rank_sentence(document));
     if sentences.is_empty() {

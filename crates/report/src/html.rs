@@ -197,8 +197,11 @@ fn claims(document: &RunDocument) -> Vec<PageSection> {
     if document.claims.is_empty() {
         return Vec::new();
     }
-    let mut body =
-        format!("<p>{}<div class=\"claims\">", escape(&verdict::tally(&document.claims)));
+    let mut body = format!("<p>{}", escape(&verdict::tally(document)));
+    for open in verdict::undecided_statements(document) {
+        body += &format!("<p class=\"dim\">{}", escape(&open));
+    }
+    body += "<div class=\"claims\">";
     for claim in &document.claims {
         body += &format!(
             "<article>{}<h3>{}</h3><p>{}",

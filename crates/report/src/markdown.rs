@@ -36,6 +36,7 @@ pub fn run(document: &RunDocument) -> String {
     }
     if !document.claims.is_empty() {
         text += "### Published claims\n\n";
+        text += &format!("{}\n\n", verdict::tally(document));
         text += &verdict::claims(&document.claims).to_markdown();
         text.push('\n');
     }

@@ -89,6 +89,20 @@ pub fn times(ratio: f64) -> String {
     format!("{}×", significant(ratio, if ratio >= 10.0 { 2 } else { DIGITS }))
 }
 
+/// What became of a value by a ratio: `290 times faster` of times and rates, `1.27×` of anything else.
+pub fn change(unit: Unit, ratio: f64) -> String {
+    let speed = match unit {
+        Unit::Nanoseconds => 1.0 / ratio,
+        Unit::BytesPerSecond => ratio,
+        _ => return times(ratio),
+    };
+    let (factor, word) = if speed >= 1.0 { (speed, "faster") } else { (1.0 / speed, "slower") };
+    match significant(factor, if factor >= 10.0 { 2 } else { DIGITS }) {
+        one if one == "1.00" => "as fast".to_owned(),
+        factor => format!("{factor} times {word}"),
+    }
+}
+
 /// Significant digits that a value deserves: up to the first digit of its interval's half-width.
 pub fn supported_digits(value: f64, ci95: Option<[f64; 2]>) -> usize {
     let Some([low, high]) = ci95 else { return DIGITS };

@@ -4,7 +4,9 @@
 
 use std::collections::BTreeMap;
 
-use plumb_analysis::document::{ClaimVerdict, ExpectationVerdict, PublishedNumber, RankTable};
+use plumb_analysis::document::{
+    ClaimVerdict, DocumentStatements, ExpectationVerdict, PublishedNumber, RankTable, RunDocument,
+};
 use plumb_base::units::{Unit, format_bytes};
 
 use crate::table::TextTable;
@@ -28,20 +30,54 @@ pub fn claims(claims: &[ClaimVerdict]) -> TextTable {
     table
 }
 
-/// `2 of 5 published claims hold here, 1 does not, 2 are not decided.`
-pub fn tally(claims: &[ClaimVerdict]) -> String {
+/// `Of 5 published claims, 2 hold here, 1 does not, 2 are not decided.`, and how many statements of their
+/// documents are judged at all.
+pub fn tally(document: &RunDocument) -> String {
+    let claims = &document.claims;
     let count = |verdict: &str| claims.iter().filter(|claim| claim.verdict == verdict).count();
     let (holds, fails) = (count("holds"), count("does not hold"));
     let open = claims.len() - holds - fails;
     let word =
         |count: usize, one: &'static str, many: &'static str| if count == 1 { one } else { many };
-    format!(
+    let mut text = format!(
         "Of {} published claims, {holds} {} here, {fails} {} not, {open} {} not decided.",
         claims.len(),
         word(holds, "holds", "hold"),
         word(fails, "does", "do"),
         word(open, "is", "are"),
-    )
+    );
+    for statements in &document.statements {
+        let DocumentStatements { document, testable, encoded, judged, .. } = statements;
+        let (elsewhere, nowhere) =
+            (encoded.saturating_sub(*judged), testable.saturating_sub(*encoded));
+        let elsewhere = match elsewhere {
+            0 => String::new(),
+            count => format!(", {count} by other experiments"),
+        };
+        text += &format!(
+            " Of the {testable} testable statements of {document}, {judged} {} judged here{elsewhere}, \
+             {nowhere} by no experiment yet.",
+            if *judged == 1 { "is" } else { "are" },
+        );
+    }
+    text
+}
+
+/// The experiments that are to decide what no experiment judges yet, a sentence a document.
+pub fn undecided_statements(document: &RunDocument) -> Vec<String> {
+    let of = |statements: &DocumentStatements| {
+        let mut open: Vec<(usize, &str)> =
+            statements.open.iter().map(|(name, ids)| (ids.len(), name.as_str())).collect();
+        open.sort_by(|(a, first), (b, second)| b.cmp(a).then(first.cmp(second)));
+        let told = open.iter().map(|(count, name)| match *name {
+            "none" => format!("none planned ({count})"),
+            name => format!("{name} ({count})"),
+        });
+        let told: Vec<String> = told.collect();
+        let about = &statements.document;
+        format!("Experiments to decide the other statements of {about}: {}.", told.join(", "))
+    };
+    document.statements.iter().filter(|found| !found.open.is_empty()).map(of).collect()
 }
 
 /// What it would take to decide, as a sentence; empty when decided.
@@ -49,16 +85,16 @@ pub fn needs(claim: &ClaimVerdict) -> String {
     if claim.needs.is_empty() { String::new() } else { format!("To decide: {}", claim.needs) }
 }
 
-/// `getpid(): then 26.0 ns, now 61.2 ns, 2.35×`, where both are the same quantity.
-fn then_and_now(claim: &ClaimVerdict, then: &PublishedNumber) -> Option<String> {
-    let (now, ratio) = (claim.estimate?, then.ratio?);
+/// `getpid(): then 25.0 ns, now 61.2 ns, 2.45 times slower`, where both are the same quantity.
+fn then_and_now(then: &PublishedNumber) -> Option<String> {
+    let (now, ratio) = (then.now?, then.ratio?);
     let unit = value::unit(&then.unit);
     Some(format!(
         "{}: then {}, now {}, {}",
         then.label,
         value::plain(unit, then.value),
         value::plain(unit, now),
-        value::times(ratio)
+        value::change(unit, ratio)
     ))
 }
 
@@ -82,8 +118,7 @@ pub fn published(claim: &ClaimVerdict) -> String {
         Some(figure) => format!("{figure} ({})", claim.source),
         None => claim.source.clone(),
     };
-    let numbers: Vec<String> =
-        claim.published.iter().filter_map(|then| then_and_now(claim, then)).collect();
+    let numbers: Vec<String> = claim.published.iter().filter_map(then_and_now).collect();
     if numbers.is_empty() { text } else { format!("{text}. {}", numbers.join("; ")) }
 }
 

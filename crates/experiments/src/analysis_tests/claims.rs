@@ -150,19 +150,42 @@ fn claim_ids_are_unique_and_most_experiments_have_some() {
 }
 
 #[test]
-fn size_over_latency_is_wrong_where_a_transfer_is_pipelined_and_right_where_not() {
-    let made = |pipelining: f64| {
+fn size_over_latency_is_wrong_where_the_acknowledgement_makes_a_difference() {
+    let made = |share: f64| {
         let mut synthetic = SyntheticRun::new(1);
         for size in [64, 4096] {
             let factors = local("pipe", "same-cpu", size);
-            let rate = pipelining * size as f64 / 10_000e-9;
+            let rate = share * size as f64 / 10_000e-9;
             synthetic.measure("latency.local", "latency", factors.clone(), 10_000.0);
-            synthetic.measure("throughput.local", "throughput", factors, rate);
+            synthetic.measure("throughput.local", "throughput.acked", factors.clone(), rate);
+            synthetic.measure("throughput.local", "throughput", factors, 5.0 * rate);
         }
         verdict(&synthetic, "ipc.throughput.size-over-latency-is-wrong")
     };
-    assert_eq!(made(5.0), "holds");
+    assert_eq!(made(0.5), "holds");
     assert_eq!(made(1.0), "does not hold");
+}
+
+#[test]
+fn a_published_number_stands_beside_what_is_measured_today() {
+    let pipe = &judged(&as_published("latency"))["ipc.latency.pipe-range"];
+    let [least, most] = pipe.published.as_slice() else { panic!("{:?}", pipe.published) };
+    assert!((least.now.unwrap() / 15_000.0 - 1.0).abs() < 0.02, "{least:?}");
+    assert!((least.ratio.unwrap() / (15_000.0 / 8_000.0) - 1.0).abs() < 0.02, "{least:?}");
+    assert!((most.ratio.unwrap() / (15_000.0 / 300_000.0) - 1.0).abs() < 0.02, "{most:?}");
+    let getpid = &judged(&calls(50.0, 60.0))["ipc.call.getpid-25ns"];
+    let ratios: Vec<f64> = getpid.published.iter().filter_map(|then| then.ratio).collect();
+    assert!((ratios[0] - 2.0).abs() < 0.05 && (ratios[1] - 50.0 / 27.0).abs() < 0.05, "{ratios:?}");
+}
+
+#[test]
+fn a_run_counts_every_testable_statement_of_its_document() {
+    let document = crate::list::run_document(&as_published("latency").data);
+    let [ipc] = document.statements.as_slice() else { panic!("{:?}", document.statements) };
+    let open: usize = ipc.open.values().map(Vec::len).sum();
+    assert_eq!((ipc.document.as_str(), ipc.judged), ("ipc", document.claims.len() as u64));
+    assert_eq!(ipc.testable - ipc.encoded, open as u64);
+    assert!(ipc.encoded > ipc.judged && ipc.open.contains_key("latency.local"), "{ipc:?}");
 }
 
 fn calls(getpid: f64, getuid: f64) -> SyntheticRun {

@@ -2,7 +2,10 @@
 
 use plumb_analysis::registry::PublishedRanking;
 
-use crate::claims::{LARGE, TABLE_1, ZHAO, bytes, published_pairs, quantities, udp_before_tcp};
+use crate::claims::{
+    LARGE, TABLE_1, ZHAO, blocking_pipes, bytes, least, most, published_pairs, quantities,
+    udp_before_tcp,
+};
 use crate::factor::channel::{self, CONGESTION, LATENCY, MECHANISM, PLACEMENT, SIZE, WAKE};
 use crate::pages::median;
 use crate::prelude::*;
@@ -85,15 +88,26 @@ const CLAIMS: &[PublishedClaim] = &[
         id: "ipc.latency.pipe-range",
         claim: "Pipe latency lies between 8 µs and 300 µs for messages of 4 B to 512 KiB.",
         historical: Some("8,000 ns to 300,000 ns (Figure 7), i5-4570 at 3.2 GHz"),
-        figures: &PublishedFigure::range(8_000.0, 300_000.0, Unit::Nanoseconds, "Figure 7"),
+        figures: &PublishedFigure::range(
+            PIPE_RANGE,
+            Unit::Nanoseconds,
+            "Figure 7",
+            [|evidence| least(pipes(evidence)), |evidence| most(pipes(evidence))],
+        ),
         judge: |evidence| {
-            let bounds = (8_000.0, 300_000.0);
-            let found = quantities(evidence, EXPERIMENT.id, "latency", "pipe", bounds);
+            let found = quantities(evidence, EXPERIMENT.id, "latency", "pipe", PIPE_RANGE);
             judge_all(found, "plumb run latency.local --set mechanism=pipe")
         },
         ..PublishedClaim::of(ZHAO)
     },
 ];
+
+/// The latency of a pipe in Figure 7, in nanoseconds.
+const PIPE_RANGE: (f64, f64) = (8_000.0, 300_000.0);
+
+fn pipes<'a>(evidence: &ClaimEvidence<'a>) -> impl Iterator<Item = &'a MeasuredCell<'a>> {
+    blocking_pipes(evidence, EXPERIMENT.id, LATENCY.name)
+}
 
 const NEEDS: &str = "plumb run latency.local --set mechanism=pipe,tcp4,udp4 --set size=16,1Ki,64Ki";
 

@@ -5,7 +5,7 @@
 use plumb_analysis::cost_ratio;
 use plumb_report::figure::against_factor::{self, FactorPlot, FactorScale};
 
-use crate::claims::{MARKATOS, is_local, machines, undecided};
+use crate::claims::{is_local, machines, undecided};
 use crate::factor::channel::level_number;
 use crate::factor::streams::{
     self, CONGESTION_CONTROL, PLAIN_LINK, RECEIVER_CPU, SENDER_CPU, STREAMED,
@@ -55,7 +55,7 @@ pub static EXPERIMENT: Experiment = Experiment {
             spec.streams = level_number(point.factors, "streams");
         })
     },
-    analysis: ExperimentAnalysis { claims: CLAIMS, ..ExperimentAnalysis::PLAIN },
+    analysis: ExperimentAnalysis { expectations: EXPECTATIONS, ..ExperimentAnalysis::PLAIN },
     page: ExperimentPage {
         title: "More CPUs and more streams",
         figures: Some(|data| against_factor::figures(&data.cells, &SMP)),
@@ -67,13 +67,12 @@ pub static EXPERIMENT: Experiment = Experiment {
     },
 };
 
-const CLAIMS: &[PublishedClaim] = &[PublishedClaim {
+const EXPECTATIONS: &[Expectation] = &[Expectation {
     id: "scaling.smp.scales-as-one",
-    claim: "Between processes of a multiprocessor TCP improves with processors as it does on one \
-            processor.",
-    historical: Some("two panels of Figure 2: SPARC uniprocessors and multiprocessors"),
+    statement: "Between processes of a multiprocessor TCP improves with processors as it does on one \
+                processor.",
+    basis: "the paper draws SPARC uniprocessors and multiprocessors apart (Figure 2) and compares neither",
     judge: multiprocessor,
-    ..PublishedClaim::of(MARKATOS)
 }];
 
 /// The most CPUs against one, at the most streams over loopback.

@@ -160,7 +160,7 @@ pub fn page(document: &RunDocument, style: TerminalStyle) -> String {
     }
     let mut text = terminal::summary::render(document, style);
     text.push_str(&terminal::ranks::all(&document.ranks, style));
-    text.push_str(&terminal::ranks::claims(&document.claims, style));
+    text.push_str(&terminal::ranks::claims(document, style));
     text.push_str(&terminal::ranks::expectations(&document.expectations, style));
     text
 }

@@ -2,15 +2,15 @@
 //!
 //! Left out: their words, which `crate::verdict` shares with the other renderers.
 
-use plumb_analysis::document::{ClaimVerdict, ExpectationVerdict, RankTable};
+use plumb_analysis::document::{ExpectationVerdict, RankTable, RunDocument};
 
 use super::{TerminalPage, TerminalStyle, TextRole};
 use crate::{name, verdict};
 
-/// One paragraph a claim: verdict, claim, effect, historical figure.
-pub fn claims(claims: &[ClaimVerdict], style: TerminalStyle) -> String {
+/// One paragraph a claim: verdict, claim, effect, historical figure; then all of them counted.
+pub fn claims(document: &RunDocument, style: TerminalStyle) -> String {
     let mut page = TerminalPage::new(style);
-    for claim in claims {
+    for claim in &document.claims {
         let verdict = style.paint(verdict_role(&claim.verdict), &claim.verdict.to_uppercase());
         page.out += &format!("{verdict}\n");
         let published = format!("Published: {}", verdict::published(claim));
@@ -18,8 +18,11 @@ pub fn claims(claims: &[ClaimVerdict], style: TerminalStyle) -> String {
             page.put(2, TextRole::Plain, text);
         }
     }
-    if !claims.is_empty() {
-        page.put(0, TextRole::Bold, &verdict::tally(claims));
+    if !document.claims.is_empty() {
+        page.put(0, TextRole::Bold, &verdict::tally(document));
+    }
+    for open in verdict::undecided_statements(document) {
+        page.put(0, TextRole::Plain, &open);
     }
     page.out
 }

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use plumb_analysis::document::{
-    CellResult, ClaimVerdict, CpuCost, RunDocument, RunHeader, RunTrust, SampleSummary,
-    UnavailableCell,
+    CellResult, ClaimVerdict, CpuCost, DocumentStatements, PublishedNumber, RunDocument, RunHeader,
+    RunTrust, SampleSummary, UnavailableCell,
 };
 use plumb_analysis::document::{PublishedOrder, RankRelation, RankRow, RankTable};
 use plumb_analysis::ladder;
@@ -135,6 +135,7 @@ pub fn empty(title: &str) -> RunDocument {
         results: Vec::new(),
         unavailable: Vec::new(),
         claims: Vec::new(),
+        statements: Vec::new(),
         expectations: Vec::new(),
         ranks: Vec::new(),
         ladder: Vec::new(),
@@ -228,6 +229,17 @@ pub fn tables(cells: usize) -> RunDocument {
         .flat_map(|(response, placement)| SIZES.map(|size| ranks(response, placement, size)))
         .collect();
     document.claims = claims();
+    document.statements = vec![DocumentStatements {
+        document: "ipc".to_owned(),
+        testable: 9,
+        encoded: 5,
+        judged: 3,
+        open: [("latency.local", vec!["d".to_owned(), "e".to_owned(), "f".to_owned()])]
+            .into_iter()
+            .chain([("none", vec!["g".to_owned()])])
+            .map(|(name, ids)| (name.to_owned(), ids))
+            .collect(),
+    }];
     document
 }
 
@@ -289,7 +301,14 @@ fn claims() -> Vec<ClaimVerdict> {
         claim: text.to_owned(),
         source: "Zhao 2014".to_owned(),
         historical: Some("8–300 µs on an i5-4570".to_owned()),
-        published: Vec::new(),
+        published: vec![PublishedNumber {
+            label: "least".to_owned(),
+            value: 8_000.0,
+            unit: "ns".to_owned(),
+            place: "Figure 7".to_owned(),
+            now: Some(2_000.0),
+            ratio: Some(0.25),
+        }],
         verdict: verdict.to_owned(),
         effect: "pipe over socket 0.84 [0.81, 0.87] on one CPU, 0.97 [0.90, 1.05] on two"
             .to_owned(),

@@ -70,7 +70,7 @@ fn tables_and_figures_fit_forty_columns() {
     let style = TerminalStyle::plain(40);
     let mut texts = vec![
         summary::render(&document, style),
-        ranks::claims(&document.claims, style),
+        ranks::claims(&document, style),
         summary::distribution(&document.results[0], style),
     ];
     texts.extend(document.ranks.iter().map(|table| ranks::ranks(table, style)));
@@ -95,7 +95,7 @@ fn the_distribution_of_a_cell() {
 fn claims_and_ranks_at_80_columns() {
     let document = fixture::tables(10);
     let style = TerminalStyle::plain(80);
-    let text = ranks::claims(&document.claims, style) + &ranks::ranks(&document.ranks[0], style);
+    let text = ranks::claims(&document, style) + &ranks::ranks(&document.ranks[0], style);
     insta::assert_snapshot!(text);
 }
 
