@@ -9,11 +9,12 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, UdpSocket};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustls::ServerConfig;
 use tokio::net::TcpStream;
+use tokio::task::AbortHandle;
 use tokio_rustls::TlsAcceptor;
 
 use plumb_remote::address::source_prefix;
@@ -85,15 +86,29 @@ pub struct HttpServer {
 struct HttpServerState {
     limits: HttpServerLimits,
     counts: Arc<HttpServerCounts>,
-    /// How many connections are open, by where they come from.
-    open: Arc<Mutex<BTreeMap<IpAddr, usize>>>,
+    open: Arc<Mutex<OpenConnections>>,
+}
+
+/// The connections that are open, in the order in which they came.
+#[derive(Debug, Default)]
+struct OpenConnections {
+    next: u64,
+    by_number: BTreeMap<u64, OpenConnection>,
+}
+
+#[derive(Debug)]
+struct OpenConnection {
+    /// Where it comes from, as far as that tells hosts apart.
+    address: IpAddr,
+    /// Its task, once there is one.
+    task: Option<AbortHandle>,
 }
 
 /// A connection's place among those that may be.
 #[derive(Debug)]
 struct HttpConnectionSlot {
     shared: HttpServerState,
-    address: IpAddr,
+    number: u64,
 }
 
 /// The server could not begin.
@@ -222,10 +237,7 @@ async fn accept(tcp: tokio::net::TcpListener, acceptor: TlsAcceptor, shared: Htt
         };
         let Some(place) = shared.acquire_slot(from.ip()) else { continue };
         let acceptor = acceptor.clone();
-        tokio::spawn(async move {
-            let served = serve(stream, acceptor, &place.shared).await;
-            place.record_outcome(&served);
-        });
+        place.spawn(async move |shared| serve(stream, acceptor, &shared).await);
     }
 }
 
@@ -252,23 +264,30 @@ async fn serve(
 }
 
 impl HttpServerState {
-    /// A place for one more connection, where there is one.
+    /// A place for one more connection. Where all are taken, the oldest connection of the address with the most gives its
+    /// place to an address with fewer: no few of them keep everybody else out.
     fn acquire_slot(&self, address: IpAddr) -> Option<HttpConnectionSlot> {
         if !self.is_allowed(address) {
             self.counts.refused.fetch_add(1, Ordering::Relaxed);
             return None;
         }
         let address = source_prefix(address);
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        let here = open.get(&address).copied().unwrap_or(0);
-        let total: usize = open.values().sum();
-        if total >= self.limits.connections || here >= self.limits.connections_per_address {
+        let mut open = self.lock_open();
+        let has_room = open.count(address) < self.limits.connections_per_address
+            && (open.by_number.len() < self.limits.connections || open.evict_for(address));
+        if !has_room {
             self.counts.refused.fetch_add(1, Ordering::Relaxed);
             return None;
         }
-        open.insert(address, here + 1);
+        let number = open.next;
+        open.next += 1;
+        open.by_number.insert(number, OpenConnection { address, task: None });
         self.counts.connections.fetch_add(1, Ordering::Relaxed);
-        Some(HttpConnectionSlot { shared: self.clone(), address })
+        Some(HttpConnectionSlot { shared: self.clone(), number })
+    }
+
+    fn lock_open(&self) -> MutexGuard<'_, OpenConnections> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether an address may be sent anything at all.
@@ -290,21 +309,51 @@ impl HttpServerState {
     }
 }
 
+impl OpenConnections {
+    fn count(&self, address: IpAddr) -> usize {
+        self.by_number.values().filter(|open| open.address == address).count()
+    }
+
+    /// Ends the oldest connection of the address with the most, where that has more than this one.
+    fn evict_for(&mut self, address: IpAddr) -> bool {
+        let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
+        for open in self.by_number.values() {
+            *counts.entry(open.address).or_default() += 1;
+        }
+        let here = counts.get(&address).copied().unwrap_or(0);
+        let crowd = counts.into_iter().max_by_key(|(_, count)| *count);
+        let Some((crowd, _)) = crowd.filter(|(_, count)| *count > here + 1) else { return false };
+        let oldest = self.by_number.iter().find(|(_, open)| open.address == crowd);
+        let oldest = oldest.map(|(number, _)| *number);
+        let evicted = oldest.and_then(|number| self.by_number.remove(&number));
+        if let Some(task) = evicted.as_ref().and_then(|open| open.task.as_ref()) {
+            task.abort();
+        }
+        evicted.is_some()
+    }
+}
+
 impl HttpConnectionSlot {
-    fn record_outcome(self, served: &io::Result<()>) {
-        if served.is_err() {
-            self.shared.counts.failed.fetch_add(1, Ordering::Relaxed);
+    /// Serves the connection in a task of its own, which ends when its place is given away.
+    fn spawn<F: Future<Output = io::Result<()>> + Send + 'static>(
+        self,
+        serve: impl FnOnce(HttpServerState) -> F + Send + 'static,
+    ) {
+        let (shared, number) = (self.shared.clone(), self.number);
+        let task = tokio::spawn(async move {
+            if serve(self.shared.clone()).await.is_err() {
+                self.shared.counts.failed.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        if let Some(open) = shared.lock_open().by_number.get_mut(&number) {
+            open.task = Some(task.abort_handle());
         }
     }
 }
 
 impl Drop for HttpConnectionSlot {
     fn drop(&mut self) {
-        let mut open = self.shared.open.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(here) = open.get_mut(&self.address) {
-            *here -= 1;
-        }
-        open.retain(|_, here| *here > 0);
+        self.shared.lock_open().by_number.remove(&self.number);
     }
 }
 
@@ -323,6 +372,25 @@ mod tests {
         assert!(enter("2001:db8:0:8::1").is_some());
         drop(held);
         assert!(enter("2001:db8:0:7::3").is_some());
-        assert!(shared.open.lock().unwrap().is_empty());
+        assert!(shared.lock_open().by_number.is_empty());
+    }
+
+    #[test]
+    fn two_addresses_with_all_places_keep_no_third_out() {
+        let limits = HttpServerLimits {
+            connections: 8,
+            connections_per_address: 4,
+            ..HttpServerLimits::default()
+        };
+        let shared = HttpServerState { limits, counts: Arc::default(), open: Arc::default() };
+        let enter = |last: u8| shared.acquire_slot([192, 0, 2, last].into());
+        let held: Vec<_> = (0..8).map(|n| enter(n % 2)).collect();
+        assert!(held.iter().all(Option::is_some));
+        let third: Vec<_> = (0..8).filter_map(|_| enter(2)).collect();
+        // No more than the others keep.
+        assert_eq!(third.len(), 2);
+        let open = shared.lock_open();
+        assert_eq!(open.by_number.len(), 8);
+        assert!(!open.by_number.contains_key(&0), "the oldest made room");
     }
 }

@@ -59,10 +59,7 @@ pub(super) async fn accept(endpoint: Endpoint, shared: HttpServerState) {
             incoming.refuse();
             continue;
         };
-        tokio::spawn(async move {
-            let served = Box::pin(serve(incoming, &place.shared)).await;
-            place.record_outcome(&served);
-        });
+        place.spawn(async move |shared| Box::pin(serve(incoming, &shared)).await);
     }
 }
 
