@@ -18,6 +18,8 @@ use crate::lab::{LinkRegistry, NamespaceFds, RegisteredName, RegistryError};
 
 /// Time for a line of the other side, which has it ready.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long to wait when the kernel has no descriptor for a connection.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 /// Longest line, in bytes: JSON may encode a byte of a file as six.
 const LINE_MAX: u64 = 6 * FILES_MAX as u64 + (1 << 20);
 /// Most bytes of files with a change: an hour of a trace of 100 Mb/s.
@@ -137,7 +139,7 @@ impl LinkControlServer {
     fn serve(&self, listener: &UnixListener) {
         // Connections that wait for the end, of which the kernel tells them by closing.
         let mut waiting = Vec::new();
-        for stream in listener.incoming().flatten() {
+        for stream in paced_connections(listener.incoming()) {
             // An error is the client's: it has gone.
             if let Ok(LinkControlRequest::Down) = self.handle_connection(&stream) {
                 waiting.push(stream);
@@ -195,6 +197,11 @@ impl LinkControlServer {
             Err(error) => LinkControlReply::No(error.to_string()),
         })
     }
+}
+
+/// The connections of a listener, with a pause after each error: it may last, as that of too many open files does.
+fn paced_connections<S>(incoming: impl Iterator<Item = io::Result<S>>) -> impl Iterator<Item = S> {
+    incoming.filter_map(|stream| stream.inspect_err(|_| thread::sleep(ACCEPT_PAUSE)).ok())
 }
 
 /// Why a running link did not do what it was asked.
@@ -255,4 +262,20 @@ fn read_line<T: for<'a> Deserialize<'a>>(stream: &UnixStream, ahead: usize) -> i
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     serde_json::from_str(&line).map_err(io::Error::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use plumb_clock::monotonic_ns;
+
+    use super::*;
+
+    #[test]
+    fn errors_of_a_listener_that_last_take_no_cpu() {
+        let began_ns = monotonic_ns();
+        let errors = (0..5).map(|_| Err(io::Error::other("too many open files")));
+        let connections: Vec<u8> = paced_connections(errors.chain([Ok(7)])).collect();
+        assert_eq!(connections, [7]);
+        assert!(monotonic_ns() - began_ns >= 5 * 20_000_000, "it tried again at once");
+    }
 }
