@@ -36,8 +36,8 @@ pub enum RegistryError {
     Unknown(String),
     /// Somebody else could put sockets into the directory.
     #[error(
-        "{0} is not this user's alone, and could lead to somebody else's links; remove it, or set \
-         XDG_RUNTIME_DIR"
+        "{0} is not this user's alone, and could lead to somebody else's links; remove it, or set XDG_RUNTIME_DIR to a \
+         directory of your own"
     )]
     NotPrivate(PathBuf),
     /// The kernel refused.
@@ -67,8 +67,14 @@ impl LinkRegistry {
             Some(path) => Path::new(&path).join("plumb"),
             None => PathBuf::from(format!("/tmp/plumb-{}", process::effective_user())),
         };
-        for directory in [&parent, &parent.join("link")] {
-            let failed = |source| RegistryError::Io { path: directory.clone(), source };
+        Self::in_private(&parent)
+    }
+
+    /// That in a directory which is made, or is this user's alone.
+    fn in_private(parent: &Path) -> Result<Self, RegistryError> {
+        let directory = parent.join("link");
+        for directory in [parent, &directory] {
+            let failed = |source| RegistryError::Io { path: directory.to_owned(), source };
             match DirBuilder::new().mode(0o700).create(directory) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                     return Err(failed(error));
@@ -78,10 +84,10 @@ impl LinkRegistry {
             let found = fs::symlink_metadata(directory).map_err(failed)?;
             let own = found.uid() == process::effective_user();
             if !own || !found.is_dir() || found.permissions().mode() & 0o022 != 0 {
-                return Err(RegistryError::NotPrivate(directory.clone()));
+                return Err(RegistryError::NotPrivate(directory.to_owned()));
             }
         }
-        Ok(Self { directory: parent.join("link") })
+        Ok(Self { directory })
     }
 
     /// That at a path which [`LinkRegistry::path`] gave, for a process that is another user by name.
@@ -241,6 +247,28 @@ mod tests {
         assert_eq!(registry.files().len(), 3);
         assert_eq!(registry.remove_stale(), 2);
         assert_eq!(registry.files(), [own]);
+    }
+
+    #[test]
+    fn a_directory_that_others_made_or_can_change_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let refused = |parent: &Path| {
+            let error = LinkRegistry::in_private(parent).unwrap_err();
+            assert!(matches!(error, RegistryError::NotPrivate(_)), "{error}");
+            assert!(error.to_string().contains("XDG_RUNTIME_DIR"), "{error}");
+        };
+        let own = place.path().join("own");
+        assert_eq!(LinkRegistry::in_private(&own).unwrap().path(), own.join("link"));
+        fs::set_permissions(&own, fs::Permissions::from_mode(0o777)).unwrap();
+        refused(&own);
+        let symlink = place.path().join("symlink");
+        std::os::unix::fs::symlink(place.path(), &symlink).unwrap();
+        refused(&symlink);
+        // Who may not give a directory away takes one of root's.
+        let given = place.path().join("given");
+        fs::create_dir(&given).unwrap();
+        let is_given = std::os::unix::fs::chown(&given, Some(65_534), None).is_ok();
+        refused(if is_given { &given } else { Path::new("/usr") });
     }
 
     #[test]
