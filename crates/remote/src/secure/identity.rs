@@ -7,7 +7,9 @@
 use std::fmt::{self, Write as _};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -112,6 +114,17 @@ pub enum IdentityError {
         /// The file.
         path: PathBuf,
     },
+    /// Another user may put another key there.
+    #[error(
+        "the key in {path} belongs to user {owner}, who can replace it; run plumb as that user, or remove the file \
+         and pair again"
+    )]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// The number of its owner.
+        owner: u32,
+    },
     /// Not what was written.
     #[error("{path} is not a key of plumb's; remove it and pair again")]
     Damaged {
@@ -163,6 +176,9 @@ impl HostIdentity {
 
     fn open(path: &Path) -> Result<Self, IdentityError> {
         let fault = |error| IdentityError::File { path: path.to_owned(), error };
+        if let Some(owner) = other_owner(path).map_err(fault)? {
+            return Err(IdentityError::Foreign { path: path.to_owned(), owner });
+        }
         let mode = fs::metadata(path).map_err(fault)?.permissions().mode();
         if mode & 0o077 != 0 {
             return Err(IdentityError::Exposed { path: path.to_owned() });
@@ -251,6 +267,17 @@ pub enum PeerStoreError {
         /// The system's word.
         error: io::Error,
     },
+    /// Another user decides who is in it.
+    #[error(
+        "the list of peers in {path} belongs to user {owner}, who can change it; run plumb as that user, or remove the \
+         file and pair again"
+    )]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// The number of its owner.
+        owner: u32,
+    },
     /// A line means nothing.
     #[error("line {line} of {path} is not 'agent|client NAME sha256:…'; mend or remove the line")]
     Line {
@@ -277,6 +304,9 @@ impl PeerStore {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(self.fault(error)),
         };
+        if let Some(owner) = other_owner(&self.path).map_err(|error| self.fault(error))? {
+            return Err(PeerStoreError::Foreign { path: self.path.clone(), owner });
+        }
         let text = String::from_utf8_lossy(&bytes);
         let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));
         lines
@@ -367,6 +397,12 @@ fn create_private_directory(directory: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(directory)
 }
 
+/// Who owns a file, where that is not the user of this process.
+fn other_owner(path: &Path) -> io::Result<Option<u32>> {
+    let owner = fs::metadata(path)?.uid();
+    Ok(Some(owner).filter(|&owner| owner != plumb_sys::process::effective_user()))
+}
+
 /// Reads a file of at most `bytes_max`.
 fn read_bounded(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
@@ -447,6 +483,20 @@ mod tests {
             let error = HostIdentity::open_or_create(place.path()).unwrap_err();
             assert!(matches!(error, IdentityError::Damaged { .. }), "{error}");
         }
+    }
+
+    #[test]
+    fn a_key_and_a_list_of_another_user_are_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let own = place.path().join(FILE);
+        HostIdentity::open_or_create(place.path()).unwrap();
+        // Who may not give a file away takes one of root's.
+        let is_given = std::os::unix::fs::chown(&own, Some(65_534), None).is_ok();
+        let path = if is_given { own } else { PathBuf::from("/etc/passwd") };
+        let error = HostIdentity::open(&path).unwrap_err();
+        assert!(matches!(error, IdentityError::Foreign { .. }), "{error}");
+        let error = PeerStore { path }.read().unwrap_err();
+        assert!(matches!(error, PeerStoreError::Foreign { .. }), "{error}");
     }
 
     #[test]
