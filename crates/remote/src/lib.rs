@@ -10,6 +10,7 @@ pub mod agent;
 pub mod client;
 pub mod control_stream;
 pub mod datagram_header;
+pub mod log_limit;
 pub mod message;
 pub mod overlap;
 pub mod secure;

@@ -8,7 +8,7 @@ use std::thread;
 
 use clap::{ArgGroup, Args};
 use plumb_analysis::document::agent::{AGENT_SCHEMA, AgentDocument};
-use plumb_base::time::{Instant, Span};
+use plumb_base::time::Span;
 use plumb_base::units::quantity::{parse_rate, parse_span};
 use plumb_base::units::rate::Rate;
 use plumb_harness::supervisor::LaunchService;
@@ -17,6 +17,7 @@ use plumb_interop::http::server::{HttpServer, HttpServerLimits};
 use plumb_net::service::LoadService;
 use plumb_remote::agent::{MeasurementAgent, MeasurementAgent as Server};
 use plumb_remote::control_stream::ControlStream;
+use plumb_remote::log_limit::LogLimit;
 use plumb_remote::secure::admission::AdmissionRefusal;
 use plumb_remote::secure::{
     self, ListenerEvent, ListenerLimits, PairingToken, SecureListener, SecureStream, SessionService,
@@ -34,8 +35,10 @@ use crate::problem::{ExitReason, Problem};
 const MODES_WITHOUT_TESTS: [&str; 3] = ["http", "stamp", "forward"];
 /// Modes that are not a daemon.
 const MODES_NOT_LISTENING: [&str; 4] = ["stdio", "http", "stamp", "forward"];
-/// Lines a minute about connections that came to nothing.
+/// Lines a minute about connections that came to nothing, which anybody can make.
 const FAILURES_PER_MINUTE: u32 = 20;
+/// Lines a minute about sessions and pairings.
+const SESSION_LINES_PER_MINUTE: u32 = 120;
 /// How long a daemon keeps a report for a client that went away.
 const REPORT_RETENTION: Span = Span::from_secs(300);
 
@@ -189,31 +192,9 @@ fn single_address(place: SocketAddr) -> Option<IpAddr> {
 struct AgentSessions<'a> {
     agent: Arc<MeasurementAgent>,
     output: &'a CliOutput,
-    failures: Mutex<FailureLog>,
-}
-
-/// Limits the lines about connections that came to nothing, which anybody can make.
-#[derive(Debug, Default)]
-struct FailureLog {
-    /// When the present minute ends.
-    until: Instant,
-    lines: u32,
-    left_out: u32,
-}
-
-impl FailureLog {
-    /// Whether a line may be written, and how many were left out before it.
-    fn admit(&mut self, now: Instant) -> Option<u32> {
-        if now >= self.until {
-            (self.until, self.lines) = (now + Span::from_secs(60), 0);
-        }
-        if self.lines >= FAILURES_PER_MINUTE {
-            self.left_out += 1;
-            return None;
-        }
-        self.lines += 1;
-        Some(std::mem::take(&mut self.left_out))
-    }
+    /// Apart, so that nobody who is not paired can hide what those do who are.
+    failures: Mutex<LogLimit>,
+    sessions: Mutex<LogLimit>,
 }
 
 impl SessionService for AgentSessions<'_> {
@@ -223,12 +204,12 @@ impl SessionService for AgentSessions<'_> {
             .map_err(|error| error.to_string())
             .and_then(|stream| self.agent.serve(stream).map_err(|error| error.to_string()));
         if let Err(error) = outcome {
-            self.say(&format!("{peer}: {error}"));
+            self.say(&self.sessions, &format!("{peer}: {error}"));
         }
     }
 
     fn on_event(&self, event: &ListenerEvent) {
-        let mut text = match event {
+        let text = match event {
             ListenerEvent::Began { from, peer } => format!("{peer} connected from {from}"),
             ListenerEvent::Ended { from, peer } => format!("{peer} disconnected ({from})"),
             ListenerEvent::Paired { from, peer, fingerprint } => {
@@ -247,26 +228,30 @@ impl SessionService for AgentSessions<'_> {
                 format!("refused {from}: too many unauthenticated connections")
             }
         };
-        if let ListenerEvent::Refused { .. }
-        | ListenerEvent::Failed { .. }
-        | ListenerEvent::Rejected { .. } = event
-        {
-            let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
-            match failures.admit(plumb_clock::now()) {
-                Some(0) => {}
-                Some(left_out) => text = format!("{text} ({left_out} before it are left out)"),
-                None => return,
-            }
-        }
-        self.say(&text);
+        let limit = match event {
+            ListenerEvent::Began { .. }
+            | ListenerEvent::Ended { .. }
+            | ListenerEvent::Paired { .. } => &self.sessions,
+            ListenerEvent::Refused { .. }
+            | ListenerEvent::Failed { .. }
+            | ListenerEvent::Rejected { .. } => &self.failures,
+        };
+        self.say(limit, &text);
     }
 }
 
 impl AgentSessions<'_> {
-    fn say(&self, text: &str) {
-        if !self.output.quiet {
-            stderr_line(&self.output.style_stderr.to_charset(text));
+    fn say(&self, limit: &Mutex<LogLimit>, text: &str) {
+        let mut limit = limit.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(left_out) = limit.admit(plumb_clock::now()) else { return };
+        if self.output.quiet {
+            return;
         }
+        let text = match left_out {
+            0 => text.to_owned(),
+            _ => format!("{text} ({left_out} before it are left out)"),
+        };
+        stderr_line(&self.output.style_stderr.to_charset(&text));
     }
 }
 
@@ -319,7 +304,9 @@ fn listen(
         output.page(&page)?;
     }
     plumb_harness::stop_signals::count_stop_requests().ok();
-    let sessions = AgentSessions { agent, output, failures: Mutex::default() };
+    let [failures, sessions] =
+        [FAILURES_PER_MINUTE, SESSION_LINES_PER_MINUTE].map(|most| Mutex::new(LogLimit::new(most)));
+    let sessions = AgentSessions { agent, output, failures, sessions };
     thread::scope(|scope| {
         let running = scope.spawn(|| listener.run(&sessions));
         // Signals interrupt this thread's wait, or are seen after it.
@@ -444,16 +431,6 @@ mod tests {
         let given = limits("--listen --max-clients 40 --max-tests 9 --max-bitrate 8kbit");
         assert_eq!((given.clients_max, given.tests_max, given.rate_max), (40, 9, Some(1_000)));
         assert_eq!(limits("--listen --data-port 7000").tests_max, 1);
-    }
-
-    #[test]
-    fn failed_connections_fill_no_log() {
-        let mut log = FailureLog::default();
-        let at = |secs| Instant::after_origin(Span::from_secs(secs));
-        let admitted = (0..1_000).filter(|_| log.admit(at(100)) == Some(0)).count();
-        assert_eq!(admitted, 20);
-        assert_eq!(log.admit(at(160)), Some(980));
-        assert_eq!(log.admit(at(161)), Some(0));
     }
 
     #[test]
