@@ -3,8 +3,9 @@
 //! One [`MeasurementAgent`] a process; each client is served by a thread of the caller's.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io;
-use std::sync::mpsc::{self, Sender, SyncSender};
+use std::sync::mpsc::{self, SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread;
 
@@ -25,6 +26,8 @@ use crate::session::{ControlSessionError, SessionFault, SessionTiming, TaskTimes
 use crate::task_control::TestControl;
 use crate::token::TestToken;
 
+/// Most messages that wait for a task.
+const INBOX_MAX: usize = 64;
 /// Most reports that are kept.
 const REPORTS_MAX: usize = 64;
 /// Most bytes of all of them together, as they would be sent.
@@ -53,8 +56,8 @@ struct AgentState {
 struct ActiveTask {
     token: TestToken,
     control: Arc<TestControl>,
-    /// Closed when the task is to end.
-    inbox: Option<Sender<Vec<u8>>>,
+    /// Closed when the task is to end. Bounded: the client sends as much as it likes.
+    inbox: Option<SyncSender<Vec<u8>>>,
     outlives_session: bool,
 }
 
@@ -85,120 +88,41 @@ impl MeasurementAgent {
         (state.clients, state.tests)
     }
 
+    /// Reports that are kept with their bytes, and tests that may overlap with others.
+    pub fn kept_counts(&self) -> (usize, usize, usize) {
+        let state = self.state();
+        let (reports, bytes) = (state.report_cache.reports.len(), state.report_cache.bytes());
+        (reports, bytes, locked(&self.overlaps).live())
+    }
+
     /// Serves one client until it is gone.
     ///
     /// # Errors
     /// Why it ended before its time, and in which state.
     pub fn serve(self: &Arc<Self>, stream: ControlStream) -> Result<(), ControlSessionError> {
-        let hello = ProtocolHello::of_this_program(&self.program);
-        let mut session = AgentSession::new(now(), hello, self.welcome(), self.timing);
+        let mut session = ServedSession::new(self, now());
         let Ok(pump) = StreamPump::start(stream) else {
-            let (activity, fault) = (session.activity(), SessionFault::Closed);
+            let (activity, fault) = (session.session.activity(), SessionFault::Closed);
             return Err(ControlSessionError { activity, fault });
         };
-        let slot = AgentSlot::take(self, self.limits.clients_max, |state| &mut state.clients);
-        if let Err(clients) = slot {
-            session.refuse(now(), TaskRefusal::ClientLimit { clients });
-        }
-        let mut under_way: Option<ActiveTask> = None;
         loop {
-            while let Some(action) = session.poll_action() {
-                if let AgentAction::Close(error) = action {
-                    pump.close();
-                    return error.map_or(Ok(()), Err);
-                }
-                self.perform(action, &mut session, &pump, &mut under_way);
+            if let Some(ended) = session.act(now(), &pump) {
+                pump.close();
+                return ended;
             }
             let wait = session.deadline().saturating_since(now());
-            match pump.wait(wait.into()) {
-                Some(ControlEvent::Bytes(bytes)) => session.handle_bytes(now(), &bytes),
-                Some(ControlEvent::Closed) => session.handle_closed(),
-                Some(ControlEvent::Local(event)) => match (event, &under_way) {
-                    (TaskEvent::Finished(token, report), Some(task)) if task.token == token => {
-                        session.on_finished(now(), report);
-                    }
-                    (TaskEvent::Data(token, payload), Some(task)) if task.token == token => {
-                        session.send_data(now(), payload);
-                    }
-                    _ => {}
-                },
-                None => {}
-            }
-            // However busy the line is, a deadline is a deadline.
-            if now() >= session.deadline() {
-                session.handle_timeout(now());
-            }
-        }
-    }
-
-    fn perform(
-        self: &Arc<Self>,
-        action: AgentAction,
-        session: &mut AgentSession,
-        pump: &StreamPump<TaskEvent>,
-        under_way: &mut Option<ActiveTask>,
-    ) {
-        match action {
-            AgentAction::Send(bytes) => {
-                if !pump.send(bytes) {
-                    session.handle_closed();
-                }
-            }
-            AgentAction::Prepare { task, request } => {
-                let outcome = self.prepare(task, &request, pump.sender());
-                let outcome = outcome.map(|(ready, times, task)| {
-                    *under_way = Some(task);
-                    (ready, times)
-                });
-                session.on_prepared(now(), outcome);
-            }
-            AgentAction::Data(payload) => {
-                if let Some(inbox) = under_way.as_ref().and_then(|task| task.inbox.as_ref()) {
-                    // A task that has ended reads nothing any more.
-                    inbox.send(payload).ok();
-                }
-            }
-            AgentAction::Begin => {
-                if let Some(task) = under_way {
-                    task.control.begin();
-                    let began_ns = task.control.began_ns().unwrap_or_default();
-                    locked(&self.overlaps).begin(began_ns);
-                }
-            }
-            AgentAction::Halt => {
-                if let Some(task) = under_way {
-                    task.inbox = None;
-                    task.control.halt();
-                }
-            }
-            AgentAction::Forget => {
-                if let Some(task) = under_way.take() {
-                    self.state().report_cache.forget(task.token);
-                }
-            }
-            AgentAction::Abandon => {
-                if let Some(task) = under_way.take() {
-                    task.control.abandon();
-                    if !task.outlives_session || task.control.began_ns().is_none() {
-                        task.control.halt();
-                    }
-                }
-            }
-            AgentAction::Fetch(token) => {
-                let found = self.state().report_cache.find(now(), token);
-                *under_way = Some(ActiveTask::fetched(token));
-                session.on_report_lookup(now(), found);
-            }
-            AgentAction::Close(_) => {}
+            let event = pump.wait(wait.into());
+            session.handle_event(now(), event);
         }
     }
 
     /// Prepares a task, whose thread then waits for its start.
     fn prepare(
         self: &Arc<Self>,
+        now: Instant,
         number: u32,
         request: &TaskRequest,
-        events: SyncSender<ControlEvent<TaskEvent>>,
+        host: &dyn SessionHost,
     ) -> Result<(ReadyMessage, TaskTimes, ActiveTask), TaskRefusal> {
         let failed = |error: io::Error| TaskRefusal::SetupFailed(error.to_string());
         let service = self.services.get(&request.service).ok_or(TaskRefusal::NoService)?;
@@ -219,12 +143,12 @@ impl MeasurementAgent {
             service.prepare(&request.payload, context)?;
         let kept_for = if outlives_session { limits.report_retention } else { Span::ZERO };
         if kept_for > Span::ZERO {
-            let until = now() + times.longest + self.timing.start + self.timing.answer;
-            self.state().report_cache.begin(now(), token, until);
+            let until = now + times.longest + self.timing.start + self.timing.answer;
+            self.state().report_cache.begin(now, token, until);
         }
-        let (inbox_sender, inbox) = mpsc::channel();
-        let agent = Arc::clone(self);
-        let work = move || {
+        let (inbox_sender, inbox) = mpsc::sync_channel(INBOX_MAX);
+        let (agent, events) = (Arc::clone(self), host.events());
+        let work = move |now: &dyn Fn() -> Instant| {
             let outbox = TaskOutbox { token, events: events.clone() };
             let report = run(TaskMessages { inbox, outbox });
             drop(slot);
@@ -234,7 +158,7 @@ impl MeasurementAgent {
             // A client that has lost its session comes back for it.
             events.send(ControlEvent::Local(TaskEvent::Finished(token, report))).ok();
         };
-        thread::Builder::new().name("test".to_owned()).spawn(work).map_err(failed)?;
+        host.start(Box::new(work)).map_err(failed)?;
         let outlives_session = kept_for > Span::ZERO;
         let task = ActiveTask { token, control, inbox: Some(inbox_sender), outlives_session };
         Ok((ReadyMessage { task: number, token, payload: ready }, times, task))
@@ -255,6 +179,171 @@ impl MeasurementAgent {
 
     fn state(&self) -> MutexGuard<'_, AgentState> {
         locked(&self.state)
+    }
+}
+
+/// What a session needs of whoever has sockets, threads and a clock.
+pub trait SessionHost {
+    /// Has bytes written; false when so much waits to be written that the client cannot be reading.
+    fn send(&self, bytes: Vec<u8>) -> bool;
+
+    /// Where a task tells what happens.
+    fn events(&self) -> SyncSender<ControlEvent<TaskEvent>>;
+
+    /// Has a task done, in a thread of its own.
+    ///
+    /// # Errors
+    /// There can be no more threads.
+    fn start(&self, work: TaskWork) -> io::Result<()>;
+}
+
+/// All of a task that is ready, until its place is free and its report kept; it is given the clock.
+pub type TaskWork = Box<dyn FnOnce(&dyn Fn() -> Instant) + Send>;
+
+impl SessionHost for StreamPump<TaskEvent> {
+    fn send(&self, bytes: Vec<u8>) -> bool {
+        Self::send(self, bytes)
+    }
+
+    fn events(&self) -> SyncSender<ControlEvent<TaskEvent>> {
+        self.sender()
+    }
+
+    fn start(&self, work: TaskWork) -> io::Result<()> {
+        let name = thread::Builder::new().name("test".to_owned());
+        name.spawn(move || work(&now)).map(drop)
+    }
+}
+
+/// The session of one client and its task, without a socket, a thread or a clock.
+pub struct ServedSession {
+    agent: Arc<MeasurementAgent>,
+    session: AgentSession,
+    under_way: Option<ActiveTask>,
+    /// None for one that is refused because there are too many.
+    _slot: Option<AgentSlot>,
+}
+
+impl fmt::Debug for ServedSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServedSession").field("session", &self.session).finish_non_exhaustive()
+    }
+}
+
+impl ServedSession {
+    /// Of a client that has just come.
+    pub fn new(agent: &Arc<MeasurementAgent>, now: Instant) -> Self {
+        let hello = ProtocolHello::of_this_program(&agent.program);
+        let mut session = AgentSession::new(now, hello, agent.welcome(), agent.timing);
+        let slot = AgentSlot::take(agent, agent.limits.clients_max, |state| &mut state.clients);
+        if let Err(clients) = slot {
+            session.refuse(now, TaskRefusal::ClientLimit { clients });
+        }
+        Self { agent: Arc::clone(agent), session, under_way: None, _slot: slot.ok() }
+    }
+
+    /// When [`Self::handle_event`] is due without one.
+    pub fn deadline(&self) -> Instant {
+        self.session.deadline()
+    }
+
+    /// Bytes that came and are no whole message yet.
+    pub fn pending_bytes(&self) -> usize {
+        self.session.pending_bytes()
+    }
+
+    /// Takes what happened, if anything did, and the time.
+    pub fn handle_event(&mut self, now: Instant, event: Option<ControlEvent<TaskEvent>>) {
+        let session = &mut self.session;
+        match event {
+            Some(ControlEvent::Bytes(bytes)) => session.handle_bytes(now, &bytes),
+            Some(ControlEvent::Closed) => session.handle_closed(),
+            Some(ControlEvent::Local(event)) => match (event, &self.under_way) {
+                (TaskEvent::Finished(token, report), Some(task)) if task.token == token => {
+                    session.on_finished(now, report);
+                }
+                (TaskEvent::Data(token, payload), Some(task)) if task.token == token => {
+                    session.send_data(now, payload);
+                }
+                _ => {}
+            },
+            None => {}
+        }
+        // However busy the line is, a deadline is a deadline.
+        if now >= session.deadline() {
+            session.handle_timeout(now);
+        }
+    }
+
+    /// Does what is to be done; how the session ended, once it has.
+    pub fn act(
+        &mut self,
+        now: Instant,
+        host: &dyn SessionHost,
+    ) -> Option<Result<(), ControlSessionError>> {
+        while let Some(action) = self.session.poll_action() {
+            if let AgentAction::Close(error) = action {
+                return Some(error.map_or(Ok(()), Err));
+            }
+            self.perform(now, action, host);
+        }
+        None
+    }
+
+    fn perform(&mut self, now: Instant, action: AgentAction, host: &dyn SessionHost) {
+        match action {
+            AgentAction::Send(bytes) => {
+                if !host.send(bytes) {
+                    self.session.handle_closed();
+                }
+            }
+            AgentAction::Prepare { task, request } => {
+                let outcome = self.agent.prepare(now, task, &request, host);
+                let outcome = outcome.map(|(ready, times, task)| {
+                    self.under_way = Some(task);
+                    (ready, times)
+                });
+                self.session.on_prepared(now, outcome);
+            }
+            AgentAction::Data(payload) => {
+                let inbox = self.under_way.as_ref().and_then(|task| task.inbox.as_ref());
+                // A task that has ended reads nothing any more.
+                if let Some(Err(TrySendError::Full(_))) = inbox.map(|inbox| inbox.try_send(payload))
+                {
+                    self.session.handle_overrun();
+                }
+            }
+            AgentAction::Begin => {
+                if let Some(task) = &self.under_way {
+                    task.control.begin();
+                }
+            }
+            AgentAction::Halt => {
+                if let Some(task) = &mut self.under_way {
+                    task.inbox = None;
+                    task.control.halt();
+                }
+            }
+            AgentAction::Forget => {
+                if let Some(task) = self.under_way.take() {
+                    self.agent.state().report_cache.forget(task.token);
+                }
+            }
+            AgentAction::Abandon => {
+                if let Some(task) = self.under_way.take() {
+                    task.control.abandon();
+                    if !task.outlives_session || task.control.began_ns().is_none() {
+                        task.control.halt();
+                    }
+                }
+            }
+            AgentAction::Fetch(token) => {
+                let found = self.agent.state().report_cache.find(now, token);
+                self.under_way = Some(ActiveTask::fetched(token));
+                self.session.on_report_lookup(now, found);
+            }
+            AgentAction::Close(_) => {}
+        }
     }
 }
 

@@ -3,6 +3,8 @@
 //! A test is noted when it ends, and looks for those that ended before it and for those that still run. Over ssh each
 //! client has an agent of its own, and they share the network: while a test runs, a socket without a file bears its
 //! name, which the kernel lists and takes away with its process; one that ends tells those that still run when it ran.
+//! Tests of all users count, so any of them can announce one that is none; what is announced is counted, and trusted with
+//! nothing else.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -37,29 +39,42 @@ pub struct TestOverlap {
 /// The times of tests, as far as they may still matter.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct OverlapTracker {
-    /// When each that runs began; several may begin at once.
-    running: Vec<u64>,
+    /// Those that are ready or run.
+    live: Vec<Arc<TestControl>>,
     /// Beginning and end of those that are over.
     finished: Vec<(u64, u64)>,
 }
 
 impl OverlapTracker {
-    /// Notes that a test has begun.
-    pub(crate) fn begin(&mut self, began_ns: u64) {
-        self.running.push(began_ns);
+    /// Notes that a test is ready; when it begins, its control tells.
+    fn enter(&mut self, test: &Arc<TestControl>) {
+        self.live.push(Arc::clone(test));
     }
 
-    /// Notes that a test has ended, and says with which others it overlapped: these of other agents among them.
+    /// Forgets a test that has ended, begun or not.
+    fn leave(&mut self, test: &Arc<TestControl>) {
+        self.live.retain(|live| !Arc::ptr_eq(live, test));
+    }
+
+    /// Tests that are ready or run.
+    pub(crate) const fn live(&self) -> usize {
+        self.live.len()
+    }
+
+    /// When each that runs began.
+    fn running(&self) -> impl Iterator<Item = u64> {
+        self.live.iter().filter_map(|test| test.began_ns())
+    }
+
+    /// Notes that a test which is not among the live ones any more has ended, and says with which others it overlapped:
+    /// these of other agents among them.
     pub(crate) fn finish(
         &mut self,
         began_ns: u64,
         ended_ns: u64,
         elsewhere: &[(u64, u64)],
     ) -> TestOverlap {
-        if let Some(place) = self.running.iter().position(|&began| began == began_ns) {
-            self.running.swap_remove(place);
-        }
-        let running = self.running.iter().map(|&began| (began, ended_ns));
+        let running = self.running().map(|began| (began, ended_ns));
         let mut others: Vec<(u64, u64)> = self
             .finished
             .iter()
@@ -76,7 +91,7 @@ impl OverlapTracker {
             covered = covered.max(to);
         }
         self.finished.push((began_ns, ended_ns));
-        let earliest = self.running.iter().copied().min().unwrap_or(u64::MAX);
+        let earliest = self.running().min().unwrap_or(u64::MAX);
         self.finished.retain(|&(_, to)| to > earliest);
         TestOverlap { tests: u32::try_from(others.len()).unwrap_or(u32::MAX), during_ns }
     }
@@ -93,6 +108,7 @@ pub struct OverlapWatch {
 impl OverlapWatch {
     /// Of a task that has not begun.
     pub(crate) fn new(tracker: Arc<Mutex<OverlapTracker>>, control: Arc<TestControl>) -> Self {
+        locked(&tracker).enter(&control);
         Self { tracker, control, others: None }
     }
 
@@ -107,11 +123,20 @@ impl OverlapWatch {
     }
 
     /// The task has ended: what ran beside it.
-    pub fn finish(self) -> TestOverlap {
+    pub fn finish(mut self) -> TestOverlap {
         let Some(began_ns) = self.control.began_ns() else { return TestOverlap::default() };
         let ended_ns = monotonic_ns();
-        let elsewhere = self.others.map(|others| others.close(ended_ns)).unwrap_or_default();
-        locked(&self.tracker).finish(began_ns, ended_ns, &elsewhere)
+        let elsewhere = self.others.take().map(|others| others.close(ended_ns)).unwrap_or_default();
+        let mut tracker = locked(&self.tracker);
+        tracker.leave(&self.control);
+        tracker.finish(began_ns, ended_ns, &elsewhere)
+    }
+}
+
+impl Drop for OverlapWatch {
+    /// A test that ends before its beginning, or by a bug, runs beside none from then on.
+    fn drop(&mut self) {
+        locked(&self.tracker).leave(&self.control);
     }
 }
 
@@ -196,8 +221,9 @@ impl ConcurrentTests {
             others.insert(test, ended_ns);
         }
         self.receive_notices();
-        others.append(&mut self.ended);
-        others.into_iter().map(|(test, ended_ns)| (test.began_ns, ended_ns)).collect()
+        // What is still listed runs on, whatever was said of it.
+        self.ended.append(&mut others);
+        self.ended.into_iter().map(|(test, ended_ns)| (test.began_ns, ended_ns)).collect()
     }
 }
 
@@ -227,20 +253,67 @@ mod tests {
     #[test]
     fn time_shared_with_others_counts_once_however_many_there_are() {
         let mut tracker = OverlapTracker::default();
-        for began in [0, 40, 50] {
-            tracker.begin(began);
-        }
-        assert_eq!(tracker.finish(40, 60, &[]), TestOverlap { tests: 2, during_ns: 20 });
-        assert_eq!(tracker.finish(50, 90, &[]), TestOverlap { tests: 2, during_ns: 40 });
-        assert_eq!(tracker.finish(0, 100, &[]), TestOverlap { tests: 2, during_ns: 50 });
-        assert!(tracker.running.is_empty() && tracker.finished.is_empty());
-        // Alone.
-        tracker.begin(105);
-        assert_eq!(tracker.finish(105, 110, &[]), TestOverlap::default());
+        let begin = |tracker: &mut OverlapTracker, began_ns| {
+            let test = Arc::<TestControl>::default();
+            tracker.enter(&test);
+            test.begin_at(began_ns);
+            test
+        };
+        let finish = |tracker: &mut OverlapTracker, test, ended_ns, elsewhere: &[_]| {
+            tracker.leave(&test);
+            tracker.finish(test.began_ns().unwrap(), ended_ns, elsewhere)
+        };
+        let [long, short, late] = [10, 40, 50].map(|began| begin(&mut tracker, began));
+        let both = |during_ns| TestOverlap { tests: 2, during_ns };
+        assert_eq!(finish(&mut tracker, short, 60, &[]), both(20));
+        assert_eq!(finish(&mut tracker, late, 90, &[]), both(40));
+        assert_eq!(finish(&mut tracker, long, 100, &[]), both(50));
+        assert!(tracker.live.is_empty() && tracker.finished.is_empty());
+        let alone = begin(&mut tracker, 105);
+        assert_eq!(finish(&mut tracker, alone, 110, &[]), TestOverlap::default());
         // Beside tests of other agents.
-        tracker.begin(210);
         let elsewhere = [(0, 205), (0, 215), (212, 220), (230, 299)];
-        assert_eq!(tracker.finish(210, 240, &elsewhere), TestOverlap { tests: 3, during_ns: 20 });
+        let beside = begin(&mut tracker, 210);
+        let overlap = finish(&mut tracker, beside, 240, &elsewhere);
+        assert_eq!(overlap, TestOverlap { tests: 3, during_ns: 20 });
+    }
+
+    #[test]
+    fn a_test_that_begins_after_its_end_overlaps_none() {
+        let tracker = Arc::<Mutex<OverlapTracker>>::default();
+        let watch = || {
+            let control = Arc::<TestControl>::default();
+            (OverlapWatch::new(Arc::clone(&tracker), Arc::clone(&control)), control)
+        };
+        let (early, control) = watch();
+        assert_eq!(early.finish(), TestOverlap::default());
+        control.begin();
+        let (next, control) = watch();
+        control.begin();
+        assert_eq!(next.finish(), TestOverlap::default());
+        assert_eq!(locked(&tracker).live(), 0);
+    }
+
+    #[test]
+    fn a_name_that_is_no_text_hides_no_test() {
+        let [one, two] = processes();
+        let name = [b"\xff\xfe".as_slice(), &one.to_le_bytes()].concat();
+        let name = SocketAddr::from_abstract_name(name).unwrap();
+        let _forged = UnixDatagram::bind_addr(&name).unwrap();
+        let test = ConcurrentTests::open(one, 3_000_001);
+        let _other = ConcurrentTests::open(two, 3_000_002);
+        assert_eq!(of(test.close(3_000_100), &[3_000_002]), [(3_000_002, 3_000_100)]);
+    }
+
+    #[test]
+    fn nobody_says_that_a_test_has_ended_which_runs() {
+        let [one, two] = processes();
+        let test = ConcurrentTests::open(one, 4_000_001);
+        let other = ConcurrentTests::open(two, 4_000_002);
+        let forger = UnixDatagram::unbound().unwrap();
+        let notice = encode_notice(other.own, 4_000_003);
+        forger.send_to_addr(&notice, &test.own.address().unwrap()).unwrap();
+        assert_eq!(of(test.close(4_000_100), &[4_000_002]), [(4_000_002, 4_000_100)]);
     }
 
     /// Numbers that no other process draws meanwhile.

@@ -102,6 +102,11 @@ pub enum SessionFault {
     /// A message that may not come now.
     #[error("'{0}' came, which may not come now; bring both sides to the same version of plumb")]
     Unexpected(&'static str),
+    /// More of the task's messages came than wait for it.
+    #[error(
+        "messages came faster than the task takes them; bring both sides to the same version of plumb"
+    )]
+    Overrun,
     /// The other side said no.
     #[error(transparent)]
     Refused(#[from] TaskRefusal),

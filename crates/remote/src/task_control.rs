@@ -26,7 +26,12 @@ pub struct TestControl {
 impl TestControl {
     /// Begins the test now.
     pub fn begin(&self) {
-        self.began_ns.store(monotonic_ns().max(1), Ordering::Release);
+        self.begin_at(monotonic_ns());
+    }
+
+    /// Begins the test at this moment of the steady clock.
+    pub fn begin_at(&self, began_ns: u64) {
+        self.began_ns.store(began_ns.max(1), Ordering::Release);
         self.notify();
     }
 

@@ -258,6 +258,13 @@ impl AgentSession {
         }
     }
 
+    /// The task does not take its messages.
+    pub fn handle_overrun(&mut self) {
+        if !self.is_over() {
+            self.fail(SessionFault::Overrun);
+        }
+    }
+
     /// The time of [`Self::deadline`] has come.
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.is_over() {
