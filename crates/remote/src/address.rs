@@ -144,6 +144,10 @@ mod tests {
     fn an_address_that_is_this_hosts_is_taken_and_one_that_is_translated_is_not() {
         let own: IpAddr = "127.0.0.9".parse().unwrap();
         assert_eq!(bound(BindAddress::only(own, 0)), own);
+        for own in host_addresses() {
+            let own = own.parse().unwrap();
+            assert_eq!(bound(BindAddress::requested(Some(own), 0)), own);
+        }
         for elsewhere in ["192.0.2.77", "fe80::77", "::ffff:192.0.2.77", "127.0.0.1", "::1"] {
             let address = elsewhere.parse().unwrap();
             assert!(

@@ -438,6 +438,11 @@ mod tests {
         let reflector = ProbeReflector::bind(token, &test, &probes, at).unwrap();
         let client = UdpSocket::bind("127.0.0.1:0").unwrap();
         client.connect(("127.0.0.1", reflector.port().unwrap())).unwrap();
+        // Has the token, and has not shown that it receives what it asks for.
+        let unproven = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut question = [0; DATAGRAM_MIN];
+        question[..TOKEN_BYTES].copy_from_slice(&token.0);
+        unproven.send_to(&question, client.peer_addr().unwrap()).unwrap();
         let (control, over_ns) = (TestControl::default(), AtomicU64::new(u64::MAX));
         let deadline_ns = monotonic_ns() + 60_000_000_000;
         std::thread::scope(|scope| {
@@ -446,6 +451,8 @@ mod tests {
             });
             let stop = control.stop_flag();
             udp_handshake::connect(&client, &token, 0, Span::from_secs(30), stop).unwrap();
+            unproven.set_nonblocking(true).unwrap();
+            assert!(unproven.recv(&mut [0; DATAGRAM_MIN]).is_err(), "it was answered");
             client.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
             let mut bytes = [0; DATAGRAM_MIN];
             // Longer than was said, which is not answered: the first answer is to the first of the others.
