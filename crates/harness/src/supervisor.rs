@@ -139,13 +139,13 @@ impl Admission {
             let stream = self.streams(1)?.pop();
             return stream.map(OwnedFd::from).ok_or_else(nothing_arrived);
         };
-        let stop = self.control.stop_flag();
-        udp_handshake::accept(socket, &self.token, ADMISSION_TIMEOUT, stop).map_err(|error| {
-            match error {
+        let is_stopped = || self.control.is_halted();
+        udp_handshake::accept(socket, &self.token, ADMISSION_TIMEOUT, &is_stopped).map_err(
+            |error| match error {
                 UdpHandshakeError::Kernel(error) => failed(error),
                 _ => nothing_arrived(),
-            }
-        })?;
+            },
+        )?;
         // Until the worker says over the session that it knows.
         let is_waiting = || self.control.began_ns().is_none() && !self.control.is_halted();
         udp_handshake::answer_repeated_hellos(socket, &self.token, &is_waiting)

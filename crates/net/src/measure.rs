@@ -12,6 +12,7 @@ pub mod pacer;
 pub mod probe;
 pub mod progress;
 pub mod quic;
+pub(crate) mod reading_schedule;
 pub mod report;
 pub mod request_response;
 pub mod spec_limits;

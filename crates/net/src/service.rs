@@ -1,14 +1,16 @@
 //! The agent's service for traffic between two hosts: checks a test against the limits, and runs the agent's half.
 
 use std::io;
+use std::sync::Arc;
 
-use plumb_base::time::Span;
+use plumb_base::time::{Instant, Span};
 use plumb_clock::now;
 use plumb_remote::message::{ServiceId, TaskRefusal, decode, encode};
-use plumb_remote::service::{PreparedTask, TaskContext, TaskService};
+use plumb_remote::service::{AgentLimits, PreparedTask, TaskContext, TaskService};
 use plumb_remote::session::TaskTimes;
+use plumb_remote::task_control::TestControl;
 
-use crate::measure::progress::StallDetector;
+use crate::measure::progress::{StallDetector, TestProgress};
 use crate::measure::spec_limits::{self, SpecLimitError};
 use crate::measure::test_run::{TestPorts, TestRun};
 use crate::measure::test_spec::{PartSpec, TestSpec};
@@ -17,6 +19,10 @@ mod budget;
 
 #[cfg(test)]
 mod tests;
+
+/// How long nothing may show that a client is there whose session is lost: with the time until that is noticed, one that
+/// is gone is sent nothing after two seconds.
+const ABANDONED_TIMEOUT: Span = Span::from_ms(1_500);
 
 /// How long a test may take, for its session.
 pub(crate) fn times(spec: &TestSpec) -> TaskTimes {
@@ -33,27 +39,21 @@ impl TaskService for LoadService {
     }
 
     fn prepare(&self, payload: &[u8], context: TaskContext) -> Result<PreparedTask, TaskRefusal> {
-        let unreadable = || TaskRefusal::InvalidSpec("it cannot be decoded".to_owned());
-        let spec: TestSpec = decode(payload).ok_or_else(unreadable)?;
-        let failed = |error: io::Error| TaskRefusal::SetupFailed(error.to_string());
         let TaskContext { token, bind, limits, control, mut overlap } = context;
-        let invalid = |error: SpecLimitError| TaskRefusal::InvalidSpec(error.to_string());
-        spec_limits::check(&spec).map_err(invalid)?;
-        let rate_max = budget::admit_test(&spec, &limits)?;
+        let (spec, rate_max) = admit(payload, &limits)?;
+        let failed = |error: io::Error| TaskRefusal::SetupFailed(error.to_string());
         let (run, ports) =
             TestRun::listen(&spec, token, rate_max, bind, control.clone()).map_err(failed)?;
         let certificates = run.certificates();
         let ready = encode(&TestPorts { ports, rate_max, certificates });
         let times = times(&spec);
-        let run = Box::new(move |_| {
-            let (is_told, mut stall) =
-                (shows_client_liveness(&spec), StallDetector::new(now(), &spec));
+        let run = Box::new(move |messages| {
+            // Nothing is said to a test while it runs.
+            drop(messages);
+            let mut watch = AbandonedTestWatch::new(now(), &spec, control);
             let mut report = run.run(&mut |progress| {
                 overlap.poll();
-                stall.observe(now(), &progress);
-                if is_told && control.is_abandoned() && stall.is_stalled(now()) {
-                    control.halt();
-                }
+                watch.observe(now(), &progress);
             });
             report.overlap = overlap.finish();
             encode(&report)
@@ -62,7 +62,43 @@ impl TaskService for LoadService {
     }
 }
 
-/// Whether a test whose client is gone ends as soon as nothing shows any more that somebody is there.
+/// A test that is asked for, and the most that its parts may send where they have no rate of their own.
+fn admit(payload: &[u8], limits: &AgentLimits) -> Result<(TestSpec, Option<u64>), TaskRefusal> {
+    let unreadable = || TaskRefusal::InvalidSpec("it cannot be decoded".to_owned());
+    let spec: TestSpec = decode(payload).ok_or_else(unreadable)?;
+    let invalid = |error: SpecLimitError| TaskRefusal::InvalidSpec(error.to_string());
+    spec_limits::check(&spec).map_err(invalid)?;
+    let rate_max = budget::admit_test(&spec, limits)?;
+    Ok((spec, rate_max))
+}
+
+/// Ends a test whose client is gone as soon as nothing shows any more that somebody is there.
+#[derive(Debug)]
+struct AbandonedTestWatch {
+    is_told: bool,
+    stall: StallDetector,
+    control: Arc<TestControl>,
+}
+
+impl AbandonedTestWatch {
+    fn new(now: Instant, spec: &TestSpec, control: Arc<TestControl>) -> Self {
+        let stall = StallDetector::new(now, ABANDONED_TIMEOUT);
+        Self { is_told: shows_client_liveness(spec), stall, control }
+    }
+
+    /// Takes in how far the test is; to be called some times a second.
+    fn observe(&mut self, now: Instant, progress: &TestProgress) {
+        self.stall.observe(now, progress);
+        if !self.control.is_abandoned() {
+            // The session shows it until then, however late the data begins.
+            self.stall.restart();
+        } else if self.is_told && self.stall.is_stalled(now) {
+            self.control.halt();
+        }
+    }
+}
+
+/// Whether the progress of a test tells that its client is there, or it sends what nobody acknowledges.
 fn shows_client_liveness(spec: &TestSpec) -> bool {
     // The halves of other parts tell of no progress, and end with their connections or by their own time. But nothing
     // else ends datagrams, and nobody has to take them for an hour who has asked for them once.

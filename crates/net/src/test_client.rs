@@ -27,6 +27,8 @@ use crate::service::times;
 /// How much later than this side the agent may end a test by itself.
 const AGENT_GRACE: Span = Span::from_secs(2);
 
+/// How long nothing may come of a test whose agent has lost its session, until the agent is held to be gone.
+const STALL_TIMEOUT: Span = Span::from_secs(3);
 /// How often it is asked whether the user wants to stop.
 const POLL_INTERVAL: Span = Span::from_ms(100);
 
@@ -132,13 +134,15 @@ impl AgentClient {
         self.start(run)?;
         let (mut here, mut there) = (None::<TestReport>, None);
         let mut patience = Instant::NEVER;
-        let mut standstill = StallDetector::new(now(), spec);
+        let mut standstill = StallDetector::new(now(), STALL_TIMEOUT);
         let mut is_left = false;
         loop {
             match self.client.next_event(now() + POLL_INTERVAL) {
                 Some(ClientEvent::Local(ClientThreadEvent::Progress(progress))) => {
                     standstill.observe(now(), &progress);
-                    watch(*progress);
+                    if progress.is_reading {
+                        watch(*progress);
+                    }
                 }
                 Some(ClientEvent::Local(ClientThreadEvent::Finished(report))) => {
                     patience = now() + AGENT_GRACE;

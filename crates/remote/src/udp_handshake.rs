@@ -145,7 +145,7 @@ pub fn connect(
 }
 
 /// Waits until somebody shows the token and the number that was sent to it for that, and connects the socket to
-/// its address.
+/// its address, unless it is stopped before.
 ///
 /// # Errors
 /// [`UdpHandshakeError::NoClient`] after `patience`.
@@ -153,14 +153,14 @@ pub fn accept(
     socket: &UdpSocket,
     token: &TestToken,
     patience: Span,
-    stop: &AtomicBool,
+    is_stopped: &dyn Fn() -> bool,
 ) -> Result<SocketAddr, UdpHandshakeError> {
     let begun = monotonic_ns();
     socket.set_read_timeout(Some(WAIT))?;
     let cookie = AddressCookie::draw()?;
     let mut buffer = [0; HEADER_BYTES];
     while monotonic_ns() - begun <= patience.as_ns() {
-        if stop.load(Ordering::Relaxed) {
+        if is_stopped() {
             return Err(UdpHandshakeError::Canceled);
         }
         match socket.recv_from(&mut buffer) {
@@ -277,8 +277,7 @@ mod tests {
         unknown_client.connect(agent.local_addr().unwrap()).unwrap();
         unknown_client.send(&hello(&OTHER)).unwrap();
         unknown_client.send(b"short").unwrap();
-        let stop = AtomicBool::new(false);
-        let outcome = accept(&agent, &TOKEN, Span::from_ms(60), &stop);
+        let outcome = accept(&agent, &TOKEN, Span::from_ms(60), &|| false);
         assert!(matches!(outcome, Err(UdpHandshakeError::NoClient { .. })), "{outcome:?}");
         unknown_client.set_nonblocking(true).unwrap();
         let silence = unknown_client.recv(&mut [0; 64]).unwrap_err();
@@ -312,7 +311,7 @@ mod tests {
             let stop = AtomicBool::new(false);
             let patience = Span::from_secs(10);
             let admitted = std::thread::scope(|scope| {
-                let admitting = scope.spawn(|| accept(&agent, &TOKEN, patience, &stop));
+                let admitting = scope.spawn(|| accept(&agent, &TOKEN, patience, &|| false));
                 connect(&client, &TOKEN, 0, patience, &stop).unwrap();
                 admitting.join().unwrap().unwrap()
             });

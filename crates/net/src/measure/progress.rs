@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use plumb_base::time::{Instant, Span};
 use plumb_result::net::SenderLimits;
 
+use super::reading_schedule::CHECK_INTERVAL_NS;
 use super::report::StreamSample;
-use super::test_spec::TestSpec;
 
 /// Steps of a doubling.
 const STEPS: usize = 8;
@@ -20,14 +20,14 @@ const LEAST_BITS: u32 = 10;
 /// Up to 17 s.
 const BUCKETS: usize = 24 * STEPS;
 
-/// How long nothing may move.
-const STALL_TIMEOUT: Span = Span::from_secs(3);
-/// How late a reading may be before this process counts as suspended.
-const GAP_TOLERANCE: Span = Span::from_ms(500);
+/// The most that counts of the time between two calls: for the rest of it this process did not run.
+const GAP_MAX: Span = Span::from_ns(CHECK_INTERVAL_NS);
 
 /// How far a test is, as this side sees it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TestProgress {
+    /// Whether everything was read; if not, only the numbers of bytes and answers are of now.
+    pub is_reading: bool,
     /// Time since it began.
     pub at_ns: u64,
     /// How long it takes, but for what is drained.
@@ -176,18 +176,14 @@ pub struct StallDetector {
     last_call: Instant,
     /// Time without activity, as far as this process ran.
     idle: Span,
-    /// What one gap between two calls counts at most.
-    gap_max: Span,
+    /// How long nothing may move.
     patience: Span,
 }
 
 impl StallDetector {
     /// Of a test that begins now.
-    pub fn new(now: Instant, spec: &TestSpec) -> Self {
-        // Progress is reported at every interval only.
-        let interval = Span::from_ns(spec.interval_ns);
-        let (gap_max, patience) = (interval + GAP_TOLERANCE, STALL_TIMEOUT.max(interval * 2));
-        Self { peer_activity: 0, last_call: now, idle: Span::ZERO, gap_max, patience }
+    pub const fn new(now: Instant, patience: Span) -> Self {
+        Self { peer_activity: 0, last_call: now, idle: Span::ZERO, patience }
     }
 
     /// Takes in how far the test is.
@@ -198,14 +194,19 @@ impl StallDetector {
         }
     }
 
-    /// Whether nothing has got through for so long that nothing will. To be called at least once an interval.
+    /// Something else has shown that the peer is there.
+    pub const fn restart(&mut self) {
+        self.idle = Span::ZERO;
+    }
+
+    /// Whether nothing has got through for so long that nothing will. To be called some times a second.
     pub fn is_stalled(&mut self, now: Instant) -> bool {
         self.advance(now);
         self.idle > self.patience
     }
 
     fn advance(&mut self, now: Instant) {
-        self.idle += now.saturating_since(self.last_call).min(self.gap_max);
+        self.idle += now.saturating_since(self.last_call).min(GAP_MAX);
         self.last_call = now;
     }
 }
@@ -261,23 +262,13 @@ mod tests {
         assert_eq!(shares, SenderLimits { application: 1.0, ..SenderLimits::default() });
     }
 
-    fn spec(interval: Span) -> TestSpec {
-        TestSpec {
-            warm_up_ns: 0,
-            duration_ns: 60_000_000_000,
-            interval_ns: interval.as_ns(),
-            drain_ns: 0,
-            parts: Vec::new(),
-        }
-    }
-
     fn at_ms(ms: u64) -> Instant {
         Instant::after_origin(Span::from_ms(ms))
     }
 
     /// The first moment, in ms, at which a test is stalled that got something at 5 s last.
-    fn stalled_at_ms(interval: Span, calls_ms: impl Iterator<Item = u64>) -> Option<u64> {
-        let mut detector = StallDetector::new(at_ms(0), &spec(interval));
+    fn stalled_at_ms(calls_ms: impl Iterator<Item = u64>) -> Option<u64> {
+        let mut detector = StallDetector::new(at_ms(0), Span::from_ms(1_500));
         let progress = TestProgress { peer_activity: 7, ..TestProgress::default() };
         detector.observe(at_ms(5_000), &progress);
         for ms in calls_ms {
@@ -290,20 +281,15 @@ mod tests {
     }
 
     #[test]
-    fn a_test_without_activity_for_two_intervals_is_stalled() {
-        let every_100_ms = || (5_100..60_000).step_by(100);
-        assert_eq!(stalled_at_ms(Span::from_ms(200), every_100_ms()), Some(8_100));
-        assert_eq!(stalled_at_ms(Span::from_secs(10), every_100_ms()), Some(25_100));
-        assert_eq!(
-            stalled_at_ms(Span::from_secs(10), (10_000..60_000).step_by(10_000)),
-            Some(30_000)
-        );
+    fn a_test_without_activity_is_stalled_within_two_seconds() {
+        assert_eq!(stalled_at_ms((5_100..60_000).step_by(100)), Some(6_600));
+        assert_eq!(stalled_at_ms((5_250..60_000).step_by(250)), Some(6_750));
     }
 
     #[test]
     fn a_suspended_process_does_not_take_its_peer_for_lost() {
-        let frozen = (5_100..=6_000).step_by(100).chain((16_000..17_000).step_by(100));
-        assert_eq!(stalled_at_ms(Span::from_ms(200), frozen), None);
+        let frozen = (5_100..=5_500).step_by(100).chain((16_000..16_500).step_by(100));
+        assert_eq!(stalled_at_ms(frozen), None);
     }
 
     proptest! {

@@ -15,6 +15,7 @@ use super::datagram::endpoint::DatagramEndpoint;
 use super::mtu::MtuEndpoint;
 use super::probe::{ProbeReflector, ProbeSender};
 use super::progress::TestProgress;
+use super::reading_schedule::{ReadingSchedule, cut_after_ns};
 use super::report::{
     HostSample, ProbesReport, StreamSample, StreamsReport, TestEnding, TestPartReport, TestReport,
 };
@@ -30,7 +31,7 @@ use plumb_remote::token::TestToken;
 use serde::{Deserialize, Serialize};
 
 /// How long the agent waits for all connections and the start of a test.
-const START_TIMEOUT_NS: u64 = 30_000_000_000;
+pub(crate) const START_TIMEOUT_NS: u64 = 30_000_000_000;
 
 #[derive(Debug)]
 enum PartEndpoint {
@@ -226,7 +227,8 @@ impl TestRun {
         }
     }
 
-    /// Measures from the beginning, for which it waits, to the end; `watch` is told at every interval.
+    /// Measures from the beginning, for which it waits, to the end; `watch` is told at every reading, and some times a
+    /// second of what shows that the other side is there.
     pub fn run(mut self, watch: &mut dyn FnMut(TestProgress)) -> TestReport {
         let early = self.before.take();
         let (host, before) = early.map_or_else(|| (HostFacts::read(), None), |(h, c)| (h, Some(c)));
@@ -263,11 +265,6 @@ impl TestRun {
             }
         }
         Ok(())
-    }
-
-    /// From the beginning to when everything is cut.
-    const fn longest_ns(&self) -> u64 {
-        self.spec.planned_ns() + OVERRUN_NS + self.spec.drain_ns
     }
 
     fn connections(&self) -> impl Iterator<Item = &Arc<BulkConnection>> {
@@ -344,7 +341,7 @@ impl TestRun {
         let control = &*self.control;
         let after_begin = |ns| move || control.began_ns().map_or(u64::MAX, |began| began + ns);
         let planned = after_begin(self.spec.planned_ns());
-        let deadline = after_begin(self.longest_ns());
+        let deadline = after_begin(cut_after_ns(&self.spec));
         match (part, began_ns) {
             (PartEndpoint::ProbeReflector(reflector), None) => self.spawn(scope, move || {
                 TestPartReport::Answers(reflector.run(planned, deadline, control))
@@ -357,7 +354,7 @@ impl TestRun {
                 self.spawn(scope, move || TestPartReport::Mtu(endpoint.run(deadline, control)))
             }
             (PartEndpoint::ProbeSender(sender), Some(began_ns)) => self.spawn(scope, move || {
-                let report = sender.run(began_ns, began_ns + self.longest_ns(), control);
+                let report = sender.run(began_ns, began_ns + cut_after_ns(&self.spec), control);
                 TestPartReport::Probes(Box::new(report))
             }),
             (PartEndpoint::Requester(requester), Some(_)) => self
@@ -437,23 +434,23 @@ impl TestRun {
             .ok()
     }
 
-    /// Reads everything at every interval until all threads are done.
+    /// Reads everything when it is due, until all threads are done.
     fn sample(
         &self,
         began_ns: u64,
         watch: &mut dyn FnMut(TestProgress),
     ) -> (Vec<HostSample>, Vec<Vec<StreamSample>>) {
-        let planned_ns = self.spec.planned_ns();
         let mut samples: Vec<Vec<StreamSample>> = self.connections().map(|_| Vec::new()).collect();
         let mut moments = Vec::new();
-        let (mut due_ns, deadline_ns) = (began_ns, began_ns + self.longest_ns());
-        // One reading each at the beginning and at the end of what counts, whatever the interval.
+        let mut schedule = ReadingSchedule::new(&self.spec, began_ns);
         loop {
             let is_done = self.threads_left.load(Ordering::Acquire) == 0;
             self.propagate_stop();
-            if is_done || monotonic_ns() >= due_ns {
-                let at_ns = monotonic_ns().saturating_sub(began_ns);
-                let mut progress = self.progress(at_ns);
+            let now_ns = monotonic_ns();
+            let at_ns = now_ns.saturating_sub(began_ns);
+            let mut progress = self.progress(at_ns);
+            progress.is_reading = is_done || schedule.is_due(now_ns);
+            if progress.is_reading {
                 for (connection, samples) in self.connections().zip(&mut samples) {
                     let sample = connection.sample();
                     if connection.sends {
@@ -464,21 +461,17 @@ impl TestRun {
                 self.datagram_endpoints().for_each(DatagramEndpoint::sample);
                 let host = evidence::read_host();
                 moments.push(HostSample { at_ns, host, real_ahead_ns: realtime_offset_ns() });
-                watch(progress);
-                let next = (at_ns / self.spec.interval_ns + 1) * self.spec.interval_ns;
-                let edges = [self.spec.warm_up_ns, planned_ns].into_iter();
-                let edge = edges.filter(|&edge| edge > at_ns).min().unwrap_or(u64::MAX);
-                due_ns = began_ns + next.min(edge);
+                schedule.on_reading(now_ns);
             }
+            watch(progress);
             if is_done {
                 return (moments, samples);
             }
-            if self.control.is_halted() || monotonic_ns() >= deadline_ns {
+            // Again every time: what was accepted late is cut as well.
+            if self.control.is_halted() || schedule.is_over(monotonic_ns()) {
                 self.shut_down_sockets();
-                self.control.wait_until(due_ns);
-            } else {
-                self.control.wait_until(due_ns.min(deadline_ns));
             }
+            self.control.wait_until(schedule.wake_ns(monotonic_ns()));
         }
     }
 
@@ -486,7 +479,7 @@ impl TestRun {
         TransferPlan {
             began_ns,
             end_ns: began_ns + self.spec.planned_ns() + OVERRUN_NS,
-            deadline_ns: began_ns + self.longest_ns(),
+            deadline_ns: began_ns + cut_after_ns(&self.spec),
             block_bytes: usize::try_from(streams.block_bytes).unwrap_or(1 << 17),
             receive_rate_max: self
                 .rate_max

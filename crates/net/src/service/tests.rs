@@ -16,15 +16,12 @@ use plumb_remote::client;
 use plumb_remote::control_stream::ControlStream;
 use plumb_remote::message::{ProtocolHello, ReadyMessage, TaskRequest, decode, encode, frame};
 use plumb_remote::overlap::TestOverlap;
-use plumb_remote::service::AgentLimits;
 use plumb_remote::session::{ControlSessionError, SessionFault, SessionTiming};
-use plumb_remote::task_control::TestControl;
 use plumb_remote::token::TestToken;
-use plumb_remote::udp_handshake;
+use plumb_remote::{token_listener, udp_handshake};
 
 use super::*;
 use crate::measure::datagram::endpoint::DatagramsReport;
-use crate::measure::progress::TestProgress;
 use crate::measure::report::{TestEnding, TestPartReport, TestReport};
 use crate::measure::request_response::RequestPacing;
 use crate::measure::test_spec::{
@@ -484,7 +481,7 @@ fn a_report_survives_the_loss_of_its_connection_until_it_is_fetched() {
 fn a_client_that_has_vanished_is_not_sent_datagrams_for_long_and_its_report_is_kept() {
     let agent = agent_with(AgentLimits::default());
     let mut long = spec(vec![datagrams(false, 8_000_000)]);
-    long.duration_ns = 300_000_000_000;
+    (long.duration_ns, long.interval_ns) = (300_000_000_000, 3_600_000_000_000);
     let (mut client, cut, ready, ports) = prepare(&agent, &long);
     let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     socket.connect((Ipv4Addr::LOCALHOST, ports[0])).unwrap();
@@ -493,12 +490,13 @@ fn a_client_that_has_vanished_is_not_sent_datagrams_for_long_and_its_report_is_k
     client.start();
     client.send_data(Vec::new());
     let mut datagram = [0; 2_000];
+    socket.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     socket.recv(&mut datagram).unwrap();
     let began = now();
     // From now on it is silent, and nothing refuses what is sent to it.
     cut.shutdown(std::net::Shutdown::Both).unwrap();
     while agent.active_counts().1 > 0 {
-        assert!(now().saturating_since(began) < Span::from_secs(100), "it goes on sending");
+        assert!(now().saturating_since(began) < Span::from_secs(40), "it goes on sending");
         plumb_clock::sleep_until(monotonic_ns() + 10_000_000);
     }
     let (mut again, _served) = join(&agent);
@@ -543,6 +541,76 @@ fn an_agent_that_keeps_nothing_ends_the_test_with_its_connection() {
     while agent.active_counts() != (0, 0) {
         thread::yield_now();
     }
+}
+
+/// Waits until the agent has no test any more.
+fn wait_until_free(agent: &MeasurementAgent) {
+    let began = now();
+    while agent.active_counts().1 > 0 {
+        assert!(now().saturating_since(began) < Span::from_secs(25), "the test goes on");
+        plumb_clock::sleep_until(monotonic_ns() + 10_000_000);
+    }
+}
+
+#[test]
+fn the_longest_interval_gives_few_readings_and_ends_in_time() {
+    let agent = agent_with(AgentLimits::default());
+    let mut spec = spec(vec![streams(TransferDirection::Up, 1)]);
+    (spec.interval_ns, spec.drain_ns) = (u64::MAX, 500_000_000);
+    let (mut client, _cut, ready, ports) = prepare(&agent, &spec);
+    let silent = TcpStream::connect((Ipv4Addr::LOCALHOST, ports[0])).unwrap();
+    token_listener::send_preamble(&silent, 0, ready.token).unwrap();
+    client.start();
+    let report = loop {
+        match client.next_event(Instant::NEVER) {
+            Some(client::ClientEvent::Reported(report)) => break report,
+            _ => assert!(!client.is_over(), "{}", client.end_reason()),
+        }
+    };
+    let report: TestReport = decode(&report).unwrap();
+    // At the beginning, after the warm-up, at the end of what counts, and when all is over.
+    assert_eq!(report.moments.len(), 4, "{:?}", report.moments);
+}
+
+#[test]
+fn an_exchange_that_nobody_joins_is_over_by_its_deadline() {
+    let agent = agent_with(AgentLimits::default());
+    for transport in [RequestTransport::Udp, RequestTransport::Quic] {
+        let mut spec = spec(vec![exchange(transport, RequestPacing::Closed)]);
+        spec.drain_ns = 0;
+        let (mut client, ..) = prepare(&agent, &spec);
+        client.start();
+        client.send_data(Vec::new());
+        wait_until_free(&agent);
+    }
+}
+
+#[test]
+fn a_connection_that_trickles_ends_with_its_test() {
+    let agent = agent_with(AgentLimits::default());
+    let part = RequestResponsePart {
+        transport: RequestTransport::Tcp,
+        request_bytes: 100_000,
+        response_bytes: 1,
+        pacing: RequestPacing::Connect,
+    };
+    let mut spec = spec(vec![PartSpec::Exchange(part)]);
+    spec.drain_ns = 0;
+    let (mut client, _cut, ready, ports) = prepare(&agent, &spec);
+    let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, ports[0])).unwrap();
+    let first = connect();
+    token_listener::send_preamble(&first, 0, ready.token).unwrap();
+    client.start();
+    client.send_data(Vec::new());
+    let mut slow = connect();
+    slow.write_all(&ready.token.0).unwrap();
+    let trickle = thread::spawn(move || {
+        while slow.write_all(&[0]).is_ok() {
+            plumb_clock::sleep_until(monotonic_ns() + 1_000_000);
+        }
+    });
+    wait_until_free(&agent);
+    trickle.join().unwrap();
 }
 
 #[test]

@@ -141,7 +141,8 @@ impl DatagramEndpoint {
     /// It did not come, or the kernel refuses; of the kind `Interrupted` when the test was halted meanwhile.
     pub fn accept_peer(&self, until_ns: u64, control: &TestControl) -> io::Result<()> {
         let patience = Span::from_ns(until_ns.saturating_sub(monotonic_ns()));
-        let met = udp_handshake::accept(&self.socket, &self.token, patience, control.stop_flag());
+        let is_stopped = || control.is_halted();
+        let met = udp_handshake::accept(&self.socket, &self.token, patience, &is_stopped);
         met.map(drop).map_err(|error| match error {
             UdpHandshakeError::Canceled => io::Error::new(io::ErrorKind::Interrupted, error),
             UdpHandshakeError::Kernel(error) => error,

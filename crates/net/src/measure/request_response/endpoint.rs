@@ -23,9 +23,9 @@ use crate::measure::bulk::Counter;
 use crate::measure::connect::{DataConnectError, connect_udp};
 use crate::measure::test_spec::{OVERRUN_NS, RequestResponsePart, TestSpec};
 use crate::measure::{quic, tls};
-use plumb_clock::monotonic_ns;
+use plumb_clock::{monotonic_ns, now};
 use plumb_remote::address::BindAddress;
-use plumb_remote::secure::{Fingerprint, HostIdentity};
+use plumb_remote::secure::{DeadlineStream, Fingerprint, HostIdentity};
 use plumb_remote::task_control::TestControl;
 use plumb_remote::token::{TOKEN_BYTES, TestToken};
 use plumb_remote::token_listener;
@@ -36,8 +36,10 @@ use plumb_result::net::RequestTransport;
 const HANDSHAKE_TIMEOUT: Span = Span::from_secs(5);
 /// How long the side that answers waits for it: until well after a test must have begun.
 const ACCEPT_TIMEOUT: Span = Span::from_secs(40);
-/// How long a single step of a short connection may take.
+/// How long the side that asks waits for a single step of a short connection.
 const STEP_MAX: Duration = Duration::from_secs(5);
+/// How long the side that answers takes for all of a short connection.
+const SHORT_CONNECTION_TIMEOUT: Span = Span::from_secs(5);
 
 /// How long before a test's connections are cut this side stops waiting by itself.
 const STOP_MARGIN_NS: u64 = 150_000_000;
@@ -365,12 +367,12 @@ impl Responder {
             ResponderSocket::Accepted(listener, stream)
                 if self.part.pacing == RequestPacing::Connect =>
             {
-                self.respond_per_connection(listener, stream, is_over)
+                self.respond_per_connection(listener, stream, &deadline_ns, is_over)
             }
             ResponderSocket::Accepted(_, stream) => {
                 self.respond_over_stream(stream, control, is_over)
             }
-            ResponderSocket::Socket(socket) => self.respond_over_udp(socket, control, is_over),
+            ResponderSocket::Socket(socket) => self.respond_over_udp(socket, is_over),
             // It is not asked to work before it has met.
             ResponderSocket::Listener(_) => ResponderReport::default(),
         };
@@ -409,6 +411,7 @@ impl Responder {
         &self,
         listener: &TcpListener,
         leash: &TcpStream,
+        deadline_ns: &dyn Fn() -> u64,
         is_over: impl Fn() -> bool,
     ) -> ResponderReport {
         let spec = self.part.with_times_of(&self.test);
@@ -419,17 +422,18 @@ impl Responder {
         let bounds = self.bounds(&is_over);
         let size = u64::from(spec.request_bytes) + u64::from(spec.response_bytes);
         let (began_ns, mut bytes) = (monotonic_ns(), 0);
-        let mut serve = |mut stream: TcpStream| {
+        let mut serve = |stream: TcpStream| {
             stream.set_nodelay(true)?;
-            stream.set_read_timeout(Some(STEP_MAX))?;
-            stream.set_write_timeout(Some(STEP_MAX))?;
+            let left = Span::from_ns(deadline_ns().saturating_sub(monotonic_ns()));
+            let longest = left.min(SHORT_CONNECTION_TIMEOUT);
+            let mut stream = DeadlineStream::new(stream, now() + longest, longest);
             let mut token = [0; TOKEN_BYTES];
             stream.read_exact(&mut token)?;
             if !self.token.matches_prefix(&token) {
                 return Err(io::ErrorKind::PermissionDenied.into());
             }
             if let Some(key) = &self.certificate {
-                let mut secure = tls::accept(&stream, &key.configuration)?;
+                let mut secure = tls::accept(&mut stream, &key.configuration)?;
                 secure.read_exact(&mut request)?;
                 secure.write_all(&response)?;
                 secure.conn.send_close_notify();
@@ -448,14 +452,9 @@ impl Responder {
         report_of(outcome)
     }
 
-    fn respond_over_udp(
-        &self,
-        socket: &UdpSocket,
-        control: &TestControl,
-        is_over: impl Fn() -> bool,
-    ) -> ResponderReport {
+    fn respond_over_udp(&self, socket: &UdpSocket, is_over: impl Fn() -> bool) -> ResponderReport {
         let (spec, token) = (self.part.with_times_of(&self.test), &self.token);
-        let met = udp_handshake::accept(socket, token, ACCEPT_TIMEOUT, control.stop_flag());
+        let met = udp_handshake::accept(socket, token, ACCEPT_TIMEOUT, &is_over);
         let client = match met.map_err(io::Error::other) {
             Ok(client) => client,
             Err(error) => return report_of(Err(error)),
