@@ -30,6 +30,8 @@ use crate::measure::test_spec::{
 use crate::test_client::{AgentClient, AgentClientError};
 use plumb_result::net::{ReceiveEnding, RequestTransport};
 
+mod fuzz;
+
 const HERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 fn timing() -> SessionTiming {
