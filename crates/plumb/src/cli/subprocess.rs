@@ -28,12 +28,13 @@ pub fn command_or_shell(words: &[OsString]) -> Command {
     command
 }
 
-/// Lets a command find this program by its name.
+/// Lets a command find this program by its name. Its directory is searched last, so that what lies beside it takes
+/// the place of no other program.
 pub fn add_own_directory_to_path(command: &mut Command) {
     let own = std::env::current_exe().ok();
     let Some(directory) = own.as_deref().and_then(Path::parent) else { return };
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let directories = std::iter::once(directory.to_owned()).chain(std::env::split_paths(&path));
+    let Some(path) = std::env::var_os("PATH") else { return };
+    let directories = std::env::split_paths(&path).chain([directory.to_owned()]);
     if let Ok(path) = std::env::join_paths(directories) {
         command.env("PATH", path);
     }
@@ -66,4 +67,21 @@ pub fn address_lists(bed: &TestBed) -> [String; 2] {
         addresses.collect::<Vec<_>>().join("  ")
     };
     [list(|near, _| near), list(|_, far| far)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_beside_plumb_replace_none_of_the_path() {
+        let mut command = Command::new("ls");
+        add_own_directory_to_path(&mut command);
+        let (_, path) = command.get_envs().find(|(name, _)| *name == "PATH").unwrap();
+        let searched: Vec<_> = std::env::split_paths(path.unwrap()).collect();
+        let outer = std::env::var_os("PATH").unwrap();
+        let outer: Vec<_> = std::env::split_paths(&outer).collect();
+        assert!(searched.starts_with(&outer), "{searched:?}");
+        assert_eq!(searched.last().map(|d| d.as_path()), std::env::current_exe().unwrap().parent());
+    }
 }
