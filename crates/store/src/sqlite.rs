@@ -76,7 +76,7 @@ impl Store {
         match identity {
             DatabaseIdentity::Blank => Err(StoreError::Empty { path: path.to_owned() }),
             DatabaseIdentity::Store(VERSION) => Ok(Self { connection, path: path.to_owned() }),
-            DatabaseIdentity::Store(found) if found < VERSION => {
+            DatabaseIdentity::Store(1..VERSION) => {
                 drop(connection);
                 Self::open_for_writing(path)
             }
@@ -104,10 +104,10 @@ impl Store {
     /// Takes a fresh connection for writing: checks what it is, then sets it up.
     fn initialize(mut connection: Connection, path: &Path) -> Result<Self, StoreError> {
         let fault = |source| StoreError::from_sqlite(path, source);
-        connection.busy_timeout(BUSY_TIMEOUT).map_err(fault)?;
+        set_up(&connection).map_err(fault)?;
         match schema::identify(&connection).map_err(fault)? {
             DatabaseIdentity::Blank => {}
-            DatabaseIdentity::Store(version) if version <= VERSION => {}
+            DatabaseIdentity::Store(1..=VERSION) => {}
             unfit => return Err(identity_error(path, unfit)),
         }
         // SQLite falls back to reading when the file is write-protected.
@@ -177,7 +177,7 @@ fn read_signature(path: &Path) -> Result<FileSignature, StoreError> {
 fn connect_for_reading(path: &Path) -> rusqlite::Result<(Connection, DatabaseIdentity)> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let plain = Connection::open_with_flags(path, flags).and_then(|connection| {
-        connection.busy_timeout(BUSY_TIMEOUT)?;
+        set_up(&connection)?;
         let identity = schema::identify(&connection)?;
         Ok((connection, identity))
     });
@@ -191,8 +191,16 @@ fn connect_for_reading(path: &Path) -> rusqlite::Result<(Connection, DatabaseIde
     }
     let connection =
         Connection::open_with_flags(immutable_uri(path), flags | OpenFlags::SQLITE_OPEN_URI)?;
+    set_up(&connection)?;
     let identity = schema::identify(&connection)?;
     Ok((connection, identity))
+}
+
+/// What every connection needs before its first statement. The file may be another's: its views and triggers may
+/// call no function that does more than compute (SQLite, `PRAGMA trusted_schema`).
+fn set_up(connection: &Connection) -> rusqlite::Result<()> {
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    connection.execute_batch("PRAGMA trusted_schema = OFF;")
 }
 
 fn log_has_content(path: &Path) -> bool {
@@ -224,6 +232,9 @@ fn identity_error(path: &Path, identity: DatabaseIdentity) -> StoreError {
         DatabaseIdentity::Blank => StoreError::Empty { path },
         DatabaseIdentity::Foreign { application_id } => {
             StoreError::Foreign { path, application_id }
+        }
+        DatabaseIdentity::Store(found) if found < 1 => {
+            StoreError::Corrupt { path, detail: format!("its schema version is {found}") }
         }
         DatabaseIdentity::Store(found) => StoreError::Newer { path, found, supported: VERSION },
     }

@@ -159,7 +159,7 @@ fn a_writer_that_never_lets_go_is_reported_as_busy() {
 /// What opening a place for reading and for writing says; nothing where it becomes a store.
 type RefusedPlace = (&'static str, fn(&Path), [&'static str; 2]);
 
-const REFUSED_PLACES: [RefusedPlace; 8] = [
+const REFUSED_PLACES: [RefusedPlace; 9] = [
     ("missing/plumb.db", |_| {}, ["Missing", ""]),
     ("empty", |path| std::fs::write(path, "").unwrap(), ["Empty", ""]),
     ("short", |path| std::fs::write(path, "{}").unwrap(), ["NotSqlite"; 2]),
@@ -176,6 +176,14 @@ const REFUSED_PLACES: [RefusedPlace; 8] = [
             store.connection.pragma_update(None, "user_version", VERSION + 2).unwrap();
         },
         ["Newer"; 2],
+    ),
+    (
+        "negative",
+        |path| {
+            let store = Store::open(path, StoreMode::Write).unwrap();
+            store.connection.pragma_update(None, "user_version", -1).unwrap();
+        },
+        ["Corrupt"; 2],
     ),
     ("directory", |path| std::fs::create_dir(path).unwrap(), ["Unreadable"; 2]),
     (
@@ -203,6 +211,17 @@ fn a_place_that_holds_no_store_is_refused_by_its_kind_and_left_alone() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn no_connection_trusts_the_schema_of_a_file() {
+    let (directory, _) = fixture::store();
+    for mode in [StoreMode::Read, StoreMode::Write] {
+        let store = Store::open(&path_in(&directory), mode).unwrap();
+        let trusted = "PRAGMA trusted_schema";
+        let trusted = store.connection.query_row(trusted, [], |row| row.get::<_, i64>(0));
+        assert_eq!(trusted, Ok(0), "{mode:?}");
     }
 }
 
