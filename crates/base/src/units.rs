@@ -92,7 +92,10 @@ impl fmt::Display for FormattedValue {
     }
 }
 
-/// `value` rounded to `digits` significant digits, without an exponent.
+/// Numbers with a larger exponent, or a smaller negative one, are written with it.
+const PLAIN_EXPONENT_MAX: i32 = 20;
+
+/// `value` rounded to `digits` significant digits; with an exponent only where it is very large or very small.
 pub fn significant(value: f64, digits: usize) -> String {
     if !value.is_finite() {
         return "–".to_owned();
@@ -103,6 +106,9 @@ pub fn significant(value: f64, digits: usize) -> String {
     let digits = i32::try_from(digits.max(1)).unwrap_or(3);
     #[expect(clippy::cast_possible_truncation, reason = "log10 of a finite double is within ±400")]
     let exponent = value.abs().log10().floor() as i32;
+    if exponent.abs() > PLAIN_EXPONENT_MAX {
+        return format!("{value:.*e}", usize::try_from(digits - 1).unwrap_or(0));
+    }
     let scale = 10f64.powi(exponent + 1 - digits);
     let rounded = (value / scale).round() * scale;
     let decimals = usize::try_from(digits - 1 - exponent).unwrap_or(0);
@@ -161,6 +167,14 @@ pub const fn whole(number: f64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn numbers_far_from_one_are_printed_short_and_never_as_nan() {
+        assert_eq!(significant(1.25e-309, 3), "1.25e-309");
+        assert_eq!(significant(-2e-40, 2), "-2.0e-40");
+        assert_eq!(significant(1.234e300, 3), "1.23e300");
+        assert_eq!(significant(f64::from_bits(1), 3), "4.94e-324");
+    }
 
     #[test]
     fn three_significant_digits_survive_carries() {
