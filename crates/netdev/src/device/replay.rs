@@ -13,6 +13,9 @@ use plumb_wire::packet::{Batch, HEADROOM, LARGE_FRAME, Pool};
 
 use crate::device::{Device, DeviceCounters, DeviceError, DeviceInfo, DeviceOpenError};
 
+/// Longest frame that a packet holds.
+pub const FRAME_MAX: usize = LARGE_FRAME - HEADROOM;
+
 /// How often all frames are given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReplayCount {

@@ -223,11 +223,11 @@ impl<D: Device> DeviceLayer for NeighborResponder<D> {
     }
 }
 
-/// Receives every frame of a source.
+/// Receives every frame of a source but those that no packet holds, which its counters tell.
 ///
 /// # Errors
 /// As the device.
-pub fn frames_of(source: &mut impl Device) -> Result<Vec<Vec<u8>>, DeviceError> {
+pub fn frames_of(source: &mut ReplaySource) -> Result<Vec<Vec<u8>>, DeviceError> {
     const BATCH: usize = 64;
     let mut pool = pool_for(u32::MAX);
     let (mut frames, mut batch) = (Vec::new(), Vec::new());
@@ -236,8 +236,7 @@ pub fn frames_of(source: &mut impl Device) -> Result<Vec<Vec<u8>>, DeviceError> 
         frames.extend(batch.iter().map(|packet| pool.bytes(packet).to_vec()));
         pool.free_all(&mut batch);
         match received {
-            // A frame longer than any packet is never received.
-            Ok(0) | Err(DeviceError::Finished) => return Ok(frames),
+            Err(DeviceError::Finished) => return Ok(frames),
             Ok(_) => {}
             Err(error) => return Err(error),
         }

@@ -9,7 +9,7 @@ use plumb_base::seed::Seed;
 use plumb_base::time::Span;
 use plumb_base::units::quantity::parse_span;
 use plumb_netdev::device::Device as _;
-use plumb_netdev::device::replay::ReplayCount;
+use plumb_netdev::device::replay::{FRAME_MAX, ReplayCount};
 use plumb_netdev::host::calibrated_clock;
 use plumb_netdev::host::replay::{
     CaptureDestination, REPLAY_MTU, ReplayLoad, destination, frames_of,
@@ -98,7 +98,7 @@ impl StackReplayCommand {
     /// The file is not a capture, or the addresses are invalid.
     pub fn perform(self, output: &CliOutput) -> CommandResult {
         install_signal_handlers()?;
-        let (source, load) = self.load()?;
+        let (source, load, too_long) = self.load()?;
         let frames = load.frames.iter().map(Vec::as_slice);
         let found = destination(load.medium, frames);
         let seed = seed_or_random(self.seed)?;
@@ -147,22 +147,28 @@ impl StackReplayCommand {
                  it an address",
             );
         }
+        if too_long > 0 {
+            document.flags.push(format!(
+                "{too_long} frames are longer than {FRAME_MAX} bytes, which no packet holds: left out"
+            ));
+        }
         if counters.tx_packets == 0 {
             document.flags.push(NOTHING_OUT.to_owned());
         }
         finish(&document, None, self.stats, output)
     }
 
-    /// The name of the source and its frames.
-    fn load(&self) -> Result<(String, ReplayLoad), Problem> {
-        let (name, medium, frames) = match (&self.frame, &self.file) {
+    /// The name of the source, its frames, and how many others are longer than a packet.
+    fn load(&self) -> Result<(String, ReplayLoad, u64), Problem> {
+        let (name, medium, frames, too_long) = match (&self.frame, &self.file) {
             (Some(HexFrame(frame)), _) => {
-                ("frame".to_owned(), Medium::Ethernet, vec![frame.clone()])
+                ("frame".to_owned(), Medium::Ethernet, vec![frame.clone()], 0)
             }
             (None, Some(path)) => {
                 let mut source = capture(path)?;
                 let medium = source.info().capabilities.medium;
-                (path.display().to_string(), medium, frames_of(&mut source)?)
+                let frames = frames_of(&mut source)?;
+                (path.display().to_string(), medium, frames, source.counters().rx_dropped)
             }
             (None, None) => return Err(Problem::usage("there is nothing to replay")),
         };
@@ -173,7 +179,7 @@ impl StackReplayCommand {
             (None, None, None) => (ReplayCount::Times(1), None),
         };
         let batch = self.batch.into();
-        Ok((name, ReplayLoad { medium, frames, repeat, duration, batch }))
+        Ok((name, ReplayLoad { medium, frames, repeat, duration, batch }, too_long))
     }
 
     /// A host with the addresses of the frames, on-link default routes, and mirrors.

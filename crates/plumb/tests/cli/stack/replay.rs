@@ -97,6 +97,23 @@ fn a_replay_without_output_is_flagged() {
 }
 
 #[test]
+fn frames_that_no_packet_holds_are_counted_and_the_rest_replayed() {
+    let directory = tempfile::tempdir().unwrap();
+    let input = directory.path().join("in.pcap");
+    let mut file = Vec::new();
+    pcap::begin(&mut file, LinkType::ETHERNET);
+    // More than are read at a time.
+    for frame in std::iter::repeat_n(vec![0; 66_000], 70).chain(frames()) {
+        pcap::packet(&mut file, 0, &frame);
+    }
+    std::fs::write(&input, file).unwrap();
+    let result = document(&["replay", input.to_str().unwrap()]);
+    assert_eq!(result["replay"]["received"], 3, "{result}");
+    let flags = result["flags"].to_string();
+    assert!(flags.contains("70 frames are longer than 65553 bytes"), "{flags}");
+}
+
+#[test]
 fn a_capture_is_not_recorded_over() {
     let directory = tempfile::tempdir().unwrap();
     let input = directory.path().join("in.pcap");
