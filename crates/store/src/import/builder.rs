@@ -2,7 +2,7 @@
 //!
 //! Left out: what the tool's figures mean.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use plumb_base::units::Unit;
 
@@ -13,7 +13,7 @@ use crate::record::{
 };
 
 /// What a figure is a measurement of.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ImportedMetric {
     experiment: String,
     factors: Factors,
@@ -74,7 +74,13 @@ pub(super) struct ImportBuilder {
     pub notes: BTreeMap<String, String>,
     format: ImportFormat,
     values: Vec<(ImportedMetric, ImportedValue)>,
+    /// Where the numbers of a target are among the values.
+    numbers: HashMap<ImportedMetric, usize>,
+    /// Names of notes with their facts.
+    noted: BTreeSet<(String, String)>,
     unmeasured: Vec<String>,
+    /// The same, to find one.
+    known_unmeasured: BTreeSet<String>,
     unparsed: Vec<String>,
     unparsed_lines: usize,
 }
@@ -91,7 +97,10 @@ impl ImportBuilder {
             notes: BTreeMap::new(),
             format,
             values: Vec::new(),
+            numbers: HashMap::new(),
+            noted: BTreeSet::new(),
             unmeasured: Vec::new(),
+            known_unmeasured: BTreeSet::new(),
             unparsed: Vec::new(),
             unparsed_lines: 0,
         }
@@ -113,14 +122,12 @@ impl ImportBuilder {
             return;
         }
         let value = round_to_printed(value);
-        for (known, finding) in &mut self.values {
-            if let ImportedValue::Numbers { values, .. } = finding
-                && *known == target
-            {
-                values.push(value);
-                return;
-            }
+        let known = self.numbers.get(&target).and_then(|&index| self.values.get_mut(index));
+        if let Some((_, ImportedValue::Numbers { values, .. })) = known {
+            values.push(value);
+            return;
         }
+        self.numbers.insert(target.clone(), self.values.len());
         self.values.push((target, ImportedValue::Numbers { values: vec![value], statistic }));
     }
 
@@ -136,7 +143,7 @@ impl ImportBuilder {
 
     /// Notes a figure that stands for "not measured".
     pub(super) fn add_unmeasured(&mut self, what: &str) {
-        if !self.unmeasured.iter().any(|known| known == what) {
+        if self.known_unmeasured.insert(what.to_owned()) {
             self.unmeasured.push(what.to_owned());
         }
     }
@@ -158,16 +165,14 @@ impl ImportBuilder {
 
     /// Notes a fact; the same fact of another result in the file is put behind it.
     pub(super) fn add_note(&mut self, name: &str, fact: &str) {
-        match self.notes.get_mut(name) {
-            Some(known) if known.split("; ").any(|known| known == fact) => {}
-            Some(known) => {
-                known.push_str("; ");
-                known.push_str(fact);
-            }
-            None => {
-                self.notes.insert(name.to_owned(), fact.to_owned());
-            }
+        if !self.noted.insert((name.to_owned(), fact.to_owned())) {
+            return;
         }
+        let known = self.notes.entry(name.to_owned()).or_default();
+        if !known.is_empty() {
+            known.push_str("; ");
+        }
+        known.push_str(fact);
     }
 
     /// The run of a text; without a result, what the tool complained of, or what would have been a result.

@@ -474,3 +474,53 @@ proptest! {
         }
     }
 }
+
+/// A file of a tool whose length grows with a number.
+type LongFile = (ImportFormat, &'static str, fn(usize) -> String);
+
+const LONG_FILES: [LongFile; 6] = [
+    (ImportFormat::Lmbench, "distinct results", |n| {
+        (0..n).map(|i| format!("Select on {i} fd's: 1.5 microseconds\n")).collect()
+    }),
+    (ImportFormat::Lmbench, "results not measured", |n| {
+        let missing = (0..n).map(|i| format!("Select on {i} fd's: 0 microseconds\n"));
+        missing.chain(["Simple syscall: 0.1 microseconds\n".to_owned()]).collect()
+    }),
+    (ImportFormat::Lmbench, "hosts of a summary", |n| {
+        let rows = (0..n).map(|i| format!("host{i:05}  Linux 1  90    2\n"));
+        let head = "L M B E N C H 3.0 SUMMARY\n\nProcessor, Processes\n---\n";
+        let head = format!("{head}Host       OS      Mhz stat\n---------  ------- --- ----\n");
+        [head].into_iter().chain(rows).collect()
+    }),
+    (ImportFormat::Lmbench, "columns of a summary", |n| {
+        let head = "L M B E N C H 3.0 SUMMARY\n\nProcessor, Processes\n---\n";
+        let line = |word: &str| format!("{}\n", format!("{word} ").repeat(n));
+        format!("{head}{}{}{}", line("stat"), line("----"), line("1234"))
+    }),
+    (ImportFormat::Qperf, "distinct facts", |n| {
+        let test = |i| format!("tcp_lat:\n    latency  =  1 us\n    msg_rate  =  {i} /sec\n");
+        (0..n).map(test).collect()
+    }),
+    (ImportFormat::Netperf, "columns without an end", |n| {
+        let banner = "OMNI Send TEST from 0.0.0.0 () port 0 AF_INET to h () port 0 AF_INET\n";
+        format!("{banner}{}{}\n", "a\n".repeat(n), "b".repeat(n))
+    }),
+];
+
+#[test]
+fn the_time_of_an_import_is_proportional_to_its_length() {
+    for (format, what, file) in LONG_FILES {
+        let seconds = |n| {
+            let bytes = file(n).into_bytes();
+            let once = || {
+                let begun = std::time::Instant::now();
+                drop(parse(format, &bytes));
+                begun.elapsed().as_secs_f64()
+            };
+            (0..5).map(|_| once()).fold(f64::INFINITY, f64::min)
+        };
+        let (short, long) = (seconds(4_000), seconds(32_000));
+        // Eight times the length; 64 times the time where it is quadratic.
+        assert!(long < 32.0 * short, "{what}: {short} s, then {long} s");
+    }
+}

@@ -3,13 +3,28 @@
 //! Columns differ between versions, so each is known by its heading and by the dashes under it.
 //! Left out: file deletion and the guesses about caches.
 
+use std::collections::HashMap;
+
 use super::super::builder::{ImportBuilder, ImportedMetric};
 use super::super::{ImportError, excerpt};
 use super::{FORMAT, bandwidth, call, context_switch, latency, statistic, throughput_local, time};
 
-/// One table: its title in lower case, and its columns.
+/// What a table is about, by its title.
+#[derive(Clone, Copy)]
+enum LmbenchTopic {
+    Latencies { remote: bool },
+    Bandwidths,
+    Processes,
+    Switching,
+    Files,
+    Arithmetic,
+    Memory,
+    Other,
+}
+
+/// One table: its topic, and its columns from left to right.
 struct LmbenchTable {
-    title: String,
+    topic: LmbenchTopic,
     columns: Vec<LmbenchColumn>,
     /// Whether null I/O has a column of its own, so that the null call is not a write.
     has_null_io: bool,
@@ -31,8 +46,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<ImportBuilder>, ImportError> {
             line.chars().map(|c| if c.is_ascii() && c != '\t' { c } else { ' ' }).collect();
         reader.line(index + 1, line.trim_end())?;
     }
-    let mut drafts: Vec<ImportBuilder> =
-        reader.drafts.into_iter().map(|(_, draft)| draft).collect();
+    let mut drafts = reader.drafts;
     drafts.retain(|draft| !draft.is_empty());
     Ok(drafts)
 }
@@ -43,8 +57,10 @@ struct LmbenchSummaryParser {
     /// Lines since the last blank one: title, underline, headings.
     above: Vec<String>,
     table: Option<LmbenchTable>,
-    /// A draft for each host and kernel.
-    drafts: Vec<((String, String), ImportBuilder)>,
+    /// A draft for each host and kernel, in the order of their first rows.
+    drafts: Vec<ImportBuilder>,
+    /// Where the draft of a host and kernel is.
+    hosts: HashMap<(String, String), usize>,
 }
 
 impl LmbenchSummaryParser {
@@ -72,16 +88,15 @@ impl LmbenchSummaryParser {
         };
         let (host, os) = (slice(0, host_end), slice(host_end, os_end));
         let key = (host.to_owned(), os.to_owned());
-        let found = self.drafts.iter().position(|(known, _)| *known == key);
-        let index = found.unwrap_or_else(|| {
+        let index = *self.hosts.entry(key).or_insert_with(|| {
             let mut draft = ImportBuilder::new(FORMAT);
             draft.tool = format!("lmbench {}", self.version);
             draft.add_provenance("host.name", Some(host));
             draft.add_provenance("kernel.release", Some(os));
-            self.drafts.push((key, draft));
+            self.drafts.push(draft);
             self.drafts.len() - 1
         });
-        let draft = &mut self.drafts[index].1;
+        let draft = &mut self.drafts[index];
         for figure in figures {
             match figure {
                 LmbenchValue::Measured(target, value) => {
@@ -139,8 +154,8 @@ impl LmbenchTable {
         for (start, word) in headings.iter().flat_map(|line| words(line)) {
             let end = start + word.len();
             // The column below the heading.
-            if let Some(column) = columns.iter_mut().max_by_key(|column| column.overlap(start, end))
-            {
+            if let Some(column) = nearest_column(&columns, start, end) {
+                let column = &mut columns[column];
                 if !column.heading.is_empty() {
                     column.heading.push(' ');
                 }
@@ -148,7 +163,7 @@ impl LmbenchTable {
             }
         }
         let has_null_io = columns.iter().any(|column| column.heading == "null i/o");
-        Self { title: title.to_ascii_lowercase(), columns, has_null_io }
+        Self { topic: LmbenchTopic::of_title(&title.to_ascii_lowercase()), columns, has_null_io }
     }
 
     /// The figures of a row.
@@ -163,7 +178,8 @@ impl LmbenchTable {
         let mut figures = Vec::new();
         for (start, word) in words(rest) {
             let (start, end) = (start + os_end, start + os_end + word.len());
-            let Some(column) = self.columns.iter().skip(2).max_by_key(|c| c.overlap(start, end))
+            let columns = self.columns.get(2..).unwrap_or_default();
+            let Some(column) = nearest_column(columns, start, end).map(|index| &columns[index])
             else {
                 continue;
             };
@@ -188,47 +204,29 @@ impl LmbenchTable {
 
     /// What a column holds, and the factor from its figure to our unit.
     fn metric(&self, heading: &str, version: &str) -> Option<(ImportedMetric, f64)> {
-        let title = self.title.as_str();
         let microseconds = |target: Option<ImportedMetric>| Some((target?, 1e3));
-        if title.contains("communication latencies") {
-            self.latency_metric(heading)
-        } else if title.contains("communication bandwidths") {
-            // "Megabytes" were 2^20 bytes until version 1.9.
-            let early = version.starts_with("1.") && version != "1.9";
-            let scale = if early { 1_048_576.0 } else { 1e6 };
-            Some((bandwidth_metric(heading)?, scale))
-        } else if title.starts_with("processor") || title.contains("processor, processes") {
-            microseconds(self.process_metric(heading))
-        } else if title.contains("context switching") {
-            microseconds(context_switch_metric(heading))
-        } else if title.contains("file & vm") {
-            microseconds(match heading {
+        match self.topic {
+            LmbenchTopic::Latencies { remote } => latency_metric(heading, remote),
+            LmbenchTopic::Bandwidths => {
+                // "Megabytes" were 2^20 bytes until version 1.9.
+                let early = version.starts_with("1.") && version != "1.9";
+                let scale = if early { 1_048_576.0 } else { 1e6 };
+                Some((bandwidth_metric(heading)?, scale))
+            }
+            LmbenchTopic::Processes => microseconds(self.process_metric(heading)),
+            LmbenchTopic::Switching => microseconds(context_switch_metric(heading)),
+            LmbenchTopic::Files => microseconds(match heading {
                 "prot fault" => Some(time("fault", "protection")),
                 "page fault" => Some(time("fault", "page")),
                 _ => None,
-            })
-        } else if title.contains("operations") {
-            Some((time("arithmetic", heading), 1.0))
-        } else if title.contains("memory latencies") {
-            matches!(heading, "l1 $" | "l2 $" | "main mem" | "rand mem" | "tlb")
-                .then(|| (time("memory", heading), 1.0))
-        } else {
-            None
-        }
-    }
-
-    fn latency_metric(&self, heading: &str) -> Option<(ImportedMetric, f64)> {
-        let mechanism = match heading {
-            "pipe" => "pipe",
-            "af unix" => "socketpair-stream",
-            "udp" => "udp4",
-            "tcp" => "tcp4",
-            "tcp conn" if self.title.contains("local") => {
-                return Some((time("connect", "tcp4"), 1e3));
+            }),
+            LmbenchTopic::Arithmetic => Some((time("arithmetic", heading), 1.0)),
+            LmbenchTopic::Memory => {
+                matches!(heading, "l1 $" | "l2 $" | "main mem" | "rand mem" | "tlb")
+                    .then(|| (time("memory", heading), 1.0))
             }
-            _ => return None,
-        };
-        Some((latency(!self.title.contains("remote"), mechanism), 500.0))
+            LmbenchTopic::Other => None,
+        }
     }
 
     fn process_metric(&self, heading: &str) -> Option<ImportedMetric> {
@@ -250,12 +248,54 @@ impl LmbenchTable {
     }
 }
 
+impl LmbenchTopic {
+    /// The topic of a title in lower case.
+    fn of_title(title: &str) -> Self {
+        if title.contains("communication latencies") {
+            Self::Latencies { remote: title.contains("remote") }
+        } else if title.contains("communication bandwidths") {
+            Self::Bandwidths
+        } else if title.starts_with("processor") || title.contains("processor, processes") {
+            Self::Processes
+        } else if title.contains("context switching") {
+            Self::Switching
+        } else if title.contains("file & vm") {
+            Self::Files
+        } else if title.contains("operations") {
+            Self::Arithmetic
+        } else if title.contains("memory latencies") {
+            Self::Memory
+        } else {
+            Self::Other
+        }
+    }
+}
+
+/// The column that shares most with a word, or else the nearest; of columns from left to right.
+fn nearest_column(columns: &[LmbenchColumn], start: usize, end: usize) -> Option<usize> {
+    let first = columns.partition_point(|column| column.end <= start).saturating_sub(1);
+    let behind = columns.partition_point(|column| column.start < end);
+    (first..columns.len().min(behind + 1)).max_by_key(|&index| columns[index].overlap(start, end))
+}
+
 impl LmbenchColumn {
     /// How many characters a word shares with the column, or minus the distance between them.
     fn overlap(&self, start: usize, end: usize) -> i64 {
         let signed = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
         signed(self.end.min(end)) - signed(self.start.max(start))
     }
+}
+
+fn latency_metric(heading: &str, remote: bool) -> Option<(ImportedMetric, f64)> {
+    let mechanism = match heading {
+        "pipe" => "pipe",
+        "af unix" => "socketpair-stream",
+        "udp" => "udp4",
+        "tcp" => "tcp4",
+        "tcp conn" if !remote => return Some((time("connect", "tcp4"), 1e3)),
+        _ => return None,
+    };
+    Some((latency(!remote, mechanism), 500.0))
 }
 
 /// `2p/16k ctxsw` as two processes that touch 16 KiB.

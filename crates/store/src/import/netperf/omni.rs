@@ -85,11 +85,16 @@ pub(super) fn csv_fields(line: &str) -> Vec<String> {
     fields
 }
 
+/// netperf parts a heading at most so often.
+const HEADING_LINES_MAX: usize = 4;
+
 /// The fields of columns: every line but the last is headings; a column of characters that is
 /// blank in all lines parts them.
 pub(super) fn columns(block: &[&str]) -> Option<OmniFields> {
     let (values, headings) = block.split_last()?;
-    if headings.is_empty() || block.iter().any(|line| !line.is_ascii()) {
+    if !(1..=HEADING_LINES_MAX).contains(&headings.len())
+        || block.iter().any(|line| !line.is_ascii())
+    {
         return None;
     }
     let width = block.iter().map(|line| line.len()).max()?;
