@@ -250,9 +250,10 @@ pub(crate) fn wait_readable(
 /// Serves over an inherited control socket; the exit code of it.
 pub(crate) fn main(control: RawFd, serve: impl FnOnce(OwnedFd) -> io::Result<()>) -> u8 {
     let begin = || {
-        process::set_parent_death_signal()?;
+        let control = adopt_fd(control)?;
+        process::set_parent_death_signal(control.as_fd())?;
         signal::ignore_keyboard_interrupt()?;
-        adopt_fd(control)
+        Ok(control)
     };
     match begin().and_then(serve) {
         Ok(()) => 0,

@@ -39,8 +39,8 @@ pub type ServePage = fn(
 
 /// Runs the process that serves, at an address and to one client or to all; its exit code.
 pub fn main(address: SocketAddr, client: Option<IpAddr>, serve: ServePage) -> u8 {
-    let begin =
-        process::set_parent_death_signal().and_then(|()| signal::ignore_keyboard_interrupt());
+    let begin = process::set_parent_death_signal(io::stdout().as_fd())
+        .and_then(|()| signal::ignore_keyboard_interrupt());
     let served = begin
         .map_err(|error| error.to_string())
         .and_then(|()| serve(address, client, &mut |address| print_line(&address)));

@@ -4,6 +4,7 @@
 //! orchestrator sleeps while it measures.
 
 use std::io;
+use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
 use plumb_clock::Stopwatch;
@@ -39,7 +40,7 @@ pub fn main(fetch: FetchPage) -> u8 {
 }
 
 fn work(fetch: FetchPage) -> io::Result<()> {
-    process::set_parent_death_signal()?;
+    process::set_parent_death_signal(io::stdin().as_fd())?;
     signal::ignore_keyboard_interrupt()?;
     let mut orchestrator = OrchestratorPipe::new();
     let Some(OrchestratorMessage::Launch(spec)) = orchestrator.receive()? else { return Ok(()) };

@@ -6,6 +6,7 @@
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::sync::Mutex;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
@@ -14,11 +15,24 @@ use rustix::pipe::PipeFlags;
 
 use crate::{check, check_len};
 
-/// Takes ownership of an inherited descriptor by number; fails when it is not open.
+/// Takes ownership of an inherited descriptor by number, once.
+///
+/// What was inherited is not close-on-exec, what this process opened is: by that the two are told apart. An adopted
+/// descriptor becomes close-on-exec, so that nobody adopts it again.
+///
+/// # Errors
+/// EBADF when there is no such descriptor, or it is one of the standard three, opened here or adopted already.
 pub fn adopt(fd: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: F_GETFD only asks whether the number is open.
-    check(unsafe { libc::fcntl(fd, libc::F_GETFD) })?;
-    // SAFETY: it is open, and inherited descriptors are adopted once.
+    static ADOPTING: Mutex<()> = Mutex::new(());
+    let _alone = ADOPTING.lock();
+    // SAFETY: F_GETFD only asks for the flags of a number.
+    let flags = check(unsafe { libc::fcntl(fd, libc::F_GETFD) })?;
+    if fd <= libc::STDERR_FILENO || flags & libc::FD_CLOEXEC != 0 {
+        return Err(io::Error::from_raw_os_error(libc::EBADF));
+    }
+    // SAFETY: F_SETFD changes a flag of an open descriptor.
+    check(unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) })?;
+    // SAFETY: it is open, was inherited, and is adopted for the first time: nobody else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
@@ -176,7 +190,10 @@ pub fn splice(
     check_len(unsafe { libc::splice(from, own, to, own, len, flags) })
 }
 
-/// vmsplice(2): lends the pages under `bytes` to a pipe; they must not change until read.
+/// vmsplice(2): lends the pages under `bytes` to a pipe.
+///
+/// The kernel holds the pages themselves and only reads them: whoever changes or frees the bytes before they are read
+/// changes what arrives, and nothing else.
 #[inline]
 pub fn vmsplice(pipe: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     let part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
@@ -287,4 +304,26 @@ fn event_flags(interest: EpollInterest) -> epoll::EventFlags {
     flags.set(epoll::EventFlags::IN | epoll::EventFlags::RDHUP, interest.read);
     flags.set(epoll::EventFlags::OUT, interest.write);
     flags
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::IntoRawFd as _;
+
+    use super::*;
+
+    #[test]
+    fn only_what_was_inherited_is_adopted_and_only_once() {
+        let (own, inherited) = pipe().unwrap();
+        let refused = |fd| adopt(fd).unwrap_err().raw_os_error();
+        assert_eq!(refused(own.as_raw_fd()), Some(libc::EBADF), "it was opened here");
+        set_inheritable(inherited.as_fd(), true).unwrap();
+        let number = inherited.into_raw_fd();
+        let adopted = adopt(number).unwrap();
+        assert_eq!(refused(number), Some(libc::EBADF), "it has an owner");
+        drop(adopted);
+        for standard in 0..=2 {
+            assert_eq!(refused(standard), Some(libc::EBADF));
+        }
+    }
 }

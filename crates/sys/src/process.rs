@@ -11,15 +11,37 @@ use rustix::process::{Pid, Signal, WaitOptions};
 
 use crate::{check, check_len};
 
-/// PR_SET_PDEATHSIG: the kernel kills this process when the thread that started it dies.
-pub fn set_parent_death_signal() -> io::Result<()> {
-    Ok(rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?)
+/// PR_SET_PDEATHSIG: the kernel kills this process when the thread that started it dies. `lifeline` is a pipe or
+/// socket whose other end the parent holds: by it a parent is seen that died before the kernel was asked.
+///
+/// # Errors
+/// EPIPE when the parent is gone.
+pub fn set_parent_death_signal(lifeline: BorrowedFd<'_>) -> io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    if crate::fd::is_hung_up(lifeline)? {
+        return Err(Errno::PIPE.into());
+    }
+    Ok(())
 }
 
-/// The same for what `command` starts, but not for what that starts in turn.
+/// The same for what `command` starts, but not for what that starts in turn. The thread that calls this starts it.
 pub fn kill_child_with_parent(command: &mut Command) {
-    // SAFETY: between fork and exec the call makes one system call and takes no lock; an error is a plain number.
-    unsafe { command.pre_exec(set_parent_death_signal) };
+    let parent = std::process::id();
+    // SAFETY: between fork and exec the call makes two system calls and takes no lock; an error is a plain number.
+    unsafe { command.pre_exec(move || die_with(parent)) };
+}
+
+/// PR_SET_PDEATHSIG in a child of `parent`.
+///
+/// # Errors
+/// ESRCH when the parent died before the kernel was asked.
+fn die_with(parent: u32) -> io::Result<()> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
+    // A parent outside the PID namespace has no number, before its death and after.
+    if ![parent, 0].contains(&parent_id()) {
+        return Err(Errno::SRCH.into());
+    }
+    Ok(())
 }
 
 /// PR_SET_PTRACER: lets any process of the same user trace this one, where the Yama module restricts it.
@@ -242,5 +264,36 @@ pub mod call {
     pub fn read_zero_libc(fd: BorrowedFd<'_>) -> i64 {
         // SAFETY: zero bytes are written to a null buffer.
         i64::try_from(unsafe { libc::read(fd.as_raw_fd(), std::ptr::null_mut(), 0) }).unwrap_or(-1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd as _;
+
+    use super::*;
+
+    #[test]
+    fn a_child_whose_parent_is_gone_already_does_not_start() {
+        let (reader, writer) = crate::fd::pipe().unwrap();
+        let start = |lifeline: BorrowedFd<'static>| {
+            let mut command = Command::new("true");
+            // SAFETY: makes two system calls.
+            unsafe { command.pre_exec(move || set_parent_death_signal(lifeline)) };
+            command.spawn().map(|mut child| child.wait().unwrap().success())
+        };
+        // SAFETY: the descriptor is open until the end of the test.
+        let lifeline = unsafe { BorrowedFd::borrow_raw(reader.as_fd().as_raw_fd()) };
+        assert!(start(lifeline).unwrap());
+        drop(writer);
+        assert_eq!(start(lifeline).unwrap_err().raw_os_error(), Some(libc::EPIPE));
+
+        for (parent, expected) in [(std::process::id(), None), (1_u32 << 30, Some(libc::ESRCH))] {
+            let mut command = Command::new("true");
+            // SAFETY: makes two system calls.
+            unsafe { command.pre_exec(move || die_with(parent)) };
+            let error = command.spawn().map(|mut child| child.wait()).err();
+            assert_eq!(error.and_then(|error| error.raw_os_error()), expected);
+        }
     }
 }

@@ -116,6 +116,23 @@ static FORWARD_TARGET: AtomicU32 = AtomicU32::new(0);
 /// Signals that are still to be passed on: a bit each, by number.
 static PENDING: AtomicU32 = AtomicU32::new(0);
 
+/// errno as it was, for the code that a handler interrupts between a call and its look at errno.
+struct SavedErrno(libc::c_int);
+
+impl SavedErrno {
+    fn save() -> Self {
+        // SAFETY: the location is this thread's own and valid as long as the thread.
+        Self(unsafe { *libc::__errno_location() })
+    }
+}
+
+impl Drop for SavedErrno {
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        unsafe { *libc::__errno_location() = self.0 };
+    }
+}
+
 /// Passes on what is pending, where there is somebody. Only atomics and kill(2), as a handler may.
 ///
 /// Whoever adds a signal calls it afterwards, and so does whoever names an heir: none is lost between them.
@@ -140,6 +157,7 @@ extern "C" fn on_forwarded_signal(
     info: *mut libc::siginfo_t,
     _context: *mut libc::c_void,
 ) {
+    let _errno = SavedErrno::save();
     // SAFETY: the kernel gives a valid siginfo_t to a handler that asked for one.
     let code = unsafe { (*info).si_code };
     // What the keyboard sends (SI_KERNEL), the whole group has been sent.
@@ -189,7 +207,8 @@ fn install(
     action.sa_sigaction = handler;
     action.sa_flags = flags;
     for &signal in signals {
-        // SAFETY: each handler of this crate uses atomics and kill alone, which are async-signal-safe.
+        // SAFETY: each handler of this crate uses atomics and kill alone, which are async-signal-safe, and saves errno
+        // around kill.
         check(unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) })?;
     }
     Ok(())
@@ -226,6 +245,21 @@ mod tests {
         let output = shell.args(["-c", "grep SigIgn /proc/$$/status"]).output().unwrap();
         let text = String::from_utf8(output.stdout).unwrap();
         u64::from_str_radix(text.split_whitespace().nth(1).unwrap(), 16).unwrap()
+    }
+
+    #[test]
+    fn a_handler_that_fails_to_pass_a_signal_on_keeps_errno() {
+        forward_signals().unwrap();
+        // No process: kill fails with ESRCH.
+        set_forward_target(i32::MAX.unsigned_abs());
+        // SAFETY: the location is this thread's own.
+        unsafe { *libc::__errno_location() = libc::ENOTEMPTY };
+        // SAFETY: SIGUSR2 is handled.
+        let raised = unsafe { libc::raise(libc::SIGUSR2) };
+        let left = io::Error::last_os_error().raw_os_error();
+        set_forward_target(0);
+        assert_eq!((raised, left), (0, Some(libc::ENOTEMPTY)));
+        assert_eq!(PENDING.load(Ordering::SeqCst), 0, "it was tried");
     }
 
     #[test]

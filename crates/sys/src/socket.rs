@@ -109,7 +109,10 @@ pub fn send(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     })
 }
 
-/// send(2) with MSG_ZEROCOPY: the pages must not change until the completion is read.
+/// send(2) with MSG_ZEROCOPY.
+///
+/// The kernel holds the pages themselves and only reads them: whoever changes or frees the bytes before the completion
+/// is read changes what arrives, and nothing else.
 #[inline]
 pub fn send_zerocopy(fd: BorrowedFd<'_>, bytes: &[u8]) -> io::Result<usize> {
     // SAFETY: `bytes` is readable for its length.

@@ -3,11 +3,30 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use io_uring::{IoUring, opcode, types};
+use io_uring::{IoUring, opcode, squeue, types};
+
+/// Marks the completion of an operation, and that of its cancellation.
+const OPERATION: u64 = 1;
+const CANCELLATION: u64 = 2;
 
 /// A ring for one thread that has one operation in flight.
+///
+/// A buffer is borrowed from the call until the kernel has completed the operation: no call returns earlier, whatever
+/// fails.
+///
+/// ```compile_fail,E0502
+/// # use std::os::fd::AsFd;
+/// # let mut ring = plumb_sys::uring::SingleOpRing::new().unwrap();
+/// # let (reader, _writer) = plumb_sys::fd::pipe().unwrap();
+/// let mut buffer = [0; 8];
+/// let first = &buffer[0];
+/// ring.receive(reader.as_fd(), &mut buffer, true, &mut || Ok(())).unwrap();
+/// assert_eq!(*first, 0);
+/// ```
 pub struct SingleOpRing {
     ring: IoUring,
+    /// An operation was refused and still waits to be submitted, which must never happen.
+    is_blocked: bool,
 }
 
 impl std::fmt::Debug for SingleOpRing {
@@ -19,15 +38,16 @@ impl std::fmt::Debug for SingleOpRing {
 impl SingleOpRing {
     /// io_uring_setup(2) with eight entries.
     pub fn new() -> io::Result<Self> {
-        Ok(Self { ring: IoUring::new(8)? })
+        Ok(Self { ring: IoUring::new(8)?, is_blocked: false })
     }
 
-    /// Whether a completion waits to be taken.
+    /// The result of the operation, once its completion is there.
     #[inline]
     fn complete(&mut self) -> Option<io::Result<usize>> {
-        let entry = self.ring.completion().next()?;
-        let result = entry.result();
-        Some(usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result)))
+        self.ring.completion().find(|entry| entry.user_data() == OPERATION).map(|entry| {
+            let result = entry.result();
+            usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result))
+        })
     }
 
     /// Sends, waiting for the completion in the same call.
@@ -36,10 +56,10 @@ impl SingleOpRing {
         let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
         let entry = opcode::Send::new(types::Fd(fd.as_raw_fd()), bytes.as_ptr(), len)
             .flags(libc::MSG_NOSIGNAL)
-            .build();
-        // SAFETY: `bytes` outlives the operation: this function returns only after its completion.
-        unsafe { self.ring.submission().push(&entry) }.map_err(busy)?;
-        self.finish(true, &mut || Ok(()))
+            .build()
+            .user_data(OPERATION);
+        // SAFETY: `bytes` is borrowed until this returns, which is after the completion.
+        unsafe { self.perform(&entry, true, &mut || Ok(())) }
     }
 
     /// Receives; `sleep` waits in the kernel, otherwise the completion queue is watched.
@@ -54,19 +74,29 @@ impl SingleOpRing {
         on_interrupt: &mut dyn FnMut() -> io::Result<()>,
     ) -> io::Result<usize> {
         let len = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
-        let entry = opcode::Recv::new(types::Fd(fd.as_raw_fd()), buffer.as_mut_ptr(), len).build();
-        // SAFETY: `buffer` outlives the operation: `finish` returns only after its completion,
-        // and cancels it first when it gives up.
-        unsafe { self.ring.submission().push(&entry) }.map_err(busy)?;
-        self.finish(sleep, on_interrupt)
+        let entry = opcode::Recv::new(types::Fd(fd.as_raw_fd()), buffer.as_mut_ptr(), len)
+            .build()
+            .user_data(OPERATION);
+        // SAFETY: `buffer` is borrowed until this returns, which is after the completion.
+        unsafe { self.perform(&entry, sleep, on_interrupt) }
     }
 
+    /// Submits an operation; returns when the kernel has completed it, or has not taken it and never will.
+    ///
+    /// # Safety
+    /// What the operation refers to is valid until this returns.
     #[inline]
-    fn finish(
+    unsafe fn perform(
         &mut self,
+        entry: &squeue::Entry,
         sleep: bool,
         on_interrupt: &mut dyn FnMut() -> io::Result<()>,
     ) -> io::Result<usize> {
+        if self.is_blocked {
+            return Err(busy(()));
+        }
+        // SAFETY: as this function requires; every return below is after the completion, or blocks the ring.
+        unsafe { self.ring.submission().push(entry) }.map_err(busy)?;
         let mut pending = true;
         loop {
             let result = if sleep {
@@ -79,30 +109,84 @@ impl SingleOpRing {
             match result {
                 Ok(_) => pending = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+                Err(error) if !self.ring.submission().is_empty() => {
+                    self.is_blocked = true;
+                    return Err(error);
+                }
+                Err(error) => {
+                    self.cancel();
+                    return Err(error);
+                }
             }
             if let Some(result) = self.complete() {
                 return result;
             }
             if let Err(error) = on_interrupt() {
-                self.cancel()?;
+                self.cancel();
                 return Err(error);
             }
             std::hint::spin_loop();
         }
     }
 
-    /// Cancels the operation in flight and takes both completions.
-    fn cancel(&mut self) -> io::Result<()> {
-        let entry = opcode::AsyncCancel::new(0).build();
+    /// Cancels the operation in flight, and waits until the kernel has completed both.
+    fn cancel(&mut self) {
+        let entry = opcode::AsyncCancel::new(OPERATION).build().user_data(CANCELLATION);
         // SAFETY: a cancellation refers to no memory.
-        unsafe { self.ring.submission().push(&entry) }.map_err(busy)?;
-        self.ring.submit_and_wait(2)?;
-        while self.complete().is_some() {}
-        Ok(())
+        let pushed = unsafe { self.ring.submission().push(&entry) };
+        // One of eight entries is in use at most; without a cancellation the operation ends by itself.
+        let mut left = 1 + usize::from(pushed.is_ok());
+        loop {
+            left -= self.ring.completion().count().min(left);
+            if left == 0 {
+                return;
+            }
+            match self.ring.submit_and_wait(1) {
+                Ok(_) => {}
+                Err(error) if is_transient(&error) => {}
+                // The caller would free a buffer that the kernel may write.
+                Err(_) => std::process::abort(),
+            }
+        }
     }
+}
+
+/// Whether io_uring_enter(2) may succeed when it is called again.
+fn is_transient(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY))
 }
 
 fn busy<E>(_: E) -> io::Error {
     io::Error::from_raw_os_error(libc::EBUSY)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    #[test]
+    fn a_receive_that_is_given_up_takes_nothing_that_comes_later() {
+        let Ok(mut ring) = SingleOpRing::new() else {
+            return println!("skipped: this kernel or its policy has no io_uring");
+        };
+        let (near, far) = UnixStream::pair().unwrap();
+        for sleep in [false, true] {
+            let mut buffer = [0; 4];
+            if sleep {
+                // Interrupts the call that waits.
+                crate::timer::start_periodic_tick(1_000).unwrap();
+            }
+            let give_up = &mut || Err(io::ErrorKind::TimedOut.into());
+            let error = ring.receive(near.as_fd(), &mut buffer, sleep, give_up).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+            assert_eq!(ring.send(far.as_fd(), b"late").unwrap(), 4);
+            assert_eq!(buffer, [0; 4]);
+            let go_on = &mut || Ok(());
+            assert_eq!(ring.receive(near.as_fd(), &mut buffer, sleep, go_on).unwrap(), 4);
+            assert_eq!(&buffer, b"late");
+        }
+    }
 }

@@ -129,13 +129,12 @@ impl XdpSocket {
         self.fill.room()
     }
 
-    /// Lends the frame around `offset` to the kernel, which will write a packet there. The caller
-    /// holds no reference into it.
+    /// Gives the frame around `offset` to the kernel, which will write a packet there.
     ///
-    /// Panics when there is no room, or the frame is lent already.
+    /// Panics when there is no room, or [`Umem::lend`] has not set the frame aside.
     #[inline]
     pub fn lend_for_receive(&mut self, offset: usize) {
-        self.umem.lend(offset);
+        self.umem.hand_over(offset);
         self.fill.push(offset as u64);
     }
 
@@ -184,12 +183,12 @@ impl XdpSocket {
         self.tx_lent
     }
 
-    /// Lends a packet to the kernel to be sent. The caller holds no reference into its frame.
+    /// Gives a packet to the kernel to be sent.
     ///
-    /// Panics when there is no room, or the frame is lent already.
+    /// Panics when there is no room, or [`Umem::lend`] has not set its frame aside.
     #[inline]
     pub fn lend_for_transmit(&mut self, packet: UmemRange) {
-        self.umem.lend(packet.offset);
+        self.umem.hand_over(packet.offset);
         self.tx_lent += 1;
         self.tx.push(libc::xdp_desc {
             addr: packet.offset as u64,

@@ -123,6 +123,8 @@ pub trait PoolMemory: fmt::Debug + Send {
     fn bytes(&self, range: Range<usize>) -> &[u8];
     /// The same, to be written.
     fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8];
+    /// The kernel is about to get the frame around `offset`; until it comes back nobody asks for its bytes.
+    fn lend(&mut self, _offset: usize) {}
 }
 
 /// The number of a frame.
@@ -427,7 +429,11 @@ impl Pool {
         if self.is_large(&packet) {
             return Err(packet);
         }
-        Ok(packet.frame.0 as usize * self.frames.size as usize + packet.start as usize)
+        let offset = packet.frame.0 as usize * self.frames.size as usize + packet.start as usize;
+        if let PoolRegion::Shared(memory) = &mut self.region {
+            memory.lend(offset);
+        }
+        Ok(offset)
     }
 
     /// Takes back a frame that was lent, with the data that a kernel left at `offset` of the shared

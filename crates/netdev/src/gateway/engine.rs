@@ -373,7 +373,7 @@ impl OutsideSockets {
 /// # Errors
 /// The kernel's, of the pair of sockets.
 pub fn serve(socket: &OwnedFd) -> io::Result<()> {
-    process::set_parent_death_signal()?;
+    process::set_parent_death_signal(socket.as_fd())?;
     answer(socket)
 }
 

@@ -90,13 +90,11 @@ impl PidNamespaceInit {
     /// [`LabError::Orphaned`] when the keeper has ended already.
     pub fn become_init(lifeline: RawFd, signals: SignalPolicy) -> Result<Self, LabError> {
         let refused = |error| LabError::refused("join the process that started this one", error);
-        process::set_parent_death_signal().map_err(refused)?;
         let lifeline = fd::adopt(lifeline).map_err(refused)?;
-        // The keeper may have ended before the kernel was asked to tell.
-        if fd::is_hung_up(lifeline.as_fd()).map_err(refused)? {
-            return Err(LabError::Orphaned);
-        }
-        fd::set_inheritable(lifeline.as_fd(), false).map_err(refused)?;
+        process::set_parent_death_signal(lifeline.as_fd()).map_err(|error| match error.kind() {
+            io::ErrorKind::BrokenPipe => LabError::Orphaned,
+            _ => refused(error),
+        })?;
         signals.install().map_err(refused)?;
         let process_outside = fs::read_link("/proc/self")
             .ok()
@@ -375,9 +373,7 @@ impl Drop for OutsideProcess {
 /// # Errors
 /// It is not open.
 pub fn adopt_fd(number: RawFd) -> io::Result<OwnedFd> {
-    let socket = fd::adopt(number)?;
-    fd::set_inheritable(socket.as_fd(), false)?;
-    Ok(socket)
+    fd::adopt(number)
 }
 
 /// A division of the CPUs that this process may run on.

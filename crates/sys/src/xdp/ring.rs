@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
@@ -176,17 +176,37 @@ impl<T: Copy> ConsumerRing<T> {
 struct UmemRegion {
     map: Mapping,
     frame_shift: u32,
-    lent: Box<[AtomicBool]>,
+    /// One of the three states below for each frame.
+    states: Box<[AtomicU8]>,
 }
 
+/// A frame that its [`Umem`] gives access to.
+const OWN: u8 = 0;
+/// A frame that [`Umem::lend`] has set aside: nobody has a reference into it, or gets one.
+const SET_ASIDE: u8 = 1;
+/// A frame that a socket has given to the kernel.
+const WITH_KERNEL: u8 = 2;
+
 impl UmemRegion {
+    /// Changes the state of the frame around `offset`. Panics when it is in another than `from`.
     #[inline]
-    fn lent(&self, offset: usize) -> &AtomicBool {
-        &self.lent[offset >> self.frame_shift]
+    fn change(&self, offset: usize, from: u8, to: u8, expected: &str) {
+        let state = &self.states[offset >> self.frame_shift];
+        let changed = state.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
+        assert!(changed.is_ok(), "{expected}");
     }
 }
 
 /// Memory that AF_XDP sockets share with the kernel, in frames, each guarded: access to a frame that is lent panics.
+///
+/// A frame is lent through the memory itself, which nobody may have a reference into meanwhile:
+///
+/// ```compile_fail,E0502
+/// let mut umem = plumb_sys::xdp::Umem::new(4, 2_048).unwrap();
+/// let held = umem.bytes(0..4);
+/// umem.lend(0);
+/// assert_eq!(held.len(), 4);
+/// ```
 #[derive(Debug)]
 pub struct Umem {
     region: Arc<UmemRegion>,
@@ -203,9 +223,9 @@ impl Umem {
         }
         let len = count as usize * frame_size as usize;
         let map = Mapping::private(len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::POPULATE)?;
-        let lent = (0..count).map(|_| AtomicBool::new(false)).collect();
+        let states = (0..count).map(|_| AtomicU8::new(OWN)).collect();
         let frame_shift = frame_size.trailing_zeros();
-        Ok(Self { region: Arc::new(UmemRegion { map, frame_shift, lent }) })
+        Ok(Self { region: Arc::new(UmemRegion { map, frame_shift, states }) })
     }
 
     /// For a socket on this memory.
@@ -227,10 +247,17 @@ impl Umem {
         if range.start < range.end {
             let frame = range.start >> region.frame_shift;
             assert!((range.end - 1) >> region.frame_shift == frame, "within one frame");
-            assert!(!region.lent[frame].load(Ordering::Acquire), "a frame that is not lent");
+            let is_own = region.states[frame].load(Ordering::Acquire) == OWN;
+            assert!(is_own, "a frame that is not lent");
         }
         // SAFETY: at most the mapping's end.
         unsafe { region.map.base().add(range.start) }
+    }
+
+    /// Sets the frame around `offset` aside for a socket to give to the kernel. Panics when it is lent already.
+    #[inline]
+    pub fn lend(&mut self, offset: usize) {
+        self.region.change(offset, OWN, SET_ASIDE, "a frame is lent once");
     }
 
     /// Bytes of one frame. Panics out of range or when the frame is lent.
@@ -251,7 +278,7 @@ impl Umem {
     }
 }
 
-/// What a socket needs of the memory: to register it, and to say what is lent.
+/// What a socket needs of the memory: to register it, and to say which frames the kernel has.
 #[derive(Clone, Debug)]
 pub struct UmemHandle {
     region: Arc<UmemRegion>,
@@ -269,16 +296,16 @@ impl UmemHandle {
         }
     }
 
+    /// Before the kernel gets a frame. Panics unless it is set aside.
     #[inline]
-    pub(super) fn lend(&self, offset: usize) {
-        let was = self.region.lent(offset).load(Ordering::Relaxed);
-        assert!(!was, "a frame is lent once");
-        self.region.lent(offset).store(true, Ordering::Release);
+    pub(super) fn hand_over(&self, offset: usize) {
+        self.region.change(offset, SET_ASIDE, WITH_KERNEL, "a frame that its memory has lent");
     }
 
+    /// After the kernel has given a frame back. Panics when it did not have it.
     #[inline]
     pub(super) fn reclaim(&self, offset: usize) {
-        self.region.lent(offset).store(false, Ordering::Release);
+        self.region.change(offset, WITH_KERNEL, OWN, "the kernel returns what it was lent");
     }
 }
 
@@ -289,8 +316,8 @@ mod tests {
     #[test]
     #[should_panic(expected = "a frame that is not lent")]
     fn the_bytes_of_a_lent_frame_are_out_of_reach() {
-        let umem = Umem::new(4, 2_048).unwrap();
-        umem.handle().lend(2_048);
+        let mut umem = Umem::new(4, 2_048).unwrap();
+        umem.lend(2_048);
         assert_eq!(umem.bytes(0..2_048).len(), 2_048);
         umem.bytes(3_000..3_001);
     }
@@ -299,11 +326,27 @@ mod tests {
     fn a_frame_that_came_back_can_be_written_again() {
         let mut umem = Umem::new(2, 2_048).unwrap();
         let handle = umem.handle();
-        handle.lend(100);
+        umem.lend(100);
+        handle.hand_over(200);
         handle.reclaim(300);
         umem.bytes_mut(0..4).copy_from_slice(b"ours");
         assert_eq!(umem.bytes(0..4), b"ours");
         assert_eq!(umem.bytes(4_096..4_096), b"");
+    }
+
+    #[test]
+    #[should_panic(expected = "a frame that its memory has lent")]
+    fn no_socket_gives_the_kernel_a_frame_that_was_not_lent() {
+        Umem::new(2, 2_048).unwrap().handle().hand_over(0);
+    }
+
+    #[test]
+    #[should_panic(expected = "a frame is lent once")]
+    fn no_frame_is_lent_twice() {
+        let mut umem = Umem::new(2, 2_048).unwrap();
+        umem.lend(0);
+        umem.handle().hand_over(0);
+        umem.lend(2_047);
     }
 
     #[test]

@@ -408,6 +408,11 @@ impl PoolMemory for SharedFrames {
     fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8] {
         self.0.bytes_mut(range)
     }
+
+    #[inline]
+    fn lend(&mut self, offset: usize) {
+        self.0.lend(offset);
+    }
 }
 
 /// `return bpf_redirect_map(&sockets, ctx->rx_queue_index, XDP_PASS)`.
