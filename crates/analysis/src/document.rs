@@ -180,6 +180,9 @@ pub struct SampleSummary {
     pub max: Option<f64>,
     /// Mean; withheld where there are several modes.
     pub mean: Option<f64>,
+    /// What another tool printed without saying which statistic it is.
+    #[serde(default)]
+    pub printed: Option<f64>,
     /// 95 % interval of the median over launches.
     pub ci95: Option<[f64; 2]>,
     /// Centres and shares of the modes, when there is more than one.

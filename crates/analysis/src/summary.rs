@@ -381,7 +381,7 @@ pub fn imported(cell: &Cell) -> Option<CellResult> {
     let imported = cell.imported.as_ref()?;
     let percentile = |name: &str| imported.percentiles.get(name).copied();
     let is = |statistic: &str| (imported.statistic == statistic).then_some(imported.value);
-    let summary = SampleSummary {
+    let mut summary = SampleSummary {
         n: imported.n.unwrap_or(0),
         min: imported.min,
         q1: percentile("p25"),
@@ -397,13 +397,13 @@ pub fn imported(cell: &Cell) -> Option<CellResult> {
         mean: is("mean").or_else(|| is("total")),
         ..SampleSummary::default()
     };
-    let mut flags = vec![format!(
-        "imported: {} printed this {}; no launches, no interval, percentiles as it printed them",
+    if summary.median.is_none() && summary.mean.is_none() {
+        summary.printed = Some(imported.value);
+    }
+    let flags = vec![format!(
+        "imported: {} printed this ({}); no launches, no interval, percentiles as it printed them",
         imported.tool, imported.statistic
     )];
-    if summary.median.is_none() && summary.mean.is_none() {
-        flags.push(format!("{}: {}", imported.statistic, imported.value));
-    }
     Some(cell_result(cell, summary, CpuCost::default(), BTreeMap::new(), flags))
 }
 
@@ -535,6 +535,23 @@ mod tests {
         assert_eq!(result.counters["lost"], 5);
         let told = format!("nothing-delivered: 1 of {} blocks", blocks + 1);
         assert!(result.flags.contains(&told), "{:?}", result.flags);
+    }
+
+    #[test]
+    fn every_figure_of_another_tool_has_a_place_in_the_summary() {
+        let fixtures = concat!(env!("CARGO_MANIFEST_DIR"), "/../store/tests/fixtures/");
+        for file in std::fs::read_dir(fixtures).unwrap() {
+            let file = file.unwrap();
+            let bytes = std::fs::read(file.path()).unwrap();
+            let format = plumb_store::import::detect(&bytes);
+            let runs = format.map(|format| plumb_store::import::parse(format, &bytes));
+            for cell in runs.into_iter().flatten().flatten().flat_map(|run| run.cells) {
+                let Some(result) = imported(&cell) else { continue };
+                let SampleSummary { median, mean, printed, .. } = result.summary;
+                let value = cell.imported.map(|summary| summary.value);
+                assert!([median, mean, printed].contains(&value), "{:?}: {value:?}", file.path());
+            }
+        }
     }
 
     #[test]

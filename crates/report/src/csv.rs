@@ -52,7 +52,7 @@ fn quoted(cell: &str) -> String {
 /// A number of a result, where it has it.
 type ResultNumber = fn(&CellResult) -> Option<f64>;
 
-const NUMBERS: [(&str, ResultNumber); 16] = [
+const NUMBERS: [(&str, ResultNumber); 17] = [
     ("n_eff", |result| Some(result.summary.n_eff)),
     ("min", |result| result.summary.min),
     ("q1", |result| result.summary.q1),
@@ -63,6 +63,7 @@ const NUMBERS: [(&str, ResultNumber); 16] = [
     ("p999", |result| result.summary.p999),
     ("max", |result| result.summary.max),
     ("mean", |result| result.summary.mean),
+    ("printed", |result| result.summary.printed),
     ("ci95_low", |result| result.summary.ci95.map(|ci| ci[0])),
     ("ci95_high", |result| result.summary.ci95.map(|ci| ci[1])),
     ("cpu_local_ns", |result| result.cpu.local),

@@ -119,7 +119,9 @@ fn head(document: &RunDocument, title: &str) -> String {
         html += &format!("<li>{}", escape(&sentence));
     }
     html += "</ul>";
-    if run.status != "complete" {
+    if run.status == "imported" {
+        html += "<p class=\"box warn\"><strong>Another tool measured this.</strong> plumb shows what it printed.";
+    } else if run.status != "complete" {
         html += &format!(
             "<p class=\"box warn\"><strong>This run is {}.</strong> Finish it with \
              <code>plumb run --resume {}</code>.",

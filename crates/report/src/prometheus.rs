@@ -75,6 +75,7 @@ impl MetricsExposition {
             ("p99.9", summary.p999),
             ("max", summary.max),
             ("mean", summary.mean),
+            ("printed", summary.printed),
             ("ci95-low", summary.ci95.map(|ends| ends[0])),
             ("ci95-high", summary.ci95.map(|ends| ends[1])),
         ];

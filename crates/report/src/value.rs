@@ -54,6 +54,18 @@ pub fn with_interval(unit: Unit, value: f64, ci95: Option<[f64; 2]>) -> String {
     }
 }
 
+/// The median of a cell to what its interval supports; of what another tool measured, the figure that it printed
+/// instead. A dash where there is none.
+pub fn central(cell: &CellResult) -> String {
+    let (unit, summary) = (unit(&cell.unit), &cell.summary);
+    match (summary.median, summary.mean, summary.printed) {
+        // Many a tool prints a mean and nothing else.
+        (None, Some(mean), _) if summary.launches == 0 => format!("{} (mean)", plain(unit, mean)),
+        (None, _, Some(printed)) => format!("{} (as printed)", plain(unit, printed)),
+        (median, ..) => optional_estimate(unit, median, summary.ci95),
+    }
+}
+
 /// The median of a cell with its interval; zero where it has none.
 pub fn median(cell: &CellResult) -> String {
     with_interval(unit(&cell.unit), cell.summary.median.unwrap_or(0.0), cell.summary.ci95)

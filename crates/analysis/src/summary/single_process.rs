@@ -51,6 +51,7 @@ pub fn summary(series: &[f64]) -> (SampleSummary, Vec<String>) {
         p999,
         max: Some(max),
         mean: Some(sorted.iter().sum::<f64>() / sorted.len() as f64),
+        printed: None,
         ci95: None,
         modes: Vec::new(),
         quantiles: grid.map(|p| [p, quantile::of_sorted(&sorted, p)]).collect(),

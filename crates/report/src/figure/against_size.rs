@@ -51,9 +51,7 @@ pub fn overview(cells: &[&CellResult]) -> TextTable {
     for cell in cells {
         let Some(size) = name::bytes(cell) else { continue };
         let key = (name::placement_order(cell), facet(cell, &varying), label(cell, &varying));
-        let (unit, summary) = (value::unit(&cell.unit), &cell.summary);
-        let median = value::optional_estimate(unit, summary.median, summary.ci95);
-        rows.entry(key).or_default().insert(size, median);
+        rows.entry(key).or_default().insert(size, value::central(cell));
     }
     for ((_, facet, label), row) in rows {
         let head = [vec![label], facet].concat().join(", ");
@@ -226,7 +224,11 @@ fn table(lines: &[SizeSeries<'_>]) -> TextTable {
         let cells = lines.iter().map(|line| {
             let cell = line.cells.iter().find(|cell| name::bytes(cell) == Some(wanted));
             cell.map_or_else(String::new, |cell| {
-                if cell.summary.median.is_some() { value::median(cell) } else { "–".to_owned() }
+                if cell.summary.median.is_some() {
+                    value::median(cell)
+                } else {
+                    value::central(cell)
+                }
             })
         });
         table.push([format_bytes(wanted)].into_iter().chain(cells));

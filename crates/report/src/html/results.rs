@@ -154,9 +154,6 @@ fn full(section: &ResultSection<'_>) -> TextTable {
         value::optional(value::unit(&cell.unit), of(&cell.summary))
     };
     let ns = |cost| value::optional(Unit::Nanoseconds, cost);
-    let median = |cell: &CellResult| {
-        value::optional_estimate(value::unit(&cell.unit), cell.summary.median, cell.summary.ci95)
-    };
     let interval = |cell: &CellResult| {
         let ends = cell.summary.median.zip(cell.summary.ci95);
         let unit = value::unit(&cell.unit);
@@ -171,7 +168,7 @@ fn full(section: &ResultSection<'_>) -> TextTable {
             ("#n eff.", &|cell| format!("{:.0}", cell.summary.n_eff)),
             ("#min", &|cell| number(cell, |summary| summary.min)),
             ("#q1", &|cell| number(cell, |summary| summary.q1)),
-            ("#median", &median),
+            ("#median", &|cell| value::central(cell)),
             ("#95 %", &interval),
             ("#q3", &|cell| number(cell, |summary| summary.q3)),
             ("#p90", &|cell| number(cell, |summary| summary.p90)),

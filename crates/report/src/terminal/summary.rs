@@ -133,21 +133,11 @@ pub fn results(section: &ResultSection<'_>) -> TextTable {
     let number =
         |cell: &CellResult, number: Option<f64>| value::optional(value::unit(&cell.unit), number);
     let ns = |cost| value::optional(Unit::Nanoseconds, cost);
-    let median = |cell: &CellResult| {
-        let summary = &cell.summary;
-        match (summary.median, summary.mean) {
-            // Many a tool prints a mean and nothing else.
-            (None, Some(mean)) if summary.launches == 0 => {
-                format!("{} (mean)", number(cell, Some(mean)))
-            }
-            (median, _) => value::optional_estimate(value::unit(&cell.unit), median, summary.ci95),
-        }
-    };
     let mut table = TextTable::of_rows(
         section.cells.iter().copied(),
         &[
             ("cell", &|cell| name::cell(&cell.factors, &varying)),
-            ("#median", &median),
+            ("#median", &|cell| value::central(cell)),
             ("#±", &|cell| {
                 value::precision(cell.summary.median.unwrap_or(0.0), cell.summary.ci95)
             }),
