@@ -7,6 +7,8 @@ use std::collections::BTreeSet;
 use plumb_analysis::document::{CellResult, RunDocument};
 use serde_json::Value;
 
+use crate::printable;
+
 /// The results of a run; the first line names the columns.
 pub fn results(document: &RunDocument) -> String {
     let factors: BTreeSet<&String> =
@@ -36,7 +38,7 @@ pub fn results(document: &RunDocument) -> String {
 }
 
 fn line(cells: &[String]) -> String {
-    let cells: Vec<String> = cells.iter().map(|cell| quoted(cell)).collect();
+    let cells: Vec<String> = cells.iter().map(|cell| quoted(&printable::line(cell))).collect();
     cells.join(",") + "\r\n"
 }
 
@@ -80,5 +82,9 @@ mod tests {
     fn commas_and_quotes_stay_inside_their_field() {
         assert_eq!(quoted("a,\"b\""), "\"a,\"\"b\"\"\"");
         assert_eq!(quoted("plain"), "plain");
+        assert_eq!(
+            line(&["a\u{1b}[1m\n".to_owned(), "b".to_owned()]),
+            "a\u{fffd}[1m\u{fffd},b\r\n"
+        );
     }
 }

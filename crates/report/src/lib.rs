@@ -16,6 +16,7 @@ pub mod headline;
 pub mod html;
 pub mod markdown;
 pub mod name;
+pub mod printable;
 pub mod prometheus;
 pub mod registry;
 pub mod section;

@@ -11,6 +11,8 @@ use std::fmt::Write;
 use plumb_analysis::document::{CellResult, RunDocument};
 use serde_json::Value;
 
+use crate::printable;
+
 /// The metrics of a run; every line ends in a line feed, the last one too.
 pub fn run(document: &RunDocument) -> String {
     let mut metrics = MetricsExposition::default();
@@ -186,9 +188,10 @@ fn label(name: &str) -> String {
     }
 }
 
-/// A label's value: backslash, double quote and line feed are escaped.
+/// A label's value: backslash, double quote and line feed are escaped, other control characters replaced.
 fn escaped(value: &str) -> String {
-    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+    let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+    printable::line(&value).into_owned()
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! A cell is already rounded to what its interval supports. In a terminal, columns that do not fit are left out, least
 //! needed first; then the widest is shortened with an ellipsis.
 
+use crate::printable;
 use crate::terminal::{TerminalStyle, TextRole};
 
 /// Named columns and rows of text.
@@ -54,7 +55,10 @@ impl TextTable {
 
     /// An empty table of a column of names and a column of numbers for each of these.
     pub fn across(first: &str, others: impl IntoIterator<Item = String>) -> Self {
-        let number = |head| TableColumn { head, numeric: true, optional: 0 };
+        let number = |head: String| {
+            let head = printable::line(&head).into_owned();
+            TableColumn { head, numeric: true, optional: 0 }
+        };
         let first = TableColumn { head: first.to_owned(), numeric: false, optional: 0 };
         let columns = [first].into_iter().chain(others.into_iter().map(number)).collect();
         Self { columns, rows: Vec::new() }
@@ -75,7 +79,8 @@ impl TextTable {
 
     /// Adds a row; missing cells are empty, surplus ones are dropped.
     pub fn push(&mut self, row: impl IntoIterator<Item = String>) {
-        let mut row: Vec<String> = row.into_iter().take(self.columns.len()).collect();
+        let row = row.into_iter().take(self.columns.len());
+        let mut row: Vec<String> = row.map(|cell| printable::line(&cell).into_owned()).collect();
         row.resize(self.columns.len(), String::new());
         self.rows.push(row);
     }
@@ -234,7 +239,7 @@ impl TableColumn {
 
 /// Text that cannot break out of its cell: bars, line ends and HTML are disarmed.
 fn escape_markdown(text: &str) -> String {
-    text.replace('|', "\\|").replace(['\n', '\r'], " ").replace('<', "&lt;")
+    text.replace('|', "\\|").replace('<', "&lt;")
 }
 
 #[cfg(test)]
@@ -244,8 +249,11 @@ mod tests {
     #[test]
     fn a_bar_in_a_cell_does_not_make_a_new_column() {
         let mut table = TextTable::with_heads(&["name", "#value"]);
-        table.push(["a|b\nc".to_owned(), "1".to_owned()]);
-        assert_eq!(table.to_markdown(), "| name | value |\n| --- | ---: |\n| a\\|b c | 1 |\n");
+        table.push(["a|b\n<c".to_owned(), "1".to_owned()]);
+        assert_eq!(
+            table.to_markdown(),
+            "| name | value |\n| --- | ---: |\n| a\\|b\u{fffd}&lt;c | 1 |\n"
+        );
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! Nothing here asks what the terminal can do: [`TerminalStyle`] says so. Left out: progress bars, which
 //! draw while measuring and belong to the command line.
 
+use crate::printable;
+
 pub mod checks;
 pub mod compare;
 pub mod explain;
@@ -75,6 +77,31 @@ impl TerminalStyle {
             (TextRole::Bold, None) => format!("\u{1b}[1m{text}\u{1b}[0m"),
             _ => text.to_owned(),
         }
+    }
+
+    /// A page as it may be written to a terminal: of all control characters it keeps line feeds, tabs and, where there
+    /// is colour, what [`Self::paint`] writes.
+    pub fn printable(self, page: &str) -> String {
+        let replacement = if self.unicode { printable::REPLACEMENT } else { '?' };
+        let mut out = String::with_capacity(page.len());
+        let mut rest = page;
+        while let Some(at) = rest.find(char::is_control) {
+            let (before, control) = rest.split_at(at);
+            out += before;
+            let painted = if self.color { paint_sequence(control) } else { "" };
+            let len = match control.chars().next() {
+                _ if !painted.is_empty() => painted.len(),
+                Some('\n' | '\t') => 1,
+                other => {
+                    out.push(replacement);
+                    rest = &control[other.map_or(0, char::len_utf8)..];
+                    continue;
+                }
+            };
+            out += &control[..len];
+            rest = &control[len..];
+        }
+        out + rest
     }
 
     /// `text` in the characters there are: `µ` becomes `u` in ASCII.
@@ -155,6 +182,19 @@ impl TerminalStyle {
     }
 }
 
+/// The sequence of [`TerminalStyle::paint`] that a text begins with; empty where it begins with none.
+fn paint_sequence(text: &str) -> &str {
+    let Some(parameters) = text.strip_prefix("\u{1b}[") else { return "" };
+    let Some(len) = parameters.find('m') else { return "" };
+    let is_ours = match &parameters[..len] {
+        "0" | "1" | "2" => true,
+        other => other
+            .strip_prefix("38;5;")
+            .is_some_and(|color| SLOTS.iter().any(|slot| slot.to_string() == color)),
+    };
+    if is_ours { &text[..len + "\u{1b}[m".len()] } else { "" }
+}
+
 /// A page as far as it is written.
 #[derive(Debug)]
 pub(crate) struct TerminalPage {
@@ -217,6 +257,19 @@ impl TerminalStyle {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn of_control_characters_a_page_keeps_its_own_paint_alone() {
+        let style = TerminalStyle { color: true, unicode: true, width: 80 };
+        let roles = [TextRole::Dim, TextRole::Bold, TextRole::Good, TextRole::Slot(3)];
+        let own: String = roles.map(|role| style.paint(role, "a\tb\n")).concat();
+        assert_eq!(style.printable(&own), own);
+        let foreign = "\u{1b}[2J\u{1b}[38;5;1mx\u{1b}]0;t\u{7}\u{1b}[8my\u{9b}0m\u{1b}";
+        let seen = style.printable(foreign);
+        assert!(!seen.contains(char::is_control), "{seen:?}");
+        let plain = TerminalStyle { color: false, unicode: false, width: 80 };
+        assert_eq!(plain.printable("\u{1b}[1mz\r\n"), "?[1mz?\n");
+    }
 
     #[test]
     fn without_colour_there_is_no_escape_and_in_ascii_nothing_else() {

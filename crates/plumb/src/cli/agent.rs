@@ -26,7 +26,7 @@ use plumb_remote::service::{AgentLimits, TaskService};
 use plumb_remote::session::SessionTiming;
 
 use crate::VERSION;
-use crate::cli::output::{CliOutput, CommandError, stderr_line};
+use crate::cli::output::{CliOutput, CommandError};
 use crate::cli::stamp::StampReflectorOptions;
 use crate::net::{address, paired_agent};
 use crate::problem::{ExitReason, Problem};
@@ -251,7 +251,7 @@ impl AgentSessions<'_> {
             0 => text.to_owned(),
             _ => format!("{text} ({left_out} before it are left out)"),
         };
-        stderr_line(&self.output.style_stderr.to_charset(&text));
+        self.output.message(&text);
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use plumb_experiments::list::run_document;
-use plumb_report::{csv, markdown, prometheus};
+use plumb_report::{csv, markdown, printable, prometheus};
 use plumb_store::export;
 use plumb_store::record::RunData;
 use plumb_store::sqlite::StoreMode;
@@ -73,19 +73,25 @@ impl ExportCommand {
 
 fn render(data: &RunData, format: ExportFormat) -> Result<Vec<u8>, Problem> {
     let mut bytes = Vec::new();
-    match format {
+    let text = match format {
         ExportFormat::Json => {
-            serde_json::to_writer_pretty(&mut bytes, &run_document(data))
+            let text = serde_json::to_string_pretty(&run_document(data))
                 .map_err(|error| Problem::failure("cannot write the run as JSON").because(error))?;
-            bytes.push(b'\n');
+            printable::json(&text).into_owned() + "\n"
         }
-        ExportFormat::Jsonl => export::jsonl(data, &mut bytes).map_err(Problem::rejected)?,
-        ExportFormat::Csv => bytes = csv::results(&run_document(data)).into_bytes(),
-        ExportFormat::Markdown => bytes = markdown::run(&run_document(data)).into_bytes(),
-        ExportFormat::Prometheus => bytes = prometheus::run(&run_document(data)).into_bytes(),
-        ExportFormat::Hdr => export::hdr(data, &mut bytes).map_err(Problem::rejected)?,
-    }
-    Ok(bytes)
+        ExportFormat::Jsonl => {
+            export::jsonl(data, &mut bytes).map_err(Problem::rejected)?;
+            printable::json(&String::from_utf8_lossy(&bytes)).into_owned()
+        }
+        ExportFormat::Csv => csv::results(&run_document(data)),
+        ExportFormat::Markdown => markdown::run(&run_document(data)),
+        ExportFormat::Prometheus => prometheus::run(&run_document(data)),
+        ExportFormat::Hdr => {
+            export::hdr(data, &mut bytes).map_err(Problem::rejected)?;
+            printable::lines(&String::from_utf8_lossy(&bytes)).into_owned()
+        }
+    };
+    Ok(text.into_bytes())
 }
 
 /// Checks that a file can be written, before minutes are spent on its content.

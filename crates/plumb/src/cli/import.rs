@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use plumb_analysis::document::list::{RUNS_SCHEMA, RunsDocument};
 use plumb_base::seed::Seed;
+use plumb_report::printable;
 use plumb_store::import::{self, ImportFormat};
 use plumb_store::sqlite::StoreMode;
 
@@ -100,7 +101,7 @@ impl ImportCommand {
             output.note(&format!("{}: {} results", run.run.id, run.cells.len()));
             for (note, meaning) in CAVEATS {
                 if let Some(caveat) = run.run.notes.get(*note) {
-                    output.note(&format!("{meaning}{caveat}"));
+                    output.note(&printable::line(&format!("{meaning}{caveat}")));
                 }
             }
             entries.push(super::stored_runs::entry_of(&run));

@@ -1,10 +1,11 @@
 //! Standard output for results, standard error for messages, and the style of both.
 //!
-//! Everything is written through [`CliOutput`], except the live view (`net::live_view`) and forwarded streams
+//! Everything is written through [`CliOutput`], which lets no control character of foreign text through, except the live view (`net::live_view`) and forwarded streams
 //! (`agent::forward`).
 
 use std::io::{self, IsTerminal, Write};
 
+use plumb_report::printable;
 use plumb_report::terminal::{TerminalStyle, TextRole};
 use serde::Serialize;
 
@@ -83,7 +84,7 @@ impl CliOutput {
     /// # Errors
     /// [`CommandError::StdoutClosed`] if its reader closed it; a problem for any other failure.
     pub fn page(&self, text: &str) -> Result<(), CommandError> {
-        self.bytes(text.as_bytes())?;
+        self.bytes(self.style.printable(text).as_bytes())?;
         if text.is_empty() || text.ends_with('\n') { Ok(()) } else { self.bytes(b"\n") }
     }
 
@@ -106,7 +107,7 @@ impl CliOutput {
     pub fn document<T: Serialize>(&self, document: &T) -> Result<(), CommandError> {
         let text = serde_json::to_string_pretty(document)
             .map_err(|error| Problem::failure("cannot write the result as JSON").because(error))?;
-        self.page(&(text + "\n"))
+        self.page(&(printable::json(&text) + "\n"))
     }
 
     /// Prints a result: the document with `--json`, else the page made for standard output's style.
@@ -124,14 +125,20 @@ impl CliOutput {
     /// Prints a message on standard error, unless `--quiet`.
     pub fn note(&self, text: &str) {
         if !self.quiet {
-            stderr_line(&self.style_stderr.to_charset(text));
+            self.message(text);
         }
+    }
+
+    /// Prints a message on standard error, even with `--quiet`.
+    pub fn message(&self, text: &str) {
+        stderr_line(&self.style_stderr.printable(&self.style_stderr.to_charset(text)));
     }
 
     /// Redraws the status line on standard error; cut to the width, since a second row could not be erased.
     pub fn draw_line(&self, text: &str) {
         let room = usize::from(self.style_stderr.width.saturating_sub(1));
-        let text: String = self.style_stderr.to_charset(text).chars().take(room).collect();
+        let text = self.style_stderr.to_charset(text);
+        let text: String = printable::line(&text).chars().take(room).collect();
         io::stderr().lock().write_all(format!("\r\x1b[K{text}").as_bytes()).ok();
     }
 
@@ -140,6 +147,7 @@ impl CliOutput {
     pub fn draw_title(&self, text: &str, is_first: bool) {
         let keep = if is_first { "\x1b[22;2t" } else { "" };
         let text = self.style_stderr.to_charset(text);
+        let text = printable::line(&text);
         io::stderr().lock().write_all(format!("{keep}\x1b]2;{text}\x07").as_bytes()).ok();
     }
 
@@ -155,7 +163,7 @@ impl CliOutput {
 
     /// Prints an error on standard error.
     pub fn print_problem(&self, problem: &Problem) {
-        let text = problem.to_string();
+        let text = printable::lines(&problem.to_string()).into_owned();
         let (what, rest) = text.split_once('\n').unwrap_or((&text, ""));
         let mark = self.style_stderr.paint(TextRole::Bad, "error:");
         let gap = if rest.is_empty() { "" } else { "\n" };
@@ -163,8 +171,9 @@ impl CliOutput {
     }
 }
 
-/// Writes a line to standard error; ignores that it may be closed.
+/// Writes a line to standard error, which may be painted; ignores that it may be closed.
 pub fn stderr_line(text: &str) {
+    let text = TerminalStyle { color: true, unicode: true, width: 0 }.printable(text);
     let mut stderr = io::stderr().lock();
     stderr.write_all(format!("{text}\n").as_bytes()).ok();
 }

@@ -114,6 +114,84 @@ fn imported_runs_are_shown_exported_and_marked() {
     }
 }
 
+/// A flent file in which every text that plumb shows has control characters, mark-up and a line break.
+fn hostile_flent_file() -> String {
+    let hostile =
+        |name: &str| format!("{name}\u{1b}]0;owned\u{7}\u{9b}31m\u{7f}\r<script>\n# owned");
+    let mut file = serde_json::json!({
+        "version": 4,
+        "metadata": {
+            "NAME": hostile("test"), "LOCAL_HOST": hostile("host"), "TITLE": hostile("title"),
+            "NOTE": hostile("note"), "FLENT_VERSION": hostile("2"), "SERIES_META": {},
+        },
+        "raw_values": {},
+    });
+    for (name, unit) in [("a", "ms"), ("b", "ms"), ("c", "furlongs")] {
+        file["metadata"]["SERIES_META"][hostile(name)] = serde_json::json!({ "UNITS": unit });
+        file["raw_values"][hostile(name)] = serde_json::json!([{ "t": 1.0, "val": 2.0 }]);
+    }
+    file.to_string()
+}
+
+#[test]
+fn text_of_others_is_printed_without_control_characters() {
+    let place = TestHome::new();
+    let file = place.file("hostile.flent", hostile_flent_file());
+    let refused = place.file("refused.json", r#"{"start":{},"error":"no \u001b]0;owned\u0007"}"#);
+    let said = |words: &[&str]| {
+        let output = place.run(words);
+        output.stdout + &output.stderr
+    };
+    for words in [
+        &["import", "flent", &file][..],
+        &["import", "iperf3", &refused],
+        &["show", "last"],
+        &["show", "last", "--json"],
+        &["show", "last", "--ascii"],
+        &["compare", "last", "last"],
+        &["export", "last"],
+        &["export", "last", "--format", "csv"],
+        &["export", "last", "--format", "markdown"],
+        &["export", "last", "--format", "prometheus"],
+    ] {
+        let text = said(words).replace("\r\n", "\n");
+        assert!(text.contains("owned"), "{words:?}: {text}");
+        let control = |c: &char| c.is_control() && *c != '\n';
+        assert_eq!(text.chars().find(control), None, "{words:?}: {text:?}");
+        assert!(!text.lines().any(|line| line.starts_with("# owned")), "{words:?}: {text}");
+    }
+    let markdown = said(&["export", "last", "--format", "markdown"]);
+    assert!(markdown.contains("&lt;script>") && !markdown.contains("<script"), "{markdown}");
+    let colored = said(&["show", "last", "--color=always"]);
+    assert!(colored.contains("\u{1b}[1m") && !colored.contains("\u{1b}]"), "{colored:?}");
+}
+
+#[test]
+fn the_smallest_figure_of_another_tool_is_shown_as_a_number() {
+    let place = TestHome::new();
+    let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../store/tests/fixtures/iperf3-tcp.json");
+    let mut file: Value = serde_json::from_slice(&std::fs::read(fixture).unwrap()).unwrap();
+    file["end"]["sum_received"]["bits_per_second"] = 1e-308.into();
+    let file = place.file("tiny.json", file.to_string());
+    place.assert_success(&["import", "iperf3", &file]);
+    let shown = place.stdout_of("show last");
+    assert!(shown.contains("1.25e-309") && !shown.contains("NaN"), "{shown}");
+    let page = place.path("page.html");
+    place.assert_success(&["report", "last", "-o", page.to_str().unwrap()]);
+    assert!(!std::fs::read_to_string(page).unwrap().contains("NaN"));
+}
+
+#[test]
+fn a_page_of_an_imported_run_does_not_advise_to_resume_it() {
+    let place = TestHome::new();
+    let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../store/tests/fixtures/iperf3-tcp.json");
+    place.assert_success(&["import", "iperf3", fixture]);
+    let page = place.path("page.html");
+    place.assert_success(&["report", "last", "-o", page.to_str().unwrap()]);
+    let page = std::fs::read_to_string(page).unwrap();
+    assert!(page.contains("Another tool measured") && !page.contains("--resume"), "{page}");
+}
+
 #[test]
 fn a_run_repeated_from_the_store_measures_the_same_cells() {
     let place = TestHome::new();

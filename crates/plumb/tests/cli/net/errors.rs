@@ -33,6 +33,23 @@ fn unreachable_hosts_are_named_with_their_fix() {
 }
 
 #[test]
+fn what_another_host_says_is_printed_without_control_characters() {
+    let bench = TestHome::new();
+    let hostile = r"\033]0;owned\007\302\233m\177\r";
+    for (said, expected) in [
+        (format!("printf '{hostile}' >&2; exit 1"), "owned"),
+        (format!("printf '{hostile}no hello'; sleep 1"), "owned"),
+    ] {
+        let script = bench.file("agent.sh", format!("{said}\n"));
+        let output = bench.run(&["net", "--via", &format!("sh {script}"), "192.0.2.1"]);
+        let text = output.stdout + &output.stderr;
+        assert!(text.contains(expected), "{said}: {text}");
+        let control = |c: &char| c.is_control() && *c != '\n';
+        assert_eq!(text.chars().find(control), None, "{said}: {text:?}");
+    }
+}
+
+#[test]
 fn a_paired_host_without_ssh_is_suggested_over_tls() {
     let bench = TestHome::new();
     let daemon = AgentProcess::start(&[]);
