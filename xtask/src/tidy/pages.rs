@@ -15,7 +15,31 @@ pub(super) fn check(root: &Path, files: &[ProjectFile]) -> Vec<Finding> {
         links(page, &exists, &mut findings);
         paths(page, &exists, &mut findings);
     }
+    for page in files.iter().filter(|file| file.path == PROMISES) {
+        tests(page, files, &mut findings);
+    }
     findings
+}
+
+/// The page whose names in backquotes are those of tests.
+const PROMISES: &str = "docs/security.md";
+
+/// Names of tests in backquotes, of three words or more: there must be such a function.
+fn tests(page: &ProjectFile, files: &[ProjectFile], findings: &mut Vec<Finding>) {
+    let is_name = |text: &str| {
+        text.matches('_').count() >= 2
+            && text.bytes().all(|b| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'_'))
+    };
+    for (number, line) in outside_fences(page) {
+        for name in line.split('`').skip(1).step_by(2).filter(|name| is_name(name)) {
+            let function = format!("fn {name}(");
+            let is_held =
+                |file: &ProjectFile| file.lines().any(|(_, line)| line.contains(&function));
+            if !files.iter().any(|file| file.has_extension("rs") && is_held(file)) {
+                findings.push(Finding::new(page, number, format!("`{name}`: no such test")));
+            }
+        }
+    }
 }
 
 /// `[text](target)`: a relative target must exist.
@@ -104,6 +128,15 @@ mod tests {
     fn a_path_to_nothing_is_found_and_placeholders_are_cut() {
         let page = file("A.md", "`crates/host/src/local/<name>.rs` `crates/gone.rs` `cargo test`");
         assert_eq!(found(&page, &["crates/host/src/local"]), 1);
+    }
+
+    #[test]
+    fn a_promise_without_its_test_is_found() {
+        let page = file(PROMISES, "`a_test_that_is_there` `a_test_that_is_gone` `unsafe_code`");
+        let mut findings = Vec::new();
+        tests(&page, &[file("a.rs", "    fn a_test_that_is_there() {")], &mut findings);
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        assert!(findings[0].message.contains("gone"), "{findings:?}");
     }
 
     #[test]
