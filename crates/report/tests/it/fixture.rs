@@ -68,6 +68,7 @@ pub fn cell(experiment: &str, response: &str, levels: &[(&str, Value)], median: 
             p999: None,
             max: Some(median * 9.0),
             mean: Some(median * 1.02),
+            printed: None,
             ci95: Some([median * 0.985, median * 1.018]),
             modes: Vec::new(),
             quantiles: grid.map(|p| [p, quantile(p)]).collect(),
