@@ -3,3 +3,4 @@
 mod claims;
 mod document;
 mod network_claims;
+mod stack_claims;

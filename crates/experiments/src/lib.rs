@@ -48,12 +48,14 @@ study! {
     /// Study `gigabit`: why a host does not fill its link, after Weigle, Feng & Gardner (2001).
     gigabit:
     window_bdp,
+    cc_utilisation,
     mtu_path,
     host_peak,
     host_buffers,
     host_coalescing,
     host_tweaks,
     host_mtu,
+    host_interrupt,
 }
 
 study! {

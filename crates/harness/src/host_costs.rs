@@ -1,4 +1,5 @@
-//! What this host costs by itself, without a peer: kernel calls, copying and summing a buffer, and its clocks.
+//! What this host costs by itself, without a peer: kernel calls, copying and summing a buffer, its clocks, and an
+//! interrupt.
 //!
 //! A call is far shorter than a clock read is worth, so a sample is the mean of a batch, with the measured cost of the
 //! empty loop taken off (rule 2). A cold buffer was last touched so long ago that no cache still has it: each operation
@@ -10,11 +11,13 @@ use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use plumb_base::stats::quantile;
+use plumb_base::time::Span;
 use plumb_clock::Stopwatch;
 use plumb_copy::ChecksumKernel;
 use plumb_sys::clock::{self as sys_clock, ClockId};
 use plumb_sys::process::call;
 use plumb_sys::sched;
+use plumb_sys::timer::TimerFd;
 
 use crate::effort::{Canary, EffortMeter, KernelTimes};
 use crate::report::{BlockError, BlockOutcome, BlockReport};
@@ -42,7 +45,7 @@ impl HostBench {
         }
         match self.checksums.measure(spec, self.watch, &self.cpus)? {
             Some(report) => Ok(report),
-            None => measure_clock(spec, self.watch),
+            None => measure_unbatched(spec, self.watch),
         }
     }
 }
@@ -269,8 +272,8 @@ fn gcd(a: usize, b: usize) -> usize {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// Measures a block whose task is a clock.
-fn measure_clock(spec: &BlockSpec, watch: Stopwatch) -> BlockOutcome {
+/// Measures a block whose task is a clock or an interrupt.
+fn measure_unbatched(spec: &BlockSpec, watch: Stopwatch) -> BlockOutcome {
     let canary = Canary::before(watch, spec);
     let values = match &spec.task {
         BlockTask::ClockResolution { clock } => {
@@ -283,6 +286,7 @@ fn measure_clock(spec: &BlockSpec, watch: Stopwatch) -> BlockOutcome {
         BlockTask::ClockOffset { clock, .. } => Err(BlockError::Unavailable(format!(
             "the kernel keeps {clock} the same on every CPU; only the counter itself may differ"
         ))),
+        BlockTask::Interrupt => interrupts(spec, watch),
         _ => Err(BlockError::wrong_task("this host alone")),
     }?;
     let mut report = BlockReport { batch: values.batch, ..BlockReport::default() };
@@ -385,6 +389,38 @@ impl ClockSampler<'_> {
         }
         ClockSamples { samples, batch }
     }
+}
+
+/// How soon a timer interrupts: long after the call that sets it has returned.
+const INTERRUPT_AFTER: Span = Span::from_us(50);
+/// And for how long the interrupt is awaited: other interrupts are rare in that time.
+const INTERRUPT_AWAITED: Span = Span::from_us(100);
+
+/// Interrupts of a timer for which nobody waits, as the longest gap between two readings of the clock around its
+/// expiry.
+fn interrupts(spec: &BlockSpec, watch: Stopwatch) -> Result<ClockSamples, BlockError> {
+    let fault = |error| BlockError::Unavailable(format!("cannot set a timer: {error}"));
+    let timer = TimerFd::new().map_err(fault)?;
+    let [awaited, duration] =
+        [INTERRUPT_AWAITED.as_ns(), spec.duration_ns].map(|ns| watch.ticks(ns as f64));
+    let mut samples = reserve_samples(spec.samples_max as usize);
+    let begin = watch.begin();
+    while samples.len() < spec.samples_max as usize {
+        timer.set(INTERRUPT_AFTER.as_ns()).map_err(fault)?;
+        let start = watch.begin();
+        let (mut last, mut longest) = (start, 0);
+        while last.wrapping_sub(start) < awaited {
+            let now = watch.end();
+            longest = longest.max(now.wrapping_sub(last));
+            last = now;
+        }
+        samples.push(longest);
+        if last.wrapping_sub(begin) >= duration {
+            break;
+        }
+    }
+    let samples = samples.into_iter().map(|ticks| watch.ns(ticks)).collect();
+    Ok(ClockSamples { samples, batch: 1 })
 }
 
 /// The request that ends the other thread.

@@ -647,6 +647,8 @@ pub enum BlockTask {
         /// `syscall`, `libc` or `vdso`.
         via: String,
     },
+    /// What one interrupt takes from a process that spins.
+    Interrupt,
     /// Smallest positive step of a clock.
     ClockResolution { clock: String },
     /// Cost of one read of a clock.

@@ -2,7 +2,6 @@
 //!
 //! Over a virtual Ethernet, whose packets are handled as a card's are but for the interrupt.
 
-use plumb_analysis::summary::LAUNCHES_NEEDED;
 use plumb_harness::spec::{DeviceOptions, PathKind, PathSpec};
 use plumb_report::figure::against_factor::{self, FactorPlot, FactorScale, factor_series};
 
@@ -84,69 +83,13 @@ const MTU_MIN: u64 = 576;
 /// The most that a packet's length can say (RFC 791).
 const MTU_MAX: u64 = 65_535;
 
-const CLAIMS: &[PublishedClaim] = &[
-    PublishedClaim {
-        id: "gigabit.mtu.interrupts-need-a-processor",
-        claim: "10 Gb/s in packets of 1,500 bytes need a processor of 1.6 GHz for the packets alone, at \
-                2,000 cycles each.",
-        historical: Some("830,000 packets/s × 2,000 cycles = 1.6 GHz"),
-        figures: &[PublishedFigure::ratio(
-            "cycles a second",
-            CYCLES_A_SECOND,
-            "830,000 packets/s × 2,000 cycles",
-        )],
-        judge: packets_need_a_processor,
-        ..PublishedClaim::of(WEIGLE)
-    },
-    PublishedClaim {
+const CLAIMS: &[PublishedClaim] = &[PublishedClaim {
         id: "gigabit.mtu.jumbo-carries-more",
         claim: "Jumbo packets increase the bandwidth.",
         historical: Some("listed among the ways; no figure"),
         judge: jumbo_carries_more,
         ..PublishedClaim::of(WEIGLE)
-    },
-];
-
-/// The packets of the published sum.
-const PACKETS_A_SECOND: f64 = 10e9 / 8.0 / 1_500.0;
-
-const CYCLES_A_SECOND: f64 = 1.6e9;
-
-/// The cycles of both hosts for a packet of 1,500 bytes, times the packets of 10 Gb/s.
-fn packets_need_a_processor(evidence: &ClaimEvidence<'_>) -> ClaimJudgment {
-    let Some(ticks_per_ns) = evidence.note_number("clock.ticks_per_ns") else {
-        return ClaimJudgment::not_measured(
-            "a machine whose counter of cycles ticks at a known rate",
-        );
-    };
-    let cells = evidence.cells(EXPERIMENT.id, "packet-cpu");
-    let case = |cell: &MeasuredCell<'_>| {
-        let needed = |ns: f64| ns * ticks_per_ns * PACKETS_A_SECOND;
-        let value = needed(cell.median());
-        let ci95 = cell.ends().map(|ends| ends.map(needed));
-        let outcome = match ci95 {
-            Some([lo, _]) if lo >= CYCLES_A_SECOND => CaseOutcome::Supports,
-            Some([_, hi]) if hi < CYCLES_A_SECOND => CaseOutcome::Contradicts(0.0),
-            Some(_) => CaseOutcome::Undecided(None),
-            None => CaseOutcome::Undecided(Some(LAUNCHES_NEEDED as u64)),
-        };
-        let giga = |cycles: f64| significant(cycles / 1e9, 3);
-        let between =
-            ci95.map_or_else(String::new, |[lo, hi]| format!(" ({}–{})", giga(lo), giga(hi)));
-        let cycles = significant(cell.median() * ticks_per_ns, 3);
-        ClaimCase {
-            placement: place_label(cell),
-            label: format!("{cycles} cycles a packet need"),
-            value: Some(value),
-            ci95,
-            text: format!("{} GHz{between}", giga(value)),
-            outcome,
-            strength: (value / CYCLES_A_SECOND).ln(),
-        }
-    };
-    let uncut = cells.filter(|cell| cell.is("mtu", 1_500_u64) && cell.is("segmentation", "off"));
-    judge_all(uncut.map(case).collect(), "plumb run host.mtu --set mtu=1500 --set segmentation=off")
-}
+    }];
 
 /// Packets of 9,000 bytes against packets of 1,500, by devices that cut nothing.
 fn jumbo_carries_more(evidence: &ClaimEvidence<'_>) -> ClaimJudgment {

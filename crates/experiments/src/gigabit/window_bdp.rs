@@ -40,21 +40,7 @@ pub static EXPERIMENT: Experiment = Experiment {
             16 << 20,
             64 << 20,
         ])),
-        Factor::new(
-            "rtt",
-            "delay of the link there and back",
-            FactorDomain::Parsed(&LevelParser {
-                parse: |text| match parse_span(text) {
-                    Ok(span) if span > Span::ZERO => Ok(format_span(span).as_str().into()),
-                    Ok(_) => Err("a round trip takes some time: write it like 20ms".to_owned()),
-                    Err(error) => Err(error.to_string()),
-                },
-                describe: || "a length of time such as 20ms".to_owned(),
-            }),
-            Words(&["1ms", "20ms", "100ms"]),
-        )
-        .at_quick(Words(&["1ms", "20ms"]))
-        .at_paper(Words(&["100us", "1ms", "10ms", "20ms", "50ms", "100ms", "300ms"])),
+        ROUND_TRIP,
         Factor { meaning: "rate of the link, Ethernet's header counted", ..link::RATE }
             .at(Words(&["10mbit", "100mbit"]))
             .at_quick(Words(&["100mbit"]))
@@ -86,6 +72,23 @@ pub static EXPERIMENT: Experiment = Experiment {
     },
 };
 
+/// Delay of an emulated link.
+pub(super) const ROUND_TRIP: Factor = Factor::new(
+    "rtt",
+    "delay of the link there and back",
+    FactorDomain::Parsed(&LevelParser {
+        parse: |text| match parse_span(text) {
+            Ok(span) if span > Span::ZERO => Ok(format_span(span).as_str().into()),
+            Ok(_) => Err("a round trip takes some time: write it like 20ms".to_owned()),
+            Err(error) => Err(error.to_string()),
+        },
+        describe: || "a length of time such as 20ms".to_owned(),
+    }),
+    Words(&["1ms", "20ms", "100ms"]),
+)
+.at_quick(Words(&["1ms", "20ms"]))
+.at_paper(Words(&["100us", "1ms", "10ms", "20ms", "50ms", "100ms", "300ms"]));
+
 /// An interval holds many bursts: a window's bytes come once a round trip.
 const INTERVAL_ROUND_TRIPS: u64 = 10;
 
@@ -114,8 +117,7 @@ const EXPECTATIONS: &[Expectation] = &[Expectation {
     judge: one_a_round_trip,
 }];
 
-const CLAIMS: &[PublishedClaim] = &[
-    PublishedClaim {
+const CLAIMS: &[PublishedClaim] = &[PublishedClaim {
         id: "gigabit.window.64k-leaves-long-fat-pipes-empty",
         claim: "With TCP's default flow-control window of 64 KB, connections with a larger product \
             of bandwidth and delay cannot keep the network pipe full.",
@@ -123,21 +125,7 @@ const CLAIMS: &[PublishedClaim] = &[
         figures: &[PublishedFigure::alone("window", 65536.0, Unit::Bytes, "16 bits")],
         judge: classic_window,
         ..PublishedClaim::of(WEIGLE)
-    },
-    PublishedClaim {
-        id: "gigabit.reno.three-quarters",
-        claim: "TCP Reno never uses more than 75 % of the available bandwidth on average.",
-        historical: Some("75 %: under 750 Mb/s on gigabit Ethernet"),
-        figures: &[PublishedFigure::comparable(
-            "share of the link",
-            0.75,
-            Unit::Share,
-            "under 750 Mb/s of a gigabit",
-        )],
-        judge: reno_three_quarters,
-        ..PublishedClaim::of(WEIGLE)
-    },
-];
+}];
 
 /// The window of TCP without scaling (RFC 9293 §3.1; "64 KB" in the paper).
 const CLASSIC: f64 = 65_536.0;
@@ -192,37 +180,27 @@ fn one_a_round_trip(evidence: &ClaimEvidence<'_>) -> ClaimJudgment {
     shares(evidence, NEAR, needs, |_, pipe| pipe.window_rate().filter(|_| pipe.is_window_limited()))
 }
 
-/// Reno with a window that does not bound it: the share of the link that it uses.
-fn reno_three_quarters(evidence: &ClaimEvidence<'_>) -> ClaimJudgment {
-    let needs = "plumb run window.bdp --set congestion=reno --set window=4Mi --set rtt=20ms";
-    shares(evidence, (0.0, 0.75), needs, |cell, pipe| {
-        // Up to one product on the way and one in the queue.
-        let is_free = pipe.window.is_none_or(|window| window > 2.5 * pipe.bdp);
-        (cell.is("congestion", "reno") && is_free).then_some(pipe.capacity)
-    })
-}
-
 /// Of an Ethernet frame of 1,514 bytes, what is payload: 1,500 − 20 (RFC 791) − 20 (RFC 9293) − 12
 /// (time stamps, RFC 7323).
 const PAYLOAD_SHARE: f64 = 1_448.0 / 1_514.0;
 
 /// A link and a window.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct WindowedLink {
+pub(super) struct WindowedLink {
     /// Bytes a second of payload that the link can carry.
-    capacity: f64,
+    pub(super) capacity: f64,
     /// Seconds there and back.
     rtt: f64,
     /// Bytes; none where the kernel chooses.
     window: Option<f64>,
     /// Bytes of frames in one round trip at the link's rate.
-    bdp: f64,
+    pub(super) bdp: f64,
 }
 
 impl WindowedLink {
     /// The pipe of these levels: a rate such as `10mbit`, a round trip such as `20ms`; none where they
     /// cannot be read.
-    fn parse(rate: &str, rtt: &str, window: Option<f64>) -> Option<Self> {
+    pub(super) fn parse(rate: &str, rtt: &str, window: Option<f64>) -> Option<Self> {
         let rate = parse_rate(rate).ok()?.bytes_per_second();
         let rtt = parse_span(rtt).ok()?.as_secs_f64();
         Some(Self { capacity: rate * PAYLOAD_SHARE, rtt, window, bdp: rate * rtt })

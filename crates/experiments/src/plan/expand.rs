@@ -259,7 +259,7 @@ mod tests {
             ("latency.remote throughput.remote path.length mtu.path", None),
             ("scaling.entry scaling.loopback scaling.lan scaling.wan scaling.http", Some(60)),
             ("scaling.smp host.peak host.buffers host.coalescing host.tweaks", Some(60)),
-            ("host.mtu window.bdp", Some(60)),
+            ("host.mtu host.interrupt window.bdp cc.utilisation", Some(60)),
             ("ladder", Some(20)),
             ("ipc", Some(600)),
         ] {

@@ -118,29 +118,17 @@ fn turn(name: &str) -> TurnaroundPoint {
     }
 }
 
-const CLAIMS: &[PublishedClaim] = &[
-    PublishedClaim {
-        id: "stack.checksum.removing-it-shortens-long-frames",
-        claim: "Leaving the UDP checksum out significantly cuts the time that a packet takes.",
-        historical: Some("the time for long frames fell to Linux's, table 17"),
-        judge: |evidence| sooner(evidence, "udp-unsummed", "udp"),
-        ..PublishedClaim::of(KJELLERSTEDT)
+const CLAIMS: &[PublishedClaim] = &[PublishedClaim {
+    id: "stack.replay.one-pass-beats-two",
+    claim: "A stack that copies and sums in one pass takes less time for a long frame than one \
+            that does so in two.",
+    historical: Some("the reason given for Linux's lead on long frames, §4.1.2"),
+    judge: |evidence| {
+        let levels = (&[("turn", "fused")][..], &[("turn", "separate")][..]);
+        stack_order(evidence, (EXPERIMENT.id, "packet"), levels, is_long)
     },
-    PublishedClaim {
-        id: "stack.replay.one-pass-beats-two",
-        claim: "A stack that copies and sums in one pass takes less time for a long frame than one \
-                that does so in two.",
-        historical: Some("the reason given for Linux's lead on long frames, §4.1.2"),
-        judge: |evidence| sooner(evidence, "fused", "separate"),
-        ..PublishedClaim::of(KJELLERSTEDT)
-    },
-];
-
-/// Whether a long frame turns round sooner in one way than in another.
-fn sooner(evidence: &ClaimEvidence<'_>, first: &str, second: &str) -> ClaimJudgment {
-    let levels = (&[("turn", first)][..], &[("turn", second)][..]);
-    stack_order(evidence, (EXPERIMENT.id, "packet"), levels, is_long)
-}
+    ..PublishedClaim::of(KJELLERSTEDT)
+}];
 
 /// A 60-byte packet from warm memory, mirrored at the UDP level by plumb's stack.
 fn short_replay<'a>(data: &PageData<'a>) -> Option<(&'a CellResult, f64)> {
