@@ -70,7 +70,7 @@ impl SyntheticRun {
             "packets" => ("count", Better::Higher),
             "delivered" | "connected" => ("share", Better::Higher),
             "pieces" => ("count", Better::Lower),
-            "kernel" | "lost" | "duplicated" | "reordered" | "corrupted" => {
+            "in-stack" | "lost" | "duplicated" | "reordered" | "corrupted" => {
                 ("share", Better::Lower)
             }
             _ => ("ns", Better::Lower),

@@ -295,7 +295,11 @@ fn set_device(bed: &TestBed, device: DeviceOptions) -> Result<(), LaunchFault> {
     let wanted: Vec<(EthtoolOffload, bool)> = cuts.into_iter().flatten().chain(joins).collect();
     let near = (Some(bed.near()), TestBed::NEAR_DEVICE);
     for (side, name) in [near, (bed.far(), TestBed::FAR_DEVICE)] {
-        side.map_or(Ok(()), |side| side.set_offloads(name, &wanted)).map_err(unavailable)?;
+        let Some(side) = side else { continue };
+        side.set_offloads(name, &wanted).map_err(unavailable)?;
+        if let Some(ns) = device.interrupt_delay_ns {
+            side.set_interrupt_delay(name, ns).map_err(unavailable)?;
+        }
     }
     Ok(())
 }

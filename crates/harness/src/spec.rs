@@ -127,6 +127,9 @@ pub struct DeviceOptions {
     pub segmentation: Option<bool>,
     /// Whether they join the packets that they receive (GRO), which they do in batches (NAPI).
     pub coalescing: Option<bool>,
+    /// For how many nanoseconds a packet may wait, after one that was received, for others to come with it: what
+    /// the interrupt coalescing of a card does.
+    pub interrupt_delay_ns: Option<u32>,
 }
 
 /// What stands between two namespaces, or between two hosts.
@@ -624,6 +627,8 @@ pub enum BlockTask {
     /// All streams of the launch at once, in messages of this size; the responses come in
     /// `BlockReport::parts`.
     Streams { size: u64 },
+    /// The same with the kernel's tracepoints on for a while: where the CPU time of both processes goes.
+    StreamsTrace { size: u64 },
     /// The whole page, again and again.
     PageLoad,
     /// One message of this size, one one-byte acknowledgement.
@@ -665,6 +670,11 @@ pub enum BlockTask {
 impl BlockTask {
     /// Whether one block of it serves several responses, which come in `BlockReport::parts`.
     pub const fn has_parts(&self) -> bool {
-        matches!(self, Self::Breakdown { .. } | Self::Streams { .. })
+        matches!(
+            self,
+            Self::Breakdown { .. }
+                | Self::Streams { .. }
+                | Self::StreamsTrace { .. }
+        )
     }
 }

@@ -29,6 +29,7 @@ use crate::report::LaunchFault;
 use plumb_clock::Stopwatch;
 
 pub mod cpu_load;
+mod cpu_trace;
 mod process_tweaks;
 mod receiver;
 pub mod sender;
@@ -133,7 +134,8 @@ fn open(
         network: site,
         sender: source,
         loaded_cpus: slowed,
-        kernel: KernelTimes::new(cpus),
+        kernel: KernelTimes::new(cpus.clone()),
+        cpus,
         facts,
     })
 }

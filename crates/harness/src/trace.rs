@@ -10,10 +10,12 @@ use plumb_base::stats::quantile;
 use plumb_clock::Stopwatch;
 use plumb_sys::process::{call, thread_id};
 
+mod cpu_time;
 mod path;
 mod recorder;
 mod tracepoint;
 
+pub(crate) use cpu_time::CpuTimeShares;
 pub use path::PathPart;
 use path::{PathSegment, cut};
 pub(crate) use path::{RoundTrip, RoundTripLeg, TracedThreads};

@@ -71,7 +71,8 @@ pub fn response(name: &str) -> &str {
         "receiver-cpu" => "bytes for each second of the receiver's CPU",
         "packets" => "packets a second",
         "packet-cpu" => "CPU time a packet, both hosts",
-        "kernel" => "the kernel's share of CPU time",
+        "in-stack" => "the protocol stack's share of CPU time",
+        "interrupt" => "time an interrupt",
         "time" => "time a buffer",
         "page" => "the whole page with its images",
         "page-ready" => "until its first connection can be used",
@@ -113,7 +114,7 @@ pub fn quantity(name: &str) -> &str {
         "latency" | "throughput" => name,
         "sender-cpu" | "receiver-cpu" => "bytes for a second of CPU",
         "packet-cpu" => "CPU time a packet",
-        "kernel" => "kernel's share",
+        "in-stack" => "stack's share",
         other => response(other),
     }
 }

@@ -2,10 +2,11 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 
 use rustix::mount::{
-    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_change,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, UnmountFlags,
+    fsconfig_create, fsmount, fsopen, mount, mount_bind, mount_change,
 };
 
 pub use rustix::thread::LinkNameSpaceType as NamespaceKind;
@@ -80,6 +81,19 @@ const RESTRICTED: MountFlags =
 /// EPERM without CAP_SYS_ADMIN, or inside a user namespace where parts of `/proc` are hidden.
 pub fn mount_proc() -> io::Result<()> {
     Ok(mount(c"proc", c"/proc", c"proc", RESTRICTED, None)?)
+}
+
+/// A file system such as tracefs or sysfs attached to no directory, gone when its descriptor is closed: fsopen(2),
+/// fsmount(2). A sysfs shows the devices of this thread's network namespace.
+///
+/// Its files are found below `/proc/self/fd/N`.
+///
+/// # Errors
+/// `EPERM` without CAP_SYS_ADMIN, `ENODEV` where the kernel is built without it, `ENOSYS` before Linux 5.2.
+pub fn detached_mount(file_system: &CStr) -> io::Result<OwnedFd> {
+    let context = fsopen(file_system, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    fsconfig_create(&context)?;
+    Ok(fsmount(context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?)
 }
 
 /// Mounts an empty tmpfs over a directory.

@@ -1,12 +1,10 @@
-//! Tracepoints read through perf: events, the rings they write into, and a tracefs of one's own.
+//! Tracepoints read through perf: events and the rings they write into.
 //! What a record means beyond its header is in each tracepoint's `format` file.
 
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
-
-use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsmount, fsopen};
 
 use crate::memory::SharedMap;
 use crate::{check, owned};
@@ -102,19 +100,6 @@ impl AsFd for TracepointEvent {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
-}
-
-/// A tracefs attached to no directory, gone when its descriptor is closed: fsopen(2), fsmount(2).
-///
-/// Its files are found below `/proc/self/fd/N`.
-///
-/// # Errors
-/// `EPERM` without CAP_SYS_ADMIN, `ENODEV` where the kernel is built without tracing, `ENOSYS`
-/// before Linux 5.2.
-pub fn detached_tracefs() -> io::Result<OwnedFd> {
-    let context = fsopen(c"tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    fsconfig_create(&context)?;
-    Ok(fsmount(context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?)
 }
 
 /// The numbers of the system calls by which messages go and come, as tracepoints report them.

@@ -62,7 +62,11 @@ pub static EXPERIMENT: Experiment = Experiment {
         let mtu = level_number(point.factors, "mtu");
         let cuts = point.text("segmentation") == Some("on");
         let name = format!("veth of {mtu}{}", if cuts { ", cutting" } else { "" });
-        let device = DeviceOptions { segmentation: Some(cuts), coalescing: Some(false) };
+        let device = DeviceOptions {
+            segmentation: Some(cuts),
+            coalescing: Some(false),
+            ..DeviceOptions::default()
+        };
         let path = PathSpec { mtu, device, ..link::path(&name, PathKind::Veth) };
         streams::over_path(point, path, |_| {})
     },

@@ -10,7 +10,7 @@ use plumb_analysis::summary::CONFIDENCE;
 use plumb_base::stats::regression::theil_sen;
 use plumb_report::figure::against_factor::{self, factor_series};
 
-use crate::claims::{WEIGLE, place_label};
+use crate::claims::{WEIGLE, is_local, place_label};
 use crate::factor::channel::{ONE_OR_TWO_CPUS, level_number};
 use crate::factor::streams::{
     self, CONGESTION_CONTROL, PLAIN_LINK, RECEIVER_CPU, SENDER_CPU, STREAMED,
@@ -24,8 +24,8 @@ pub static EXPERIMENT: Experiment = Experiment {
     study: "gigabit",
     question: "How much more does TCP carry on a faster processor?",
     hypothesis: "Where nothing but the processor bounds it, TCP carries as much more as the processor \
-                 is faster; over loopback somewhat more than between hosts, and almost all of the CPU \
-                 time is the kernel's.",
+                 is faster; over loopback somewhat more than between hosts, and most of the CPU time \
+                 is the protocol stack's.",
     factors: &[
         PLAIN_LINK,
         Factor::new(
@@ -45,19 +45,27 @@ pub static EXPERIMENT: Experiment = Experiment {
         SENDER_CPU,
         RECEIVER_CPU,
         ResponseVariable::share(
-            "kernel",
+            "in-stack",
             Better::Lower,
-            "the kernel's share of the CPU time of both processes",
+            "the protocol stack's share of the CPU time of both processes, copies included; not user space, \
+             devices, wake-ups and switches",
+        ),
+        ResponseVariable::share(
+            "unexplained",
+            Better::Lower,
+            "the share of that time that no tracepoint explains",
         ),
     ],
     plan_cell: |point| {
         let percent = level_number(point.factors, "cpu-share");
-        // The kernel divides a process' time by what its ticks see, and who takes CPU time away does so in step
-        // with them.
-        if point.response == "kernel" && percent < 100 {
+        let is_traced = matches!(point.response, "in-stack" | "unexplained");
+        // Who takes CPU time away would be traced as well.
+        if is_traced && percent < 100 {
             return Err(Exclusion::NotApplicable);
         }
-        streams::over_link(point, |spec| spec.cpu_percent = percent)
+        let (group, task) = streams::over_link(point, |spec| spec.cpu_percent = percent)?;
+        let trace = BlockTask::StreamsTrace { size: streams::MESSAGE };
+        Ok((group, if is_traced { trace } else { task }))
     },
     analysis: ExperimentAnalysis { claims: CLAIMS, ..ExperimentAnalysis::PLAIN },
     page: ExperimentPage {
@@ -97,14 +105,15 @@ const CLAIMS: &[PublishedClaim] = &[
     },
     PublishedClaim {
         id: "gigabit.peak.time-is-in-the-stack",
-        claim: "A machine spends the majority of the time in the protocol stack.",
+        claim: "Over loopback a machine spends the majority of the time in the protocol stack.",
         historical: Some("a majority, over loopback; no figure"),
         judge: |evidence| {
-            let cells = evidence.cells(EXPERIMENT.id, "kernel").filter(|cell| has_all(cell));
+            let cells = evidence.cells(EXPERIMENT.id, "in-stack").filter(|cell| is_local(cell));
             let cases = cells.map(|cell| {
-                ClaimCase::median_within(&place_label(cell), "kernel".to_owned(), cell, MAJORITY)
+                let label = "share of CPU time".to_owned();
+                ClaimCase::median_within(&place_label(cell), label, cell, MAJORITY)
             });
-            judge_all(cases.collect(), "plumb run host.peak --set cpu-share=100")
+            judge_all(cases.collect(), "plumb run host.peak --set link=loopback --set cpu-share=100")
         },
         ..PublishedClaim::of(WEIGLE)
     },
@@ -202,9 +211,9 @@ fn peak_sentence(cells: &[&CellResult], cell: &CellResult) -> String {
     if !sides.is_empty() {
         let _ = write!(sentence, "; a byte costs {} CPU", sides.join(" and "));
     }
-    if let Some(share) = twin("kernel").and_then(|kernel| kernel.summary.median) {
+    if let Some(share) = twin("in-stack").and_then(|stack| stack.summary.median) {
         let share = value::estimate(Unit::Share, share, None);
-        let _ = write!(sentence, "; {share} of the CPU time is the kernel's");
+        let _ = write!(sentence, "; {share} of the CPU time is the protocol stack's");
     }
     sentence + "."
 }

@@ -18,6 +18,7 @@ use plumb_sys::socket::IntOption;
 use plumb_sys::timer;
 
 use super::cpu_load::CpuLoadProcess;
+use super::cpu_trace::CpuTimeTrace;
 use super::process_tweaks::{MessageBuffer, stream_thread};
 use super::sender::{LAST_MESSAGE, SenderProgress, SenderToWorker, WorkerToSender};
 use crate::effort::Canary;
@@ -25,7 +26,7 @@ use crate::effort::{CpuReading, KernelTimes};
 use crate::launch_network::LaunchNetwork;
 use crate::peer_handle::FarProcess;
 use crate::report::BlockError;
-use crate::report::{BlockPartReport, BlockReport, CpuUsage};
+use crate::report::{BlockPartReport, BlockReport};
 use crate::spec::{BlockSpec, BlockTask, TcpStreamsSpec};
 use crate::{payload, sampler};
 use plumb_clock::Stopwatch;
@@ -49,6 +50,8 @@ pub(super) struct StreamsReceiver {
     /// CPUs of which a part is taken away while a block is measured.
     pub(super) loaded_cpus: Vec<u32>,
     pub(super) kernel: KernelTimes,
+    /// CPUs that both processes are bound to; none where the scheduler places them.
+    pub(super) cpus: Vec<u32>,
     /// What is known of network and sockets, for the record.
     pub(super) facts: BTreeMap<String, String>,
 }
@@ -74,11 +77,16 @@ struct StreamsBlockRun {
 impl StreamsReceiver {
     /// Measures one block.
     pub(super) fn measure(&mut self, block: &BlockSpec) -> Result<BlockReport, BlockError> {
-        let BlockTask::Streams { size } = block.task else {
-            return Err(BlockError::Unavailable(format!(
-                "{:?} is nothing for streams",
-                block.task
-            )));
+        let (size, trace) = match block.task {
+            BlockTask::Streams { size } => (size, None),
+            BlockTask::StreamsTrace { size } => {
+                let trace = CpuTimeTrace::new(self.sender.pid(), &self.cpus, self.stopwatch)?;
+                (size, Some(trace))
+            }
+            _ => {
+                let why = format!("{:?} is nothing for streams", block.task);
+                return Err(BlockError::Unavailable(why));
+            }
         };
         let size =
             usize::try_from(size).map_err(|error| BlockError::Unavailable(error.to_string()))?;
@@ -91,7 +99,7 @@ impl StreamsReceiver {
         let share = self.start_cpu_load()?;
         let packets = self.network.packets_received();
         let StreamsBlockRun { readings: marks, mut report, received } =
-            self.run_block(block, size, &mut buffers)?;
+            self.run_block(block, size, &mut buffers, trace.as_ref())?;
         let packets = packets.zip(self.network.packets_received());
         let stopped = self.sender.receive(SenderToWorker::Failed)?;
         let SenderToWorker::Stopped { messages, cpu: sender, progress: notes } = stopped else {
@@ -115,13 +123,10 @@ impl StreamsReceiver {
             report.counters.insert("packets".to_owned(), packets);
         }
         self.network.add_counters(&mut report);
-        self.add_responses(
-            &marks,
-            packets_a_byte,
-            &sender_bytes_per_cpu_second(&notes, size),
-            block,
-            &mut report,
-        );
+        if trace.is_none() {
+            let costs = sender_bytes_per_cpu_second(&notes, size);
+            self.add_responses(&marks, packets_a_byte, &costs, block, &mut report);
+        }
         if share.is_some() {
             self.set_remote_cpu_load(false)?;
         }
@@ -136,6 +141,7 @@ impl StreamsReceiver {
         block: &BlockSpec,
         size: usize,
         buffers: &mut [MessageBuffer],
+        trace: Option<&CpuTimeTrace>,
     ) -> Result<StreamsBlockRun, BlockError> {
         let tallies: Vec<Counter> = buffers.iter().map(|_| Counter::default()).collect();
         let mut marks = Vec::with_capacity(usize::try_from(INTERVALS).unwrap_or(0) + 1);
@@ -147,7 +153,7 @@ impl StreamsReceiver {
                     return Err(BlockError::Failed(format!("cannot receive: {error}")));
                 }
             };
-            let outcome = self.sample_block(block, size, &tallies, &receivers, &mut marks);
+            let outcome = self.sample_block(block, size, &tallies, &receivers, &mut marks, trace);
             if outcome.is_err() {
                 self.shut_down_streams();
             }
@@ -192,6 +198,7 @@ impl StreamsReceiver {
         tallies: &[Counter],
         receivers: &[ScopedJoinHandle<'_, io::Result<u64>>],
         marks: &mut Vec<StreamsReading>,
+        trace: Option<&CpuTimeTrace>,
     ) -> Result<BlockReport, BlockError> {
         self.set_low_water(self.spec.low_water)?;
         let note_every_ns = self.sender.is_remote().then_some(block.duration_ns / PARTS as u64);
@@ -223,6 +230,10 @@ impl StreamsReceiver {
         report.effort.operations = (last.bytes - first.bytes) / size_bytes.max(1);
         let interruptions = u64::from(timer::ticks().wrapping_sub(ticks));
         report.counters.insert("interruptions".to_owned(), interruptions);
+        if let Some(trace) = trace {
+            report.parts = trace.record()?;
+            report.flags.push("probe-corrected".to_owned());
+        }
         // What remains may be less than the mark.
         self.set_low_water(self.spec.low_water.and(Some(1)))?;
         self.sender.send(&WorkerToSender::Stop)?;
@@ -362,14 +373,6 @@ impl StreamsReceiver {
             let both = |a, b| sender(a, b) + receiver(a, b);
             add("packet-cpu", each(&|a, b| both(a, b) / (packets * bytes(a, b))));
         }
-        let kernel = kernel_share(&report.effort.local, &report.effort.peer);
-        report.parts.push(BlockPartReport {
-            response: "kernel".to_owned(),
-            n: u64::from(kernel.is_some()),
-            samples: kernel.into_iter().collect(),
-            histogram: Vec::new(),
-            histogram_scale: 1.0,
-        });
     }
 }
 
@@ -395,13 +398,6 @@ fn sender_bytes_per_cpu_second(notes: &[SenderProgress], size: usize) -> Vec<f64
         messages as f64 * size as f64 / (ns as f64 * 1e-9)
     };
     notes.windows(2).map(between).filter(|value| value.is_finite()).collect()
-}
-
-/// The kernel's share of the CPU time of both processes.
-fn kernel_share(receiver: &CpuUsage, sender: &CpuUsage) -> Option<f64> {
-    let system = (receiver.system_ns + sender.system_ns) as f64;
-    let total = system + (receiver.user_ns + sender.user_ns) as f64;
-    (total > 0.0).then(|| system / total)
 }
 
 /// Receives messages until the last has come; bytes.

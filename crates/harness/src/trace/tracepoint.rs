@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use plumb_sys::perf::{self, call};
+use plumb_sys::{namespace, perf::call};
 
 /// A point in the kernel at which a message can be seen passing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -202,7 +202,7 @@ impl Tracefs {
     }
 
     fn attach() -> io::Result<Self> {
-        let mount = perf::detached_tracefs()?;
+        let mount = namespace::detached_mount(c"tracefs")?;
         let events = PathBuf::from(format!("/proc/self/fd/{}/events", mount.as_raw_fd()));
         fs::read_to_string(events.join(SWITCH_ID))?;
         Ok(Self { events, _mount: Some(mount) })

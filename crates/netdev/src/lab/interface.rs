@@ -2,10 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd};
-use std::{fmt, io};
+use std::{fmt, fs, io};
 
 use plumb_clock::monotonic_ns;
 use plumb_sys::interface;
+use plumb_sys::namespace;
 use plumb_sys::netlink::{
     ACKNOWLEDGE, CREATE, DUMP, EXCLUSIVE, NetlinkError, NetlinkMessage, NetlinkRequest, REPLACE,
     REQUEST, RouteSocket, attributes, number32, number64, text,
@@ -251,6 +252,9 @@ impl NetlinkSocket {
     }
 }
 
+/// Delays without a packet after which a device interrupts at once again.
+const DEFERRALS: u32 = 100;
+
 impl NetNamespace {
     /// Switches what a device does by itself on or off, each as `offloads` says. One that the device
     /// does not know is off anyhow, and switching it off is no error.
@@ -272,6 +276,25 @@ impl NetNamespace {
             }
         }
         Ok(())
+    }
+
+    /// For how long a device lets packets wait, after those that it has received, for others to come with them.
+    ///
+    /// # Errors
+    /// There is no such device, or this process may not see the namespace's sysfs.
+    pub fn set_interrupt_delay(&self, device: &str, ns: u32) -> Result<(), LabError> {
+        let set = || -> io::Result<()> {
+            let sysfs = namespace::detached_mount(c"sysfs")?;
+            let directory = format!("/proc/self/fd/{}/class/net/{device}", sysfs.as_raw_fd());
+            for (name, value) in [("gro_flush_timeout", ns), ("napi_defer_hard_irqs", DEFERRALS)] {
+                fs::write(format!("{directory}/{name}"), value.to_string())?;
+            }
+            Ok(())
+        };
+        let refused = |error| {
+            LabError::refused(format!("delay the interrupts of {device} through sysfs"), error)
+        };
+        self.enter(set)?.map_err(refused)
     }
 
     /// Whether a device does something by itself; one that cannot be asked does not.
