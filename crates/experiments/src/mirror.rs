@@ -25,6 +25,7 @@ use plumb_stack::udp::{CopyPolicy, UdpOptions};
 use plumb_wire::machine::{DeviceCapabilities, PortId};
 use plumb_wire::packet::{Packet, Pool, PoolConfig};
 
+pub(crate) mod capture;
 mod replay;
 
 /// How often the process is interrupted, which bounds how late it notices that it should stop.

@@ -26,7 +26,9 @@ use crate::mechanisms::UdpEnd;
 use crate::orchestrator_pipe::{OrchestratorPipe, WorkerMessage};
 use crate::peer_handle::{PeerHandle, PeerStartup};
 use crate::peer_protocol::{PeerEnd, PeerRole, PeerTask, PeerToWorker, WorkerToPeer};
-use crate::report::{BlockError, BlockOutcome, BlockReport, CpuUsage, LaunchFault};
+use crate::report::{
+    BlockError, BlockOutcome, BlockPartReport, BlockReport, CpuUsage, LaunchFault,
+};
 use crate::sampler;
 use crate::spec::{
     BlockSpec, BlockTask, ChannelSpec, LaunchSpec, Mechanism, MirrorDevice, MirrorSpec,
@@ -158,7 +160,14 @@ fn measure_replay(peer: &mut PeerHandle, launch: &LaunchSpec, spec: &BlockSpec) 
     if values.is_empty() {
         return Err(BlockError::Unavailable("the mirror timed nothing".to_owned()));
     }
-    sampler::summarize(&values, 0.001, spec, &mut report);
+    let rates: Vec<f64> = values.iter().map(|ns| 1e9 / ns).collect();
+    for (response, values, scale) in [("packet", values, 0.001), ("packets", rates, 1.0)] {
+        let mut part = BlockReport::default();
+        sampler::summarize(&values, scale, spec, &mut part);
+        let BlockReport { n, samples, histogram, histogram_scale, .. } = part;
+        let response = response.to_owned();
+        report.parts.push(BlockPartReport { response, n, samples, histogram, histogram_scale });
+    }
     Ok(report)
 }
 

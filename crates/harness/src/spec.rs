@@ -201,6 +201,8 @@ pub struct MirrorSpec {
     pub contended: bool,
     /// Packets that the mirror takes at a time.
     pub batch: u16,
+    /// A capture file whose packets are replayed, as datagrams to the mirror; none replays one frame for ever.
+    pub capture: Option<String>,
 }
 
 impl MirrorSpec {
@@ -580,7 +582,8 @@ pub enum BlockTask {
     RoundTrip { size: u64 },
     /// Where the time of a round trip goes, part by part; the parts come in `BlockReport::parts`.
     Breakdown { size: u64 },
-    /// Time a packet from memory, through a mirror's stack and back; the peer's own times.
+    /// Time a packet from memory, through a mirror's stack and back, and packets a second; the peer's own times. Of
+    /// a mirror with a capture the frame's size means nothing.
     Replay {
         /// Frame size in bytes, link header included.
         frame: u64,
@@ -673,6 +676,7 @@ impl BlockTask {
         matches!(
             self,
             Self::Breakdown { .. }
+                | Self::Replay { .. }
                 | Self::Streams { .. }
                 | Self::StreamsTrace { .. }
         )

@@ -97,6 +97,7 @@ pub(crate) fn spec(point: &DesignPoint<'_>) -> Result<(MirrorSpec, CpuPlacement)
         offloads: point.text("checksum") == Some("offloaded"),
         contended: false,
         batch: 1,
+        capture: None,
     };
     Ok((mirror, placement))
 }

@@ -1,4 +1,4 @@
-//! Frames from memory through plumb's stack and back: no network, no kernel.
+//! Frames from memory, one over and over or those of a capture, through plumb's stack and back: no network, no kernel.
 //!
 //! What is timed is everything that a packet needs: being put into a frame of the pool, the stack both ways,
 //! and giving the frame back. Cold packets lie where they were put once, in more memory than any
@@ -20,7 +20,7 @@ use plumb_wire::machine::{DeviceCapabilities, Medium};
 use plumb_wire::machine::{Machine, PortId};
 use plumb_wire::packet::{ChecksumState, HEADROOM, LARGE_FRAME, Packet, Pool, PoolConfig};
 
-use super::{MirrorNode, StackEdgeTimer, mirror_node};
+use super::{MirrorNode, capture, StackEdgeTimer, mirror_node};
 
 /// Bytes of packets under way at once: they fit a first-level cache with room for the stack.
 const BATCH_BYTES: usize = 24 << 10;
@@ -43,12 +43,15 @@ pub(super) struct StackReplayMirror {
     watch: Stopwatch,
     batch: Vec<Packet>,
     packets: u64,
+    /// What datagrams carry, where they are a capture's.
+    payloads: Vec<Vec<u8>>,
     buffers: Option<ReplayBuffers>,
 }
 
 /// The memory of one replay.
 struct ReplayBuffers {
-    frame: Vec<u8>,
+    /// One, or those of a capture.
+    frames: Vec<Vec<u8>>,
     pool: Pool,
     /// Packets under way at once.
     count: usize,
@@ -72,7 +75,9 @@ impl StackReplayMirror {
             ReplayMachine::Node(Box::new(mirror_node(host, site.local, turn, edges)?))
         };
         let batch = Vec::with_capacity(BATCH_MAX);
+        let payloads = site.spec.capture.as_deref().map_or(Ok(Vec::new()), capture::payloads);
         Ok(Self {
+            payloads: payloads.map_err(LaunchFault::Unavailable)?,
             machine,
             ends: MirrorFlow::of(site),
             turn,
@@ -109,15 +114,16 @@ impl StackReplayMirror {
 
     /// One packet after the other put into the pool's frames and taken out again.
     fn warm(&mut self, task: &ReplayTask, stage: ReplayBuffers) -> Result<Vec<f64>, LaunchFault> {
-        let ReplayBuffers { frame, mut pool, count, .. } = stage;
+        let ReplayBuffers { frames, mut pool, count, .. } = stage;
         let state = self.state();
+        let mut frames = frames.iter().cycle();
         self.repeat(
             task,
             count,
             &mut pool,
             |batch, pool| {
-                for _ in 0..count {
-                    let Some(packet) = pool.packet_of(&frame) else { break };
+                for frame in frames.by_ref().take(count) {
+                    let Some(packet) = pool.packet_of(frame) else { break };
                     batch.push(packet);
                 }
                 // In place: a packet that is changed just before it is moved stalls the processor.
@@ -133,7 +139,10 @@ impl StackReplayMirror {
 
     /// Packets that wait in a long row, of which the first come next and go to the end again.
     fn cold(&mut self, task: &ReplayTask, stage: ReplayBuffers) -> Result<Vec<f64>, LaunchFault> {
-        let ReplayBuffers { frame, mut pool, count, waiting } = stage;
+        let ReplayBuffers { frames, mut pool, count, waiting } = stage;
+        let Some(frame) = frames.first().filter(|_| frames.len() == 1) else {
+            return Err(LaunchFault::Unavailable("a capture is replayed warm".to_owned()));
+        };
         let state = self.state();
         let row = RefCell::new(waiting);
         self.repeat(
@@ -197,14 +206,20 @@ impl DatagramMirror for StackReplayMirror {
     }
 
     fn prepare(&mut self, task: &ReplayTask) -> Result<(), LaunchFault> {
-        let frame = self.ends.datagram(task.frame);
-        let count = batch_of(frame.len());
-        let room = if is_large(frame.len()) { LARGE_FRAME } else { ORDINARY };
+        let frames: Vec<Vec<u8>> = if self.payloads.is_empty() {
+            vec![self.ends.datagram(task.frame)]
+        } else {
+            self.payloads.iter().map(|payload| self.ends.datagram_of(payload)).collect()
+        };
+        let longest = frames.iter().map(Vec::len).max().unwrap_or(0);
+        let count = batch_of(longest);
+        let room = if is_large(longest) { LARGE_FRAME } else { ORDINARY };
         let waiting = if task.cold { COLD_BYTES / room } else { 0 };
-        let mut pool = Pool::new(frames(frame.len(), waiting + 2 * count));
+        let mut pool = Pool::new(pool_config(longest, waiting + 2 * count));
         self.resolve_client(&mut pool)?;
-        let waiting = (0..waiting).filter_map(|_| pool.packet_of(&frame)).collect();
-        self.buffers = Some(ReplayBuffers { frame, pool, count, waiting });
+        let waiting =
+            frames.iter().cycle().take(waiting).filter_map(|frame| pool.packet_of(frame)).collect();
+        self.buffers = Some(ReplayBuffers { frames, pool, count, waiting });
         Ok(())
     }
 
@@ -250,7 +265,7 @@ fn batch_of(frame: usize) -> usize {
 }
 
 /// Frames for so many packets of this length, and a few for whatever else a stack says.
-fn frames(frame: usize, count: usize) -> PoolConfig {
+fn pool_config(frame: usize, count: usize) -> PoolConfig {
     let few = 8;
     let many = u32::try_from(count).unwrap_or(u32::MAX);
     let size = u32::try_from(ORDINARY).expect("2 KiB");

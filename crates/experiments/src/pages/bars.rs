@@ -64,7 +64,9 @@ pub fn in_the_stack(cells: &[&CellResult]) -> Vec<Figure> {
 
 /// Time a packet of a replay: a bar for each turn, one picture a frame size and state of the cache.
 pub fn replay(cells: &[&CellResult]) -> Vec<Figure> {
-    let mut panels = panels(cells, &["frame", "cache"], |cell| cell.factors.contains_key("cache"));
+    let cells: Vec<&CellResult> =
+        cells.iter().filter(|cell| cell.response == "packet").copied().collect();
+    let mut panels = panels(&cells, &["frame", "cache"], |cell| cell.factors.contains_key("cache"));
     for (_, panel) in &mut panels {
         // A stack without a cold case has its packets in the caches.
         let is_warm = panel.iter().any(|cell| cell.level("cache") == "warm");

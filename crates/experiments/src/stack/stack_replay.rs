@@ -1,13 +1,17 @@
 //! `stack.replay`: frames from memory through a stack and back, without network and kernel: the better
 //! method that Kjellerstedt (1997) proposed.
 
+use std::collections::BTreeMap;
+
 use plumb_analysis::document::MeasuredRatio;
 use plumb_harness::spec::{MirrorDevice, MirrorSpec, MirrorStack, TurnaroundPoint};
 
 use crate::claims::{KJELLERSTEDT, SMOLTCP, is_long, levels, stack_order, stacks};
+use crate::factor::LevelParser;
 use crate::factor::channel::level_number;
 use crate::factor::mirror::STACK;
-use crate::pages::{bars, bytes, is, sentence};
+use crate::mirror::capture;
+use crate::pages::{self, bars, bytes, is, of, sentence};
 use crate::prelude::*;
 
 /// Nanoseconds a packet, by where it turns round and what is summed.
@@ -49,13 +53,21 @@ pub static EXPERIMENT: Experiment = Experiment {
             },
             ..Factor::new(
                 "frame",
-                "frame size in bytes, Ethernet header included",
-                FactorDomain::Sizes,
+                "frame size in bytes, Ethernet header included, or the packets of capture:FILE",
+                FactorDomain::Parsed(&LevelParser { parse: parse_frame, describe: describe_frame }),
                 Numbers(&[60, 1514, LONGEST]),
             )
         },
     ],
-    responses: &[ResponseVariable::time("packet", "time of one packet, from a batch of them")],
+    responses: &[
+        ResponseVariable::time("packet", "time of one packet, from a batch of them"),
+        ResponseVariable::new(
+            "packets",
+            Unit::Count,
+            Better::Higher,
+            "packets a second on one CPU",
+        ),
+    ],
     plan_cell: |point| {
         let stack = point.text("stack").and_then(MirrorStack::from_name);
         let Some(stack @ (MirrorStack::Plumb | MirrorStack::Smoltcp)) = stack else {
@@ -70,13 +82,18 @@ pub static EXPERIMENT: Experiment = Experiment {
             offloads: false,
             contended: false,
             batch: 64,
+            capture: point.text("frame").and_then(capture_of).map(str::to_owned),
         };
+        let cold = point.text("cache") == Some("cold");
+        // Cold packets are copies of one, whose headers are written anew.
+        if mirror.capture.is_some() && (cold || stack != MirrorStack::Plumb) {
+            return Err(Exclusion::NotApplicable);
+        }
         let frame: u64 = level_number(point.factors, "frame");
-        if !(60..=LONGEST).contains(&frame) {
+        if mirror.capture.is_none() && !(60..=LONGEST).contains(&frame) {
             let why = format!("a frame has 60 to {LONGEST} bytes, not {frame}");
             return Err(Exclusion::impossible(why));
         }
-        let cold = point.text("cache") == Some("cold");
         let group = LaunchGroup::new(LaunchSubject::Mirror(mirror), CpuPlacement::SameCpu);
         Ok((group, BlockTask::Replay { frame, cold }))
     },
@@ -100,6 +117,25 @@ pub static EXPERIMENT: Experiment = Experiment {
 
 /// The longest IPv4 datagram in an Ethernet frame without limit.
 const LONGEST: u64 = 14 + 65_535;
+
+/// The file of a level that names one.
+fn capture_of(level: &str) -> Option<&str> {
+    level.strip_prefix("capture:")
+}
+
+fn parse_frame(text: &str) -> Result<FactorLevel, String> {
+    let Some(path) = capture_of(text) else {
+        return FactorDomain::Sizes.parse("frame", text).map_err(|_| describe_frame());
+    };
+    capture::payloads(path)?;
+    // The process that replays may be started elsewhere.
+    let path = std::fs::canonicalize(path).map_err(|error| format!("'{path}': {error}"))?;
+    Ok(format!("capture:{}", path.display()).as_str().into())
+}
+
+fn describe_frame() -> String {
+    format!("a size from 60 to {LONGEST} bytes, or capture:FILE with a pcap or pcapng file")
+}
 
 const TURNS: [&str; 6] = ["udp", "udp-unsummed", "fused", "separate", "copied-unsummed", "swap"];
 
@@ -135,6 +171,7 @@ fn short_replay<'a>(data: &PageData<'a>) -> Option<(&'a CellResult, f64)> {
     let is_short = |cell: &&&CellResult| {
         cell.level("turn") == "udp"
             && cell.level("cache") == "warm"
+            && cell.response == "packet"
             && bytes(&cell.factors) == Some(60)
     };
     let cell = data.cells.iter().find(is_short)?;
@@ -165,6 +202,7 @@ fn sentences(data: &PageData<'_>) -> Vec<String> {
     let passes =
         told("turn", "separate", &|ratio| format!("{} ({})", value::ratio(ratio), at(ratio)));
     let further = [
+        task_sentences(&data.cells),
         sentence(&smoltcp, " and ", |told| format!("smoltcp takes {told} as long.")),
         sentence(&shares, ", ", |told| {
             format!("The checksum's share of the time in the stack, by leaving it out: {told}.")
@@ -174,6 +212,39 @@ fn sentences(data: &PageData<'_>) -> Vec<String> {
         }),
     ];
     replayed.into_iter().chain(further.concat()).collect()
+}
+
+/// Tasks within plumb's stack, each by a turn that leaves it out, frame by frame; what copying and summing in two
+/// passes takes besides is unexplained.
+fn task_sentences(cells: &[&CellResult]) -> Vec<String> {
+    let mut frames: BTreeMap<(u64, String), BTreeMap<&str, f64>> = BTreeMap::new();
+    for cell in of(cells, "packet") {
+        let (Some(frame), Some(turn)) = (bytes(&cell.factors), cell.text("turn")) else { continue };
+        let at = (frame, pages::levels(cell, &["frame", "cache"]));
+        frames.entry(at).or_default().insert(turn, pages::median(cell));
+    }
+    let tell = |((_, at), turns): ((u64, String), BTreeMap<&str, f64>)| {
+        let [swap, unsummed, udp, copied, separate] =
+            ["swap", "udp-unsummed", "udp", "copied-unsummed", "separate"]
+                .map(|turn| turns.get(turn).copied());
+        let (unsummed, udp, copied) = (unsummed?, udp?, copied?);
+        let tasks = [
+            ("headers", swap?),
+            ("lookup and socket", unsummed - swap?),
+            ("checksum", udp - unsummed),
+            ("copy", copied - unsummed),
+        ];
+        let rest = separate? - tasks.iter().map(|(_, ns)| ns).sum::<f64>();
+        let told = tasks.into_iter().chain([("unexplained", rest)]);
+        let told: Vec<String> = told
+            .map(|(task, ns)| format!("{task} {}", value::plain(Unit::Nanoseconds, ns)))
+            .collect();
+        Some(format!("{at}: {}", told.join(", ")))
+    };
+    let told: Vec<String> = frames.into_iter().filter_map(tell).collect();
+    sentence(&told, "; ", |told| {
+        format!("Tasks within plumb's stack, in and out, by leaving each out: {told}.")
+    })
 }
 
 /// What the share of a part is when a thing without it costs this ratio: `12% [10%, 14%]`.

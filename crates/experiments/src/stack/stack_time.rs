@@ -22,17 +22,29 @@ pub static EXPERIMENT: Experiment = Experiment {
     responses: &[
         ResponseVariable::time("stack", "time in the stack, both ways, context switches apart"),
         ResponseVariable::time("receive", "from the frame's arrival at the device to its socket"),
+        ResponseVariable::time(
+            "receive-path",
+            "of receiving: headers, checksum and lookup, from the device to the socket's queue",
+        ),
+        ResponseVariable::time("copy", "of receiving: the copy to the process, and its call's rest"),
         ResponseVariable::time("send", "from the socket to the device"),
         ResponseVariable::time(
             "switch",
             "waking and switching to the mirror's process, which is no part of the stack",
+        ),
+        ResponseVariable::time(
+            "unexplained",
+            "what no probe accounts for of the whole round trip",
         ),
         ResponseVariable::time("rtt", "round trip of the same datagrams, probes off"),
         ResponseVariable::time("rtt-probed", "round trip with the probes on"),
     ],
     plan_cell: |point| {
         let unsummed = point.text("checksum") == Some("off");
-        if point.response == "switch" && point.text("stack") != Some("linux") {
+        // A user-level stack is timed by its own clock, from edge to edge: what it does between is in stack.replay.
+        let is_kernels =
+            matches!(point.response, "switch" | "receive-path" | "copy" | "unexplained");
+        if is_kernels && point.text("stack") != Some("linux") {
             return Err(Exclusion::NotApplicable);
         }
         let (mut mirror, placement) = mirror::spec(point)?;

@@ -181,14 +181,12 @@ fn parts_of_both_ways(parts: Vec<((RoundTripLeg, PathPart), Vec<f64>)>) -> PartS
 }
 
 /// The kernel's stack at the mirror's side: its receive path and the receiving call after the switch on
-/// the way out, its sending call on the way back, and the switches apart.
+/// the way out, each for itself and together, its sending call on the way back, and the switches apart.
 fn kernel_stack_parts(parts: Vec<((RoundTripLeg, PathPart), Vec<f64>)>) -> PartSamples {
     let mut named = sum_by(parts, |leg, part| match (leg, part) {
         (_, PathPart::Unexplained) => Some("unexplained"),
-        (
-            RoundTripLeg::Out,
-            PathPart::ReceivePath | PathPart::CopyAndReturn | PathPart::ReceiveCall,
-        ) => Some("receive"),
+        (RoundTripLeg::Out, PathPart::ReceivePath) => Some("receive-path"),
+        (RoundTripLeg::Out, PathPart::CopyAndReturn | PathPart::ReceiveCall) => Some("copy"),
         (RoundTripLeg::Back, PathPart::CallEntry | PathPart::SendPath) => Some("send"),
         (
             RoundTripLeg::Out,
@@ -202,10 +200,16 @@ fn kernel_stack_parts(parts: Vec<((RoundTripLeg, PathPart), Vec<f64>)>) -> PartS
         ) => Some("switch"),
         _ => None,
     });
-    let of = |name: &str| named.iter().find(|(n, _)| n == name).map(|(_, values)| values);
-    if let (Some(receive), Some(send)) = (of("receive"), of("send")) {
-        let stack = receive.iter().zip(send).map(|(a, b)| a + b).collect();
-        named.push(("stack".to_owned(), stack));
+    for (whole, halves) in [("receive", ["receive-path", "copy"]), ("stack", ["receive", "send"])] {
+        let of = |name: &str| named.iter().find(|(n, _)| n == name).map(|(_, values)| values);
+        let sum = match halves.map(of) {
+            [Some(first), Some(second)] => {
+                first.iter().zip(second).map(|(first, second)| first + second).collect()
+            }
+            [Some(only), None] | [None, Some(only)] if whole == "receive" => only.clone(),
+            _ => continue,
+        };
+        named.push((whole.to_owned(), sum));
     }
     named
 }
@@ -222,4 +226,37 @@ fn without_slowest(values: &[f64]) -> Vec<f64> {
 /// Whether a mirror's stack is the kernel's, into which only tracepoints look.
 pub(super) fn needs_tracepoints(subject: &LaunchSubject) -> bool {
     !matches!(subject, LaunchSubject::Mirror(mirror) if mirror.stack != MirrorStack::Linux)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_the_kernels_stack_sum_to_it() {
+        use {PathPart as Part, RoundTripLeg as Leg};
+        let parts = [
+            (Leg::Out, Part::SendPath, 1_000.0),
+            (Leg::Out, Part::ReceivePath, 100.0),
+            (Leg::Out, Part::Switch, 500.0),
+            (Leg::Out, Part::CopyAndReturn, 20.0),
+            (Leg::Out, Part::ReceiveCall, 3.0),
+            (Leg::Back, Part::SendPath, 200.0),
+            (Leg::Back, Part::ReceivePath, 2_000.0),
+            (Leg::Back, Part::Unexplained, 7.0),
+        ];
+        let named = kernel_stack_parts(parts.map(|(leg, part, ns)| ((leg, part), vec![ns])).into());
+        let told: BTreeMap<String, f64> =
+            named.into_iter().map(|(name, values)| (name, values[0])).collect();
+        let expected = [
+            ("copy", 23.0),
+            ("receive", 123.0),
+            ("receive-path", 100.0),
+            ("send", 200.0),
+            ("stack", 323.0),
+            ("switch", 500.0),
+            ("unexplained", 7.0),
+        ];
+        assert_eq!(told, expected.map(|(name, ns)| (name.to_owned(), ns)).into());
+    }
 }

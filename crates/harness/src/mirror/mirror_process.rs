@@ -307,16 +307,21 @@ impl MirrorFlow {
 
     /// A datagram in a frame of `len` bytes, or in the shortest that holds its headers.
     pub fn datagram(&self, len: usize) -> Vec<u8> {
-        let ((client_mac, client, client_port), (mirror_mac, mirror, mirror_port)) =
-            (self.client, self.mirror);
-        let headers = if client.is_ipv4() { HEADERS.0 } else { HEADERS.1 };
+        let headers = if self.client.1.is_ipv4() { HEADERS.0 } else { HEADERS.1 };
         let payload: Vec<u8> =
             (0..len.saturating_sub(headers)).map(|i| (i * 7).to_le_bytes()[0]).collect();
+        self.datagram_of(&payload)
+    }
+
+    /// A datagram that carries this.
+    pub fn datagram_of(&self, payload: &[u8]) -> Vec<u8> {
+        let ((client_mac, client, client_port), (mirror_mac, mirror, mirror_port)) =
+            (self.client, self.mirror);
         let link = Some(LinkTemplate::new(client_mac, mirror_mac));
         PacketTemplate { link, ..PacketTemplate::new(client, mirror) }.udp(
             client_port,
             mirror_port,
-            &payload,
+            payload,
         )
     }
 }
