@@ -54,7 +54,8 @@ const QUEUES: [&str; 5] = ["0bdp", "0.25bdp", "0.5bdp", "1bdp", "2bdp"];
 
 fn plan_cell(point: &DesignPoint<'_>) -> CellDecision {
     let rtt = point.text("rtt").and_then(|text| parse_span(text).ok());
-    let (Some(rtt), Some(rate), Some(queue)) = (rtt, point.text("rate"), point.text("queue")) else {
+    let (Some(rtt), Some(rate), Some(queue)) = (rtt, point.text("rate"), point.text("queue"))
+    else {
         return Err(Exclusion::impossible("no round trip, no rate or no queue is given"));
     };
     // A queue has room for one packet at least.

@@ -88,12 +88,12 @@ const MTU_MIN: u64 = 576;
 const MTU_MAX: u64 = 65_535;
 
 const CLAIMS: &[PublishedClaim] = &[PublishedClaim {
-        id: "gigabit.mtu.jumbo-carries-more",
-        claim: "Jumbo packets increase the bandwidth.",
-        historical: Some("listed among the ways; no figure"),
-        judge: jumbo_carries_more,
-        ..PublishedClaim::of(WEIGLE)
-    }];
+    id: "gigabit.mtu.jumbo-carries-more",
+    claim: "Jumbo packets increase the bandwidth.",
+    historical: Some("listed among the ways; no figure"),
+    judge: jumbo_carries_more,
+    ..PublishedClaim::of(WEIGLE)
+}];
 
 /// Packets of 9,000 bytes against packets of 1,500, by devices that cut nothing.
 fn jumbo_carries_more(evidence: &ClaimEvidence<'_>) -> ClaimJudgment {

@@ -113,7 +113,10 @@ const CLAIMS: &[PublishedClaim] = &[
                 let label = "share of CPU time".to_owned();
                 ClaimCase::median_within(&place_label(cell), label, cell, MAJORITY)
             });
-            judge_all(cases.collect(), "plumb run host.peak --set link=loopback --set cpu-share=100")
+            judge_all(
+                cases.collect(),
+                "plumb run host.peak --set link=loopback --set cpu-share=100",
+            )
         },
         ..PublishedClaim::of(WEIGLE)
     },

@@ -118,13 +118,13 @@ const EXPECTATIONS: &[Expectation] = &[Expectation {
 }];
 
 const CLAIMS: &[PublishedClaim] = &[PublishedClaim {
-        id: "gigabit.window.64k-leaves-long-fat-pipes-empty",
-        claim: "With TCP's default flow-control window of 64 KB, connections with a larger product \
+    id: "gigabit.window.64k-leaves-long-fat-pipes-empty",
+    claim: "With TCP's default flow-control window of 64 KB, connections with a larger product \
             of bandwidth and delay cannot keep the network pipe full.",
-        historical: Some("16 bits, so 64 KB; 1 Gb/s × 100 ms = 12.5 MB across the United States"),
-        figures: &[PublishedFigure::alone("window", 65536.0, Unit::Bytes, "16 bits")],
-        judge: classic_window,
-        ..PublishedClaim::of(WEIGLE)
+    historical: Some("16 bits, so 64 KB; 1 Gb/s × 100 ms = 12.5 MB across the United States"),
+    figures: &[PublishedFigure::alone("window", 65536.0, Unit::Bytes, "16 bits")],
+    judge: classic_window,
+    ..PublishedClaim::of(WEIGLE)
 }];
 
 /// The window of TCP without scaling (RFC 9293 §3.1; "64 KB" in the paper).

@@ -24,7 +24,9 @@ pub fn payloads(path: &str) -> Result<Vec<Vec<u8>>, String> {
     let fault = |why: &dyn std::fmt::Display| format!("cannot replay '{path}': {why}");
     let len = fs::metadata(path).map_err(|error| fault(&error))?.len();
     if len > FILE_MAX {
-        let why = format!("it has {len} bytes, and at most {FILE_MAX} are read; cut it with 'editcap -c'");
+        let why = format!(
+            "it has {len} bytes, and at most {FILE_MAX} are read; cut it with 'editcap -c'"
+        );
         return Err(fault(&why));
     }
     let file = fs::read(path).map_err(|error| fault(&error))?;
@@ -60,7 +62,9 @@ mod tests {
         fs::write(path, &file).unwrap();
         let lengths: Vec<usize> = payloads(path).unwrap().iter().map(Vec::len).collect();
         assert_eq!(lengths, [0, 18, 1_472]);
-        for (bytes, why) in [(&file[..24], "no packet"), (&b"hello"[..], "text"), (&file[..90], "cut off")] {
+        for (bytes, why) in
+            [(&file[..24], "no packet"), (&b"hello"[..], "text"), (&file[..90], "cut off")]
+        {
             fs::write(path, bytes).unwrap();
             assert!(payloads(path).unwrap_err().contains(why), "{why}: {:?}", payloads(path));
         }

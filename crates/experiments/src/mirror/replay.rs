@@ -20,7 +20,7 @@ use plumb_wire::machine::{DeviceCapabilities, Medium};
 use plumb_wire::machine::{Machine, PortId};
 use plumb_wire::packet::{ChecksumState, HEADROOM, LARGE_FRAME, Packet, Pool, PoolConfig};
 
-use super::{MirrorNode, capture, StackEdgeTimer, mirror_node};
+use super::{MirrorNode, StackEdgeTimer, capture, mirror_node};
 
 /// Bytes of packets under way at once: they fit a first-level cache with room for the stack.
 const BATCH_BYTES: usize = 24 << 10;

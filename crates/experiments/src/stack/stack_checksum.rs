@@ -91,7 +91,9 @@ const CLAIMS: &[PublishedClaim] = &[PublishedClaim {
     historical: Some("the reason given for Linux's lead on long frames, §4.1.2"),
     judge: |evidence| {
         let (fused, separate) = ([("operation", "fused")], [("operation", "separate")]);
-        stack_order(evidence, (EXPERIMENT.id, "time"), (&fused, &separate), |cell| cell.is("size", 1514_u64))
+        stack_order(evidence, (EXPERIMENT.id, "time"), (&fused, &separate), |cell| {
+            cell.is("size", 1514_u64)
+        })
     },
     ..PublishedClaim::of(KJELLERSTEDT)
 }];

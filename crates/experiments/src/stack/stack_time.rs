@@ -26,16 +26,16 @@ pub static EXPERIMENT: Experiment = Experiment {
             "receive-path",
             "of receiving: headers, checksum and lookup, from the device to the socket's queue",
         ),
-        ResponseVariable::time("copy", "of receiving: the copy to the process, and its call's rest"),
+        ResponseVariable::time(
+            "copy",
+            "of receiving: the copy to the process, and its call's rest",
+        ),
         ResponseVariable::time("send", "from the socket to the device"),
         ResponseVariable::time(
             "switch",
             "waking and switching to the mirror's process, which is no part of the stack",
         ),
-        ResponseVariable::time(
-            "unexplained",
-            "what no probe accounts for of the whole round trip",
-        ),
+        ResponseVariable::time("unexplained", "what no probe accounts for of the whole round trip"),
         ResponseVariable::time("rtt", "round trip of the same datagrams, probes off"),
         ResponseVariable::time("rtt-probed", "round trip with the probes on"),
     ],

@@ -31,7 +31,8 @@ impl CpuTimeTrace {
         watch: Stopwatch,
     ) -> Result<Self, BlockError> {
         let (Some(sender), false, Ok(cpu)) = (sender, cpus.is_empty(), sched::current_cpu()) else {
-            let why = "only threads of this host that are bound to CPUs are traced: choose a placement";
+            let why =
+                "only threads of this host that are bound to CPUs are traced: choose a placement";
             return Err(BlockError::Unavailable(why.to_owned()));
         };
         let hit_ns = ProbeCost::measure_hit_ns(cpu, watch).map_err(unavailable)?;
@@ -43,8 +44,8 @@ impl CpuTimeTrace {
         let mut threads = thread_ids(std::process::id())?;
         threads.extend(thread_ids(self.sender)?);
         let set = TracepointSet::network();
-        let mut recorder = TraceRecorder::open(&threads, &self.cpus, set, self.watch)
-            .map_err(unavailable)?;
+        let mut recorder =
+            TraceRecorder::open(&threads, &self.cpus, set, self.watch).map_err(unavailable)?;
         let failed = |error| BlockError::Unavailable(format!("cannot record: {error}"));
         recorder.enable().map_err(failed)?;
         timer::sleep_ns(WATCHED.as_ns());

@@ -73,8 +73,7 @@ fn every_byte_of_one_stream_and_of_many_arrives_block_after_block() {
 fn a_traced_stream_gives_shares_or_says_why_not() {
     let _alone = one_at_a_time();
     let Some(mut launch) = start(loopback(1)) else { return };
-    let traced =
-        block(&mut launch, BlockTask::StreamsTrace { size: SIZE }, Span::from_ms(160));
+    let traced = block(&mut launch, BlockTask::StreamsTrace { size: SIZE }, Span::from_ms(160));
     match traced {
         Ok(report) => {
             let [stack, rest] =
