@@ -468,8 +468,10 @@ pub struct SocketOptions {
     pub nodelay: bool,
     /// TCP_QUICKACK, set again before every receive because the kernel forgets it.
     pub quickack: bool,
-    /// SO_SNDBUF and SO_RCVBUF in bytes, as asked for (Linux doubles them).
-    pub buffer: Option<u64>,
+    /// SO_SNDBUF in bytes, as asked for (Linux doubles it).
+    pub send_buffer: Option<u64>,
+    /// SO_RCVBUF, likewise.
+    pub receive_buffer: Option<u64>,
     /// TCP_CONGESTION.
     pub congestion: Option<String>,
     /// TCP_WINDOW_CLAMP: the most that a receiver offers, whatever its buffer holds.
@@ -491,7 +493,8 @@ impl Default for SocketOptions {
         Self {
             nodelay: true,
             quickack: false,
-            buffer: None,
+            send_buffer: None,
+            receive_buffer: None,
             congestion: None,
             window: None,
             fragments: None,

@@ -175,8 +175,8 @@ pub(super) fn set_stream_options(
 ) -> Result<(), LaunchFault> {
     let fd = fd.try_clone_to_owned().attempt("duplicate a socket")?;
     // Buffers are set below, whatever the host allows others.
-    set_options(&SocketOptions { buffer: None, ..spec.options.clone() }, &fd)?;
-    spec.options.buffer.map_or(Ok(()), |bytes| set_buffers(&fd, bytes))
+    set_options(&without_buffers(&spec.options), &fd)?;
+    set_buffers(&fd, &spec.options)
 }
 
 /// Every stream's near end, and its far end to hand over.
@@ -190,7 +190,7 @@ fn connect_streams(
     let (nobody, _) = socket::pair(UnixSocketKind::Stream).attempt("make a socket")?;
     let watch = PeerWatchdog::new(Arc::new(nobody), u32::MAX, None);
     // Buffers are set below, whatever the host allows others.
-    let options = SocketOptions { buffer: None, ..spec.options.clone() };
+    let options = without_buffers(&spec.options);
     let channel = ChannelSpec { mechanism: Mechanism::Tcp4, wake: WakeMode::Block, options };
     let setup = ChannelSetup {
         channel: &channel,
@@ -203,10 +203,8 @@ fn connect_streams(
         let (here, handover) = connected_pair(&setup, false)?;
         facts.extend(handover.facts.iter().map(|(name, fact)| ((*name).to_owned(), fact.clone())));
         let [there] = handover.take()?;
-        if let Some(bytes) = spec.options.buffer {
-            set_buffers(&here, bytes)?;
-            set_buffers(&there, bytes)?;
-        }
+        set_buffers(&here, &spec.options)?;
+        set_buffers(&there, &spec.options)?;
         let bytes = socket::option(there.as_fd(), IntOption::SendBuffer);
         facts.insert("sndbuf".to_owned(), bytes.attempt("read a socket's buffer")?.to_string());
         near.push(TcpStream::from(here));
@@ -215,13 +213,19 @@ fn connect_streams(
     Ok((near, far))
 }
 
-/// Gives a socket both buffers of this size, which Linux doubles for its own records.
-fn set_buffers(fd: &OwnedFd, bytes: u64) -> Result<(), LaunchFault> {
-    let wanted = i32::try_from(bytes).unwrap_or(i32::MAX / 2);
-    for (force, ask, limit) in [
-        (IntOption::SendBufferForce, IntOption::SendBuffer, "wmem_max"),
-        (IntOption::ReceiveBufferForce, IntOption::ReceiveBuffer, "rmem_max"),
+fn without_buffers(options: &SocketOptions) -> SocketOptions {
+    SocketOptions { send_buffer: None, receive_buffer: None, ..options.clone() }
+}
+
+/// Gives a socket buffers of the sizes asked for, which Linux doubles for its own records.
+fn set_buffers(fd: &OwnedFd, options: &SocketOptions) -> Result<(), LaunchFault> {
+    let (send, receive) = (options.send_buffer, options.receive_buffer);
+    for (force, ask, limit, bytes) in [
+        (IntOption::SendBufferForce, IntOption::SendBuffer, "wmem_max", send),
+        (IntOption::ReceiveBufferForce, IntOption::ReceiveBuffer, "rmem_max", receive),
     ] {
+        let Some(bytes) = bytes else { continue };
+        let wanted = i32::try_from(bytes).unwrap_or(i32::MAX / 2);
         if socket::set_option(fd.as_fd(), force, wanted).is_err() {
             socket::set_option(fd.as_fd(), ask, wanted).attempt("set a socket buffer")?;
         }

@@ -1,6 +1,7 @@
 //! What experiments over a channel between two processes have in common: their factors, and the
 //! channel that a setting asks for.
 
+use plumb_base::units::parse_bytes;
 use plumb_harness::spec::{
     BlockTask, ChannelSpec, LaunchSubject, Mechanism, MessageShape, SocketOptions, WakeMode,
 };
@@ -201,6 +202,18 @@ pub(crate) fn placement_of(
     point.topology.resolve(placement).map_err(|lack| Exclusion::unavailable(lack.to_string()))
 }
 
+/// What a level of the factor `buffer` begins with that is for one of both buffers.
+pub(crate) const SEND: &str = "send:";
+pub(crate) const RECEIVE: &str = "receive:";
+
+/// The size that a setting gives one of both buffers: a number is for both.
+fn buffer_of(factors: &Factors, side: &str) -> Option<u64> {
+    match factors.level("buffer")? {
+        FactorLevel::Int(bytes) => u64::try_from(*bytes).ok(),
+        FactorLevel::Text(level) => parse_bytes(level.strip_prefix(side)?).ok(),
+    }
+}
+
 /// The socket options of a setting; what it does not name is plumb's default.
 fn options(factors: &Factors, mechanism: Mechanism) -> SocketOptions {
     let is_on = |name| factors.text(name).map(|level| level == "on");
@@ -208,7 +221,8 @@ fn options(factors: &Factors, mechanism: Mechanism) -> SocketOptions {
     SocketOptions {
         nodelay: is_on("nodelay").unwrap_or(defaults.nodelay),
         quickack: is_on("quickack").unwrap_or(defaults.quickack),
-        buffer: factors.int("buffer").and_then(|bytes| u64::try_from(bytes).ok()),
+        send_buffer: buffer_of(factors, SEND),
+        receive_buffer: buffer_of(factors, RECEIVE),
         window: None,
         fragments: None,
         congestion: factors.text("congestion").filter(|_| is_tcp(mechanism)).map(str::to_owned),

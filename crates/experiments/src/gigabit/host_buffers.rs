@@ -46,7 +46,10 @@ pub static EXPERIMENT: Experiment = Experiment {
             let why = "a socket buffer has from 4 KiB to 64 MiB here";
             return Err(Exclusion::impossible(why));
         }
-        streams::over_link(point, |spec| spec.options.buffer = bytes)
+        streams::over_link(point, |spec| {
+            spec.options.send_buffer = bytes;
+            spec.options.receive_buffer = bytes;
+        })
     },
     analysis: ExperimentAnalysis { claims: CLAIMS, ..ExperimentAnalysis::PLAIN },
     page: ExperimentPage {

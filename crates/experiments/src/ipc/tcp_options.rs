@@ -1,9 +1,15 @@
 //! `tcp.options`: what the options of a TCP socket do to latency and throughput over loopback.
 
+use std::collections::BTreeMap;
+
+use plumb_harness::spec::{PathKind, PathSpec, RemoteSpec};
+
 use crate::claims::{MILLER, ZHAO, bytes};
+use crate::factor::LevelParser;
 use crate::factor::channel::{
-    self, BLOCK, CONGESTION, LATENCY, MECHANISM, ONE_OR_TWO_CPUS, SIZE, THROUGHPUT,
+    self, BLOCK, CONGESTION, LATENCY, MECHANISM, ONE_OR_TWO_CPUS, RECEIVE, SEND, SIZE, THROUGHPUT,
 };
+use crate::factor::link::{self, VETH};
 use crate::prelude::*;
 
 /// TCP_NODELAY, quick acknowledgements, buffers and congestion control against each other.
@@ -24,11 +30,22 @@ pub static EXPERIMENT: Experiment = Experiment {
         switch("quickack", "TCP_QUICKACK: acknowledgements are not delayed"),
         Factor::new(
             "buffer",
-            "SO_SNDBUF and SO_RCVBUF",
-            FactorDomain::Buffers,
-            Found(|_| vec!["default".into(), (16u64 << 10).into(), (256u64 << 10).into()]),
+            "SO_SNDBUF and SO_RCVBUF: both, or one of them",
+            FactorDomain::Parsed(&LevelParser { parse: parse_buffer, describe: describe_buffer }),
+            Found(|_| {
+                let both = [16u64 << 10, 128 << 10].map(FactorLevel::from);
+                [words(&["default", "send:16Ki", "receive:16Ki"]), both.to_vec()].concat()
+            }),
         )
         .at_quick(Words(&["default"])),
+        Factor::of_words(
+            "mtu",
+            "longest packet: loopback's, or that of a virtual Ethernet, in bytes",
+            &["loopback", "1500", "9000"],
+        )
+        .at(Words(&["loopback", "1500"]))
+        .at_quick(Words(&["loopback"]))
+        .at_paper(Words(&["loopback", "1500", "9000"])),
         CONGESTION.at_paper(Words(&["cubic", "reno", "bbr"])),
         Factor::of_words(
             "pattern",
@@ -50,11 +67,37 @@ pub static EXPERIMENT: Experiment = Experiment {
             // A transfer in one direction has no reply to wait for.
             (_, true) => return Err(Exclusion::NotApplicable),
         };
-        Ok((channel::group(point)?, task))
+        Ok((over_mtu(point, channel::group(point)?), task))
     },
     analysis: ExperimentAnalysis { claims: CLAIMS, ..ExperimentAnalysis::PLAIN },
     page: ExperimentPage { title: "TCP options", ..ExperimentPage::PLAIN },
 };
+
+/// The same launch over a virtual Ethernet, where the setting has its MTU.
+fn over_mtu(point: &DesignPoint<'_>, group: LaunchGroup) -> LaunchGroup {
+    let mtu = point.text("mtu").and_then(|mtu| mtu.parse().ok());
+    let (Some(mtu), LaunchSubject::Channel(channel)) = (mtu, &group.subject) else { return group };
+    let path = PathSpec { mtu, ..link::path(&format!("{VETH} of {mtu}"), PathKind::Veth) };
+    let remote = RemoteSpec { channel: channel.clone(), path };
+    LaunchGroup { subject: LaunchSubject::Remote(Box::new(remote)), ..group }
+}
+
+fn parse_buffer(text: &str) -> Result<FactorLevel, String> {
+    let side = [SEND, RECEIVE].into_iter().find(|side| text.starts_with(side)).unwrap_or("");
+    let level = FactorDomain::Buffers.parse("buffer", &text[side.len()..]);
+    match level.map_err(|_| describe_buffer())? {
+        FactorLevel::Int(size) if !side.is_empty() => {
+            Ok(format!("{side}{}", bytes(size)).as_str().into())
+        }
+        FactorLevel::Text(_) if !side.is_empty() => Err(describe_buffer()),
+        level => Ok(level),
+    }
+}
+
+fn describe_buffer() -> String {
+    "it takes default, a size in bytes, or one for one buffer such as send:16Ki or receive:16Ki"
+        .to_owned()
+}
 
 /// A factor that is on or off.
 const fn switch(name: &'static str, meaning: &'static str) -> Factor {
@@ -138,7 +181,7 @@ fn compare_levels(
     );
     let levels = format!("{to}/{from}");
     let case = |(cell, twin): (&MeasuredCell<'_>, Option<&MeasuredCell<'_>>)| {
-        let others = ["quickack", "nodelay", "buffer", "congestion"].into_iter();
+        let others = ["quickack", "nodelay", "buffer", "congestion", "mtu"].into_iter();
         let level = |name| cell.cell.factors.level(name).map(|level| format!("{name}={level}"));
         let told: Vec<String> = others.filter(|other| *other != name).filter_map(level).collect();
         let size = cell.int("size").map_or_else(String::new, bytes);
@@ -150,14 +193,14 @@ fn compare_levels(
 
 fn buffers_matter(evidence: &ClaimEvidence<'_>) -> ClaimJudgment {
     let cells = evidence.cells(EXPERIMENT.id, "throughput");
-    let mut sizes: Vec<i64> = cells.filter_map(|cell| cell.int("buffer")).collect();
-    sizes.sort_unstable();
-    sizes.dedup();
+    let levels: BTreeMap<String, &FactorLevel> = cells
+        .filter_map(|cell| cell.cell.factors.level("buffer"))
+        .map(|level| (level.to_string(), level))
+        .collect();
     let default = FactorLevel::from("default");
-    let cases = sizes.into_iter().flat_map(|size| {
-        compare_levels(evidence, &BUFFER, &default, &FactorLevel::Int(size), |_| true)
-    });
-    judge_any(cases.collect(), "plumb run tcp.options --set buffer=default,16Ki,256Ki")
+    let set = levels.into_values().filter(|level| **level != default);
+    let cases = set.flat_map(|level| compare_levels(evidence, &BUFFER, &default, level, |_| true));
+    judge_any(cases.collect(), "plumb run tcp.options --set buffer=default,send:16Ki,receive:16Ki")
 }
 
 /// A case of "it makes a difference": at least 5 % either way.

@@ -33,6 +33,9 @@ pub fn in_the_stack(cells: &[&CellResult]) -> Vec<Figure> {
                 "#device to socket",
                 "#socket to device",
                 "#switching?",
+                "#headers, checksum, lookup?",
+                "#copy?",
+                "#unexplained?",
             ]);
             let mut names = Vec::new();
             for (index, whole) in wholes.iter().enumerate() {
@@ -44,10 +47,12 @@ pub fn in_the_stack(cells: &[&CellResult]) -> Vec<Figure> {
                         at += time;
                     }
                 }
-                let [receive, send, switch] =
-                    times.map(|time| if time > 0.0 { value::plain(NS, time) } else { "–".into() });
+                let tasks = ["receive-path", "copy", "unexplained"].map(|task| part(whole, task));
+                let told =
+                    |time| if time > 0.0 { value::plain(NS, time) } else { "–".to_owned() };
                 names.push(format!("{}: {}", label(whole), value::plain(NS, median(whole))));
-                table.push([label(whole), value::median(whole), receive, send, switch]);
+                let row = [label(whole), value::median(whole)];
+                table.push(row.into_iter().chain(times.into_iter().chain(tasks).map(told)));
             }
             table.drop_empty_columns();
             let series = paths.into_iter().zip(stacks).map(|((response, slot, hatched), at)| {

@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn impossible_levels_are_refused_and_mixed_ones_are_measured_where_they_can_be() {
         let sizes: Vec<String> = (1..3000).map(|n| n.to_string()).collect();
-        let cases: [(&str, &[&str], &str); 11] = [
+        let cases: [(&str, &[&str], &str); 12] = [
             ("latency.local", &["mechanism=eventfd", "size=64"], "exactly 8 bytes"),
             ("latency.local", &["mechanism=pipe", "wake=spin", "placement=same-cpu"], "spin"),
             ("latency.local", &["mechanism=futex", "wake=poll"], "no wake mode"),
@@ -242,6 +242,7 @@ mod tests {
             ("scaling.smp", &["streams=0"], "from 1 to 64"),
             ("scaling.http", &["way=http9"], "keep-alive"),
             ("host.buffers", &["buffer=1Ki"], "4 KiB"),
+            ("tcp.options", &["buffer=sent:16Ki"], "send:16Ki"),
         ];
         for (id, words, what) in cases {
             let expanded = planned(id, words).and_then(|plan| expand(&plan, &cpus(&[0, 1]), NONE));

@@ -10,6 +10,7 @@ use crate::claims::{KJELLERSTEDT, levels, stack_order};
 use crate::factor::channel;
 use crate::pages::{bytes, is, sentence};
 use crate::prelude::*;
+use crate::stack::stack_replay;
 
 /// Copy, sum, one after the other and both at once, by instruction set, size and cache.
 pub static EXPERIMENT: Experiment = Experiment {
@@ -132,7 +133,47 @@ fn sentences(data: &PageData<'_>) -> Vec<String> {
             )
         })
     };
-    ["warm", "cold"].into_iter().flat_map(of_cache).collect()
+    let sums = ["warm", "cold"].into_iter().flat_map(|cache| sum_sentences(data, cache));
+    ["warm", "cold"].into_iter().flat_map(of_cache).chain(sums).collect()
+}
+
+/// How many bytes the fastest sum takes a cycle, and how much of the time that a packet of that size is in plumb's
+/// stack, where that was measured too.
+fn sum_sentences(data: &PageData<'_>, cache: &str) -> Vec<String> {
+    let ticks = data.document.notes.get("clock.ticks_per_ns");
+    let Some(ticks) = ticks.and_then(|note| note.parse::<f64>().ok()) else { return Vec::new() };
+    let fastest = |size: u64| {
+        let is_sum = |cell: &&&CellResult| {
+            is(&cell.factors, "operation", "sum")
+                && is(&cell.factors, "cache", cache)
+                && bytes(&cell.factors) == Some(size)
+        };
+        let times = data.cells.iter().filter(is_sum).filter_map(|cell| cell.summary.median);
+        times.reduce(f64::min).filter(|ns| *ns > 0.0)
+    };
+    let in_stack = |size: u64| {
+        let packet = data.document.results.iter().find(|cell| {
+            (cell.experiment.as_str(), cell.response.as_str())
+                == (stack_replay::EXPERIMENT.id, "packet")
+                && is(&cell.factors, "turn", "udp")
+                && is(&cell.factors, "cache", cache)
+                && bytes(&cell.factors) == Some(size)
+        });
+        packet?.summary.median
+    };
+    let tell = |size: u64| {
+        let ns = fastest(size)?;
+        let rate = significant(size as f64 / (ns * ticks), 3);
+        let share = in_stack(size).map_or_else(String::new, |packet| {
+            let share = value::estimate(Unit::Share, ns / packet, None);
+            format!(", {share} of such a packet's time in plumb's stack")
+        });
+        Some(format!("{rate} B a cycle at {} B{share}", format_bytes(size)))
+    };
+    let told: Vec<String> = [60, 1_514, 65_536].into_iter().filter_map(tell).collect();
+    sentence(&told, "; ", |told| {
+        format!("{} cache: the fastest sum takes {told}.", name::capitalize(cache))
+    })
 }
 
 fn figures(data: &PageData<'_>) -> Vec<Figure> {

@@ -133,10 +133,14 @@ pub(crate) fn set_buffers<'a>(
     options: &SocketOptions,
     sockets: impl IntoIterator<Item = &'a OwnedFd>,
 ) -> Result<(), LaunchFault> {
-    let Some(bytes) = options.buffer else { return Ok(()) };
-    let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
+    let asked = [
+        (IntOption::SendBuffer, options.send_buffer),
+        (IntOption::ReceiveBuffer, options.receive_buffer),
+    ];
     for fd in sockets {
-        for option in [IntOption::SendBuffer, IntOption::ReceiveBuffer] {
+        for (option, bytes) in asked {
+            let Some(bytes) = bytes else { continue };
+            let bytes = i32::try_from(bytes).unwrap_or(i32::MAX);
             socket::set_option(fd.as_fd(), option, bytes).attempt("set a socket buffer")?;
         }
     }

@@ -212,7 +212,8 @@ fn buffers_are_as_large_as_asked_or_there_is_no_result() {
     let _alone = one_at_a_time();
     for bytes in [16_u64 << 10, 16 << 20] {
         let mut spec = loopback(1);
-        spec.options.buffer = Some(bytes);
+        spec.options.send_buffer = Some(bytes);
+        spec.options.receive_buffer = Some(bytes);
         let Some(launch) = start(spec) else { continue };
         for side in ["sndbuf", "rcvbuf"] {
             let got: u64 = launch.facts[side].parse().unwrap();
