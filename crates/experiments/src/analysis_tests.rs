@@ -2,5 +2,6 @@
 
 mod claims;
 mod document;
+mod ipc_claims;
 mod network_claims;
 mod stack_claims;

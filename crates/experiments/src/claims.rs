@@ -9,6 +9,8 @@ use plumb_analysis::summary::{MeasuredCell, rounded};
 use plumb_base::units::format_bytes;
 use plumb_store::record::{FactorLevel, Factors};
 
+pub(crate) mod remote;
+
 /// The paper that the study `ipc` re-tests.
 pub const ZHAO: &str = "Zhao, TCP, UDP, and Pipes Communication Benchmarking, CS 736, 2014";
 
@@ -146,13 +148,13 @@ pub(crate) fn needs(experiment: &str, levels: &str) -> String {
     format!("plumb run {experiment} --set {levels}")
 }
 
-/// Every remote cell against its twin over loopback.
+/// Every remote cell, over what adds nothing of its own, against its twin over loopback.
 pub(crate) fn slower_than_local(
     evidence: &ClaimEvidence<'_>,
     experiment: &'static str,
     response: &'static str,
 ) -> ClaimJudgment {
-    let twins = evidence.twins(experiment, response, "link", |cell| !is_local(cell), is_local);
+    let twins = evidence.twins(experiment, response, "link", remote::is_plain_remote, is_local);
     let label = |remote: &MeasuredCell<'_>| {
         format!("remote/local {} {}", remote.level("mechanism"), bytes(size(remote)))
     };
@@ -161,7 +163,7 @@ pub(crate) fn slower_than_local(
         |remote, local| ClaimCase::order(&remote_label(remote), label(remote), local, remote),
         |remote| format!("{} over loopback", label(remote)),
     );
-    judge_all(found, &needs(experiment, "link=loopback,veth,lan-1g"))
+    judge_all(found, &needs(experiment, "link=loopback,veth"))
 }
 
 /// One of UDP and TCP against the other at every link, placement and size.

@@ -1,13 +1,14 @@
-//! Claims about IPC, judged on runs whose truth is known; those about networks and hosts are in
+//! How claims are judged, on runs whose truth is known; the claims themselves are in `ipc_claims.rs` and
 //! `network_claims.rs`.
 
+use super::ipc_claims::calls;
 use crate::claims::TABLE_1;
 use crate::list::registry;
 use plumb_analysis::build::{expectations, verdicts};
 use plumb_analysis::document::{ClaimVerdict, ExpectationVerdict};
 use plumb_analysis::fixture::{SyntheticRun, local};
 use plumb_analysis::summary::measured_cells;
-use plumb_store::record::{FactorLevel, Factors};
+use plumb_store::record::Factors;
 use std::collections::{BTreeMap, BTreeSet};
 
 const PLACES: [&str; 2] = ["same-cpu", "same-cache"];
@@ -60,30 +61,6 @@ fn change(synthetic: &mut SyntheticRun, chosen: impl Fn(&Factors) -> bool, by: f
     assert!(!ids.is_empty());
     for block in synthetic.data.blocks.iter_mut().filter(|block| ids.contains(&block.cell)) {
         block.samples.iter_mut().for_each(|sample| *sample *= by);
-    }
-}
-
-#[test]
-fn the_published_world_confirms_every_claim_about_order() {
-    let latency = as_published("latency");
-    for id in [
-        "ipc.latency.ranks",
-        "ipc.latency.pipe-slower-than-sockets",
-        "ipc.latency.udp-beats-tcp-below-64Ki",
-        "ipc.latency.tcp-beats-udp-at-64Ki",
-        "ipc.latency.pipe-same-magnitude",
-        "ipc.latency.pipe-range",
-    ] {
-        assert_eq!(verdict(&latency, id), "holds", "{id}");
-    }
-    let throughput = as_published("throughput.acked");
-    for id in [
-        "ipc.throughput.ranks",
-        "ipc.throughput.udp-beats-tcp-below-64Ki",
-        "ipc.throughput.pipe-beats-udp-at-64Ki",
-        "ipc.throughput.pipe-range",
-    ] {
-        assert_eq!(verdict(&throughput, id), "holds", "{id}");
     }
 }
 
@@ -150,23 +127,6 @@ fn claim_ids_are_unique_and_most_experiments_have_some() {
 }
 
 #[test]
-fn size_over_latency_is_wrong_where_the_acknowledgement_makes_a_difference() {
-    let made = |share: f64| {
-        let mut synthetic = SyntheticRun::new(1);
-        for size in [64, 4096] {
-            let factors = local("pipe", "same-cpu", size);
-            let rate = share * size as f64 / 10_000e-9;
-            synthetic.measure("latency.local", "latency", factors.clone(), 10_000.0);
-            synthetic.measure("throughput.local", "throughput.acked", factors.clone(), rate);
-            synthetic.measure("throughput.local", "throughput", factors, 5.0 * rate);
-        }
-        verdict(&synthetic, "ipc.throughput.size-over-latency-is-wrong")
-    };
-    assert_eq!(made(0.5), "holds");
-    assert_eq!(made(1.0), "does not hold");
-}
-
-#[test]
 fn a_published_number_stands_beside_what_is_measured_today() {
     let pipe = &judged(&as_published("latency"))["ipc.latency.pipe-range"];
     let [least, most] = pipe.published.as_slice() else { panic!("{:?}", pipe.published) };
@@ -186,101 +146,6 @@ fn a_run_counts_every_testable_statement_of_its_document() {
     assert_eq!((ipc.document.as_str(), ipc.judged), ("ipc", document.claims.len() as u64));
     assert_eq!(ipc.testable - ipc.encoded, open as u64);
     assert!(ipc.encoded > ipc.judged && ipc.open.contains_key("latency.local"), "{ipc:?}");
-}
-
-fn calls(getpid: f64, getuid: f64) -> SyntheticRun {
-    let mut synthetic = SyntheticRun::new(1);
-    for via in ["libc", "syscall"] {
-        let call = |call: &str| Factors::default().with("call", call).with("via", via);
-        synthetic.measure("call.kernel", "call", call("getpid"), getpid);
-        synthetic.measure("call.kernel", "call", call("getuid"), getuid);
-        for other in ["getppid", "invalid"] {
-            synthetic.measure("call.kernel", "call", call(other), 60.0);
-        }
-    }
-    synthetic
-}
-
-#[test]
-fn kernel_calls_are_set_against_the_published_times() {
-    let then = calls(26.0, 59.0);
-    assert_eq!(verdict(&then, "ipc.call.getpid-25ns"), "holds");
-    assert_eq!(verdict(&then, "ipc.call.getuid-slower-than-getpid"), "holds");
-    assert_eq!(verdict(&then, "ipc.call.favourite-is-fast"), "holds");
-    let now = calls(60.0, 60.0);
-    assert_eq!(verdict(&now, "ipc.call.getpid-25ns"), "does not hold");
-    assert_eq!(verdict(&now, "ipc.call.getuid-slower-than-getpid"), "does not hold");
-    assert_eq!(verdict(&now, "ipc.call.favourite-is-fast"), "does not hold");
-}
-
-#[test]
-fn clocks_are_judged_on_every_cpu() {
-    let mut synthetic = SyntheticRun::new(1);
-    synthetic.data.run.notes.insert("clock.ticks_per_ns".to_owned(), "3.2".to_owned());
-    for cpu in 0..2_u64 {
-        let clock = |clock: &str| Factors::default().with("clock", clock).with("cpu", cpu);
-        synthetic.constant("clock.resolution", "resolution", clock("monotonic"), 25.0);
-        synthetic.constant("clock.resolution", "resolution", clock("tsc"), 12.0);
-    }
-    assert_eq!(verdict(&synthetic, "ipc.clock.resolution-25ns"), "holds");
-    assert_eq!(verdict(&synthetic, "ipc.clock.eighty-cycles"), "holds");
-    assert_eq!(verdict(&synthetic, "ipc.clock.finer-clock-reaches-1ns"), "does not hold");
-    synthetic.data.run.notes.clear();
-    assert_eq!(verdict(&synthetic, "ipc.clock.eighty-cycles"), "not decided");
-}
-
-fn tcp(latencies: [f64; 4], sent: f64) -> SyntheticRun {
-    let mut synthetic = SyntheticRun::new(1);
-    let mut latency = latencies.into_iter();
-    for pattern in ["request", "write-write-read"] {
-        for nodelay in ["on", "off"] {
-            let factors = local("tcp4", "same-cache", 16 << 10)
-                .with("pattern", pattern)
-                .with("nodelay", nodelay);
-            let median = latency.next().unwrap();
-            synthetic.measure("tcp.options", "latency", factors, median);
-        }
-    }
-    for (buffer, rate) in [(FactorLevel::from("default"), 4e9), ("send:16Ki".into(), sent)] {
-        let factors = local("tcp4", "same-cache", 16 << 10).with("buffer", buffer);
-        synthetic.measure("tcp.options", "throughput", factors, rate);
-    }
-    synthetic
-}
-
-#[test]
-fn nagles_rule_is_judged_by_what_it_does_to_split_requests() {
-    let today = tcp([20_000.0, 20_000.0, 20_000.0, 40e6], 1e9);
-    assert_eq!(verdict(&today, "ipc.tcp.nagle-delays"), "holds");
-    assert_eq!(verdict(&today, "ipc.tcp.nodelay-helps-larger-messages"), "does not hold");
-    assert_eq!(verdict(&today, "ipc.tcp.buffers-matter"), "holds");
-    let helped = tcp([20_000.0, 30_000.0, 20_000.0, 20_000.0], 4e9);
-    assert_eq!(verdict(&helped, "ipc.tcp.buffers-matter"), "does not hold");
-    assert_eq!(verdict(&helped, "ipc.tcp.nagle-delays"), "does not hold");
-    assert_eq!(verdict(&helped, "ipc.tcp.nodelay-helps-larger-messages"), "holds");
-}
-
-fn large_udp(delivered: f64, udp: f64) -> SyntheticRun {
-    let mut synthetic = SyntheticRun::new(1);
-    let factors = |loss: u64| {
-        local("udp4", "same-cache", 131_072).with("fragmentation", "ip").with("loss", loss)
-    };
-    synthetic.constant("udp.large", "delivered", factors(0), delivered);
-    synthetic.constant("udp.large", "delivered", factors(10), 0.8);
-    let at = |mechanism| local(mechanism, "same-cache", 131_072);
-    synthetic.measure("latency.local", "latency", at("udp4"), udp);
-    synthetic.measure("latency.local", "latency", at("tcp4"), 50_000.0);
-    synthetic
-}
-
-#[test]
-fn tcp_winning_without_any_loss_refutes_loss_as_the_cause() {
-    let id = "ipc.udp.tcp-wins-because-of-loss";
-    assert_eq!(verdict(&large_udp(1.0, 80_000.0), id), "does not hold");
-    assert_eq!(verdict(&large_udp(0.9, 80_000.0), id), "holds");
-    assert_eq!(verdict(&large_udp(0.9, 40_000.0), id), "does not hold");
-    assert_eq!(verdict(&large_udp(1.0, 80_000.0), "ipc.udp.large-is-faulty"), "does not hold");
-    assert_eq!(verdict(&large_udp(0.9, 80_000.0), "ipc.udp.large-is-faulty"), "holds");
 }
 
 fn counted(mechanism: &str, fault: &str, events: u64, messages: u64) -> SyntheticRun {
@@ -304,32 +169,6 @@ fn one_event_refutes_never_and_proves_can() {
     assert_eq!(verdict(&counted("udp4", "lost", 1, 1_000_000), udp), "holds");
     assert_eq!(verdict(&counted("udp4", "lost", 0, 1_000), udp), "does not hold");
     assert_eq!(verdict(&counted("udp4", "lost", 0, 10), udp), "not decided");
-    let intact = "ipc.reliability.udp-intact";
-    assert_eq!(verdict(&counted("udp4", "corrupted", 0, 1_000), intact), "holds");
-}
-
-#[test]
-fn remote_messages_are_judged_against_the_same_channel_over_loopback() {
-    let made = |remote: f64| {
-        let mut synthetic = SyntheticRun::new(1);
-        for (mechanism, cost) in [("udp4", 1.0), ("tcp4", 1.3)] {
-            for size in [16, 1024] {
-                for (link, factor) in [("loopback", 1.0), ("lan-1g", remote)] {
-                    let factors = local(mechanism, "same-cpu", size).with("link", link);
-                    let median = 10_000.0 * cost * factor;
-                    synthetic.measure("latency.remote", "latency", factors, median);
-                }
-            }
-        }
-        synthetic
-    };
-    let (slower, slow) = ("ipc.remote.latency-slower-than-local", made(9.0));
-    assert_eq!(verdict(&slow, slower), "holds");
-    assert_eq!(verdict(&slow, "ipc.remote.udp-latency-beats-tcp"), "holds");
-    assert_eq!(verdict(&slow, "ipc.remote.tcp-latency-range"), "holds");
-    assert_eq!(verdict(&slow, "ipc.remote.udp-latency-range"), "holds");
-    assert_eq!(verdict(&made(0.5), slower), "does not hold");
-    assert_eq!(verdict(&made(0.5), "ipc.remote.tcp-latency-range"), "does not hold");
 }
 
 #[test]

@@ -55,6 +55,19 @@ pub(crate) const PLACEMENT: Factor = Factor::of_words(
 .at(Words(&["same-cpu", "other-cpu"]))
 .at_paper(Words(&["same-cpu", "smt", "same-cache", "same-socket", "other-socket", "scheduler"]));
 
+/// Those of the local tables: the scheduler's own choice, which is the paper's, where time allows.
+pub(crate) const LOCAL_PLACEMENT: Factor = PLACEMENT
+    .at(Words(&["same-cpu", "other-cpu", "scheduler"]))
+    .at_quick(Words(&["same-cpu", "other-cpu"]))
+    .at_paper(Words(&[
+        "same-cpu",
+        "smt",
+        "same-cache",
+        "same-socket",
+        "other-socket",
+        "scheduler",
+    ]));
+
 /// Placements of which the quick preset takes the one on two CPUs.
 pub(crate) const ONE_OR_TWO_CPUS: Factor =
     PLACEMENT.at(Words(&["same-cpu", "other-cpu"])).at_quick(Words(&["other-cpu"]));
@@ -223,17 +236,7 @@ fn options(factors: &Factors, mechanism: Mechanism) -> SocketOptions {
         quickack: is_on("quickack").unwrap_or(defaults.quickack),
         send_buffer: buffer_of(factors, SEND),
         receive_buffer: buffer_of(factors, RECEIVE),
-        window: None,
-        fragments: None,
         congestion: factors.text("congestion").filter(|_| is_tcp(mechanism)).map(str::to_owned),
-        datagram_max: match factors.text("fragmentation") {
-            Some("application") => Some(ETHERNET_PAYLOAD),
-            _ => None,
-        },
-        loss_ppm: factors.int("loss").and_then(|n| u32::try_from(n * 10_000).ok()).unwrap_or(0),
-        busy_poll_us: None,
+        ..defaults
     }
 }
-
-/// UDP payload of one Ethernet frame over IPv4: 1500 − 20 − 8 bytes (RFC 894, 791, 768).
-const ETHERNET_PAYLOAD: u64 = 1472;

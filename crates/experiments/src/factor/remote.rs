@@ -76,6 +76,12 @@ pub(crate) fn launch_group_over(
 fn group(point: &DesignPoint<'_>) -> Result<LaunchGroup, Exclusion> {
     let mut group = channel::group(point)?;
     if let (Some(path), LaunchSubject::Channel(channel)) = (link::path_of(point)?, &group.subject) {
+        if !is_remote(channel.mechanism) {
+            return Err(Exclusion::impossible(format!(
+                "{} stays on one host: choose link=loopback, or one of tcp4, tcp6, udp4, udp6",
+                channel.mechanism.name()
+            )));
+        }
         let channel = channel.clone();
         group.subject = LaunchSubject::Remote(Box::new(RemoteSpec { channel, path }));
     }

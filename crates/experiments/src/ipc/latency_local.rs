@@ -2,11 +2,11 @@
 
 use plumb_analysis::registry::PublishedRanking;
 
+use crate::claims::remote::same_magnitude;
 use crate::claims::{
-    LARGE, TABLE_1, ZHAO, blocking_pipes, bytes, least, most, published_pairs, quantities,
-    udp_before_tcp,
+    LARGE, TABLE_1, ZHAO, blocking_pipes, least, most, published_pairs, quantities, udp_before_tcp,
 };
-use crate::factor::channel::{self, CONGESTION, LATENCY, MECHANISM, PLACEMENT, SIZE, WAKE};
+use crate::factor::channel::{self, CONGESTION, LATENCY, LOCAL_PLACEMENT, MECHANISM, SIZE, WAKE};
 use crate::pages::median;
 use crate::prelude::*;
 
@@ -17,7 +17,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     question: "How long does a message take from one process to another on this machine?",
     hypothesis: "Latency grows with size once copying outweighs waking; at each placement the \
                  mechanisms keep one order, pipes slower than sockets, UDP faster than TCP.",
-    factors: &[MECHANISM, PLACEMENT, WAKE, SIZE, CONGESTION],
+    factors: &[MECHANISM, LOCAL_PLACEMENT, WAKE, SIZE, CONGESTION],
     responses: &[LATENCY],
     plan_cell: |point| {
         let size = channel::size_of(point.factors);
@@ -81,7 +81,7 @@ const CLAIMS: &[PublishedClaim] = &[
     PublishedClaim {
         id: "ipc.latency.pipe-same-magnitude",
         claim: "Pipes are of the same magnitude of latency as local sockets.",
-        judge: same_magnitude,
+        judge: |evidence| same_magnitude(evidence, EXPERIMENT.id, LATENCY.name, NEEDS),
         ..PublishedClaim::of(ZHAO)
     },
     PublishedClaim {
@@ -113,24 +113,6 @@ const NEEDS: &str = "plumb run latency.local --set mechanism=pipe,tcp4,udp4 --se
 
 fn in_order(evidence: &ClaimEvidence<'_>, pairs: &[(i64, &str, &str)]) -> ClaimJudgment {
     judge_all(evidence.order_cases(EXPERIMENT.id, "latency", pairs), NEEDS)
-}
-
-/// The same magnitude: within a factor of ten either way.
-fn same_magnitude(evidence: &ClaimEvidence<'_>) -> ClaimJudgment {
-    let mut found = ClaimCases::default();
-    for setting in evidence.settings(EXPERIMENT.id, "latency") {
-        for size in evidence.sizes(EXPERIMENT.id, "latency", &["pipe"]) {
-            let at = |name| evidence.cell_at(EXPERIMENT.id, "latency", name, &setting, size);
-            for name in ["tcp4", "udp4"] {
-                let Some(cells) = at(name).zip(at("pipe")) else { continue };
-                let label = format!("pipe/{name} {}", bytes(size));
-                let case = ClaimCase::ratio_within(&setting.placement, label, cells, (0.1, 10.0));
-                // Told by the case that comes nearest to a factor of ten.
-                found.cases.push(ClaimCase { strength: -case.strength.abs(), ..case });
-            }
-        }
-    }
-    judge_all(found, NEEDS)
 }
 
 /// What is to be said of the latencies at each placement at the size nearest to 64 bytes, lowest first.

@@ -3,12 +3,13 @@
 use plumb_analysis::registry::PublishedRanking;
 use plumb_harness::spec::MessageShape;
 
+use crate::claims::remote::same_magnitude;
 use crate::claims::{
     LARGE, TABLE_1, ZHAO, blocking_pipes, bytes, least, most, published_pairs, quantities,
     udp_before_tcp,
 };
 use crate::factor::channel::{
-    self, ACKED, CONGESTION, MECHANISM, PLACEMENT, SIZE, THROUGHPUT, WAKE,
+    self, ACKED, CONGESTION, LOCAL_PLACEMENT, MECHANISM, SIZE, THROUGHPUT, WAKE,
 };
 use crate::pages::{median, of};
 use crate::prelude::*;
@@ -21,7 +22,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     hypothesis: "Throughput grows with message size until copying bounds it; a transfer \
                  acknowledged once is faster than one acknowledged message by message; dividing \
                  size by latency gives neither.",
-    factors: &[MECHANISM, PLACEMENT, WAKE, SIZE, CONGESTION],
+    factors: &[MECHANISM, LOCAL_PLACEMENT, WAKE, SIZE, CONGESTION],
     responses: &[THROUGHPUT, ACKED],
     plan_cell: |point| {
         let mechanism = channel::mechanism_of(point.factors);
@@ -69,6 +70,32 @@ const CLAIMS: &[PublishedClaim] = &[
         claim: "At 64 KiB a pipe has more throughput than UDP.",
         historical: Some("Table 1: the pipe second and local UDP third at 64 KiB"),
         judge: |evidence| in_order(evidence, &[(LARGE, "pipe", "udp4")]),
+        ..PublishedClaim::of(ZHAO)
+    },
+    PublishedClaim {
+        id: "ipc.throughput.tcp-beats-udp-at-64Ki",
+        claim: "For large messages TCP has more throughput than UDP.",
+        historical: Some("Table 1: TCP first and local UDP third at 64 KiB"),
+        judge: |evidence| in_order(evidence, &[(LARGE, "tcp4", "udp4")]),
+        ..PublishedClaim::of(ZHAO)
+    },
+    PublishedClaim {
+        id: "ipc.throughput.pipe-slower-than-sockets",
+        claim: "Pipes have less throughput than local sockets.",
+        historical: Some("Abstract; Table 1 has the pipe before UDP at 64 KiB"),
+        judge: |evidence| {
+            let sizes = evidence.sizes(EXPERIMENT.id, ACKED.name, &["pipe", "tcp4", "udp4"]);
+            let pairs = sizes
+                .into_iter()
+                .flat_map(|size| ["tcp4", "udp4"].map(|socket| (size, socket, "pipe")));
+            in_order(evidence, &pairs.collect::<Vec<_>>())
+        },
+        ..PublishedClaim::of(ZHAO)
+    },
+    PublishedClaim {
+        id: "ipc.throughput.pipe-same-magnitude",
+        claim: "Pipes are of the same magnitude of throughput as local sockets.",
+        judge: |evidence| same_magnitude(evidence, EXPERIMENT.id, ACKED.name, NEEDS),
         ..PublishedClaim::of(ZHAO)
     },
     PublishedClaim {

@@ -1,6 +1,7 @@
 //! `throughput.remote`: both definitions of throughput between two network namespaces or two hosts.
 
-use crate::claims::{LARGE, ZHAO, slower_than_local, versus};
+use crate::claims::remote::{LocalAndRemote, THROUGHPUTS, in_laboratory, laboratory};
+use crate::claims::{LARGE, ZHAO, least, most, slower_than_local, versus};
 use crate::factor::channel::{self, ACKED, CONGESTION, THROUGHPUT};
 use crate::factor::link::LINK;
 use crate::factor::remote::{
@@ -40,6 +41,66 @@ const CLAIMS: &[PublishedClaim] = &[
         ..PublishedClaim::of(ZHAO)
     },
     PublishedClaim {
+        id: "ipc.remote.pipe-throughput-beats-remote",
+        claim: "A pipe has more throughput than remote TCP and UDP.",
+        historical: Some("Table 1: the pipe before both remote columns"),
+        judge: |evidence| SIDES.pipe_before_remote(evidence),
+        ..PublishedClaim::of(ZHAO)
+    },
+    PublishedClaim {
+        id: "ipc.throughput.rank-16",
+        claim: "Throughput at 16 B ranks local UDP, local TCP, pipe, remote UDP, remote TCP.",
+        historical: Some("Table 1, all five columns"),
+        judge: |evidence| SIDES.table_row(evidence, 16),
+        ..PublishedClaim::of(ZHAO)
+    },
+    PublishedClaim {
+        id: "ipc.throughput.rank-1Ki",
+        claim: "Throughput at 1 KiB ranks local UDP, local TCP, pipe, remote UDP, remote TCP.",
+        historical: Some("Table 1, all five columns"),
+        judge: |evidence| SIDES.table_row(evidence, 1 << 10),
+        ..PublishedClaim::of(ZHAO)
+    },
+    PublishedClaim {
+        id: "ipc.throughput.rank-64Ki",
+        claim: "Throughput at 64 KiB ranks local TCP, pipe, local UDP, remote TCP, remote UDP.",
+        historical: Some("Table 1, all five columns"),
+        judge: |evidence| SIDES.table_row(evidence, LARGE),
+        ..PublishedClaim::of(ZHAO)
+    },
+    PublishedClaim {
+        id: "ipc.remote.tcp-throughput-range",
+        claim: "Remote TCP throughput lies between 25 kB/s and 130 MB/s.",
+        historical: Some("Figure 4, two i5-4570 in one laboratory"),
+        figures: &PublishedFigure::range(
+            TCP_RANGE,
+            Unit::BytesPerSecond,
+            "Figure 4",
+            [
+                |found| least(laboratory(found, MEASURED, "tcp4")),
+                |found| most(laboratory(found, MEASURED, "tcp4")),
+            ],
+        ),
+        judge: |evidence| in_laboratory(evidence, MEASURED, "tcp4", TCP_RANGE),
+        ..PublishedClaim::of(ZHAO)
+    },
+    PublishedClaim {
+        id: "ipc.remote.udp-throughput-range",
+        claim: "Remote UDP throughput lies between 100 kB/s and 100 MB/s.",
+        historical: Some("Figure 6, two i5-4570 in one laboratory"),
+        figures: &PublishedFigure::range(
+            UDP_RANGE,
+            Unit::BytesPerSecond,
+            "Figure 6",
+            [
+                |found| least(laboratory(found, MEASURED, "udp4")),
+                |found| most(laboratory(found, MEASURED, "udp4")),
+            ],
+        ),
+        judge: |evidence| in_laboratory(evidence, MEASURED, "udp4", UDP_RANGE),
+        ..PublishedClaim::of(ZHAO)
+    },
+    PublishedClaim {
         id: "ipc.remote.udp-throughput-beats-tcp-below-64Ki",
         claim: "Except for large messages, remote UDP carries more than remote TCP.",
         historical: Some("Table 1, throughput: remote UDP before remote TCP at 16 B and 1 KiB"),
@@ -68,3 +129,13 @@ const CLAIMS: &[PublishedClaim] = &[
         ..PublishedClaim::of(ZHAO)
     },
 ];
+
+const SIDES: LocalAndRemote = THROUGHPUTS;
+
+const MEASURED: (&str, &str) = (SIDES.remote, SIDES.response);
+
+/// Remote TCP's throughput in Figure 4, in bytes a second.
+const TCP_RANGE: (f64, f64) = (2.5e4, 1.3e8);
+
+/// Remote UDP's in Figure 6.
+const UDP_RANGE: (f64, f64) = (1e5, 1e8);

@@ -6,13 +6,13 @@ use plumb_base::units::whole;
 use super::ChannelBench;
 use crate::channel::{ChannelEnd, ChannelError};
 use crate::control_page::ControlPageWrite;
+use crate::payload;
 use crate::peer_protocol::{DeliveryCounts, PeerRole};
 use crate::report::{BlockError, BlockOutcome, BlockReport, NOTHING_DELIVERED};
 use crate::spec::BlockSpec;
-use crate::{payload, sampler};
 
 /// Messages tried in a block: enough to see whether any gets through at all.
-const MESSAGES_MAX: usize = 200;
+const MESSAGES_MAX: u64 = 200;
 
 /// The error of a socket that learns that its packet was too long for the path (ip(7)).
 const EMSGSIZE: i32 = 90;
@@ -22,38 +22,34 @@ const CHECKED_MIN: u64 = 500;
 const CHECKED_MAX: u64 = 20_000;
 
 impl<E: ChannelEnd> ChannelBench<'_, E> {
-    /// The share of messages that come back: 1 or 0 each.
+    /// The share of messages that come back: one sample a block.
     pub(super) fn answered_share(&mut self, spec: &BlockSpec, size: u64) -> BlockOutcome {
         self.prepare(size)?;
         self.begin(PeerRole::Echo, spec.injected_ns)?;
         let effort = self.start_effort(spec);
-        let mut values = Vec::with_capacity(MESSAGES_MAX);
-        let mut told: u64 = 0;
+        let (mut tried, mut told): (u64, u64) = (0, 0);
         loop {
             match self.round_trip(false) {
-                Ok(()) => values.push(1.0),
-                Err(ChannelError::TimedOut) if E::LOSSY => {
-                    self.lost += 1;
-                    values.push(0.0);
-                }
+                Ok(()) => {}
+                Err(ChannelError::TimedOut) if E::LOSSY => self.lost += 1,
                 // A router sent the word back that it was too long (RFC 1191 §4).
                 Err(ChannelError::Io(error)) if error.raw_os_error() == Some(EMSGSIZE) => {
                     (self.lost, told) = (self.lost + 1, told + 1);
-                    values.push(0.0);
                 }
                 Err(fault) => return Err(fault.into()),
             }
-            if values.len() == MESSAGES_MAX || effort.is_over(0, self.stopwatch.end()) {
+            tried += 1;
+            if tried == MESSAGES_MAX || effort.is_over(0, self.stopwatch.end()) {
                 break;
             }
         }
-        let mut report = self.region_report(&effort, values.len() as u64);
+        let answered = tried - self.lost;
+        let mut report = self.region_report(&effort, tried);
         self.finish(&mut report)?;
-        report.batch = 1;
         if told > 0 {
             report.counters.insert("told_too_long".to_owned(), told);
         }
-        sampler::summarize(&values, 1e-6, spec, &mut report);
+        put_share(&mut report, answered, tried);
         Ok(report)
     }
 
@@ -128,11 +124,16 @@ fn add_deliveries(
     let Some((_, chosen)) = faults.find(|(name, _)| *name == fault) else {
         return Err(BlockError::Unavailable(format!("'{fault}' is not a fault plumb counts")));
     };
+    put_share(report, *chosen, count);
+    Ok(())
+}
+
+/// Makes a share of so many messages the block's one sample.
+fn put_share(report: &mut BlockReport, chosen: u64, count: u64) {
     report.batch = 1;
     report.n = 1;
-    report.samples = vec![*chosen as f64 / count as f64];
+    report.samples = vec![chosen as f64 / count as f64];
     report.histogram_scale = 1e-6;
-    Ok(())
 }
 
 /// The report of a block in which nothing got through: no samples, and why.

@@ -131,6 +131,25 @@ fn long_packets_arrive_only_where_the_path_takes_them_or_cuts_them() {
 }
 
 #[test]
+fn one_lost_fragment_loses_the_whole_datagram() {
+    let _alone = one_at_a_time();
+    let answered = |size| {
+        let mut subject = remote(Mechanism::Udp4, "loss=5%", 1500, SocketOptions::default());
+        if let LaunchSubject::Remote(remote) = &mut subject {
+            // No longer than on one host is a message waited for that was lost.
+            (remote.path.round_trip_ns, remote.path.rate) = (0, None);
+        }
+        let mut launch = start(subject)?;
+        let report = measure(&mut launch, BlockTask::AnsweredShare { size }, Span::from_secs(1));
+        launch.finish().unwrap();
+        Some(report.samples)
+    };
+    // One packet each way is answered nine times in ten; of 45 each way all arrive once in a hundred.
+    let (Some(small), Some(large)) = (answered(1_000), answered(65_507)) else { return };
+    assert!(small[0] > 0.5 && large[0] < 0.25, "{small:?} {large:?}");
+}
+
+#[test]
 fn a_link_ends_with_a_launch_that_is_given_up() {
     let _alone = one_at_a_time();
     let subject = remote(Mechanism::Tcp4, "delay=1ms", 1500, SocketOptions::default());
