@@ -23,7 +23,10 @@ fn synthetic() -> SyntheticRun {
 
 #[test]
 fn a_document_is_stable() {
-    insta::assert_json_snapshot!(build(&registry(), &synthetic().data));
+    let mut document = build(&registry(), &synthetic().data);
+    // They change with every entry of docs/claims.toml, and are counted in a test of their own.
+    document.statements.clear();
+    insta::assert_json_snapshot!(document);
 }
 
 #[test]
