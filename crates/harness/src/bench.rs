@@ -11,7 +11,7 @@ use plumb_sys::memory::PageAlignedBuffer;
 
 use crate::channel::{ChannelEnd, ChannelError, LossMarker, MessageOrMarker, RECEIVE_SLACK};
 use crate::control_page::ControlPageWrite;
-use crate::effort::{Canary, EffortMeter, KernelTimes};
+use crate::effort::{Canary, EffortMeter, KernelTimes, postpone_tick};
 use crate::payload;
 use crate::peer_handle::PeerHandle;
 use crate::peer_protocol::{PeerReport, PeerRole, PeerTask};
@@ -67,6 +67,8 @@ pub(crate) struct ChannelBench<'a, E> {
     /// Operations of the task under way: round trips or transfers.
     done: u64,
     lost: u64,
+    /// Whether the tick is needed while something is timed: on a way on which messages are lost.
+    needs_tick: bool,
     corrupted: u64,
     /// The peer's part in the task that it is in.
     role: Option<PeerRole>,
@@ -103,6 +105,7 @@ impl<'a, E: ChannelEnd> ChannelBench<'a, E> {
             number: 0,
             done: 0,
             lost: 0,
+            needs_tick: false,
             corrupted: 0,
             role: None,
             marker_wait_ms: marker_wait_ms(&launch.subject),
@@ -185,7 +188,8 @@ impl<'a, E: ChannelEnd> ChannelBench<'a, E> {
     }
 
     /// Starts the peer on its part, in which it spins for so long at each message.
-    fn begin(&mut self, role: PeerRole, delay_ns: u64) -> Result<(), BlockError> {
+    /// It is not interrupted for as long as that is to be timed; 0 for a task of which nothing is.
+    fn begin(&mut self, role: PeerRole, delay_ns: u64, quiet_ns: u64) -> Result<(), BlockError> {
         self.peer.write(ControlPageWrite::DelayNs(delay_ns))?;
         self.peer.write(ControlPageWrite::Stop(false))?;
         self.peer.write(ControlPageWrite::Last(0))?;
@@ -193,7 +197,8 @@ impl<'a, E: ChannelEnd> ChannelBench<'a, E> {
         // Discard the pilot's counts.
         self.lost = 0;
         drop(self.end.take_counters());
-        let task = PeerTask { role, size: self.size as u64, ack: self.ack as u64 };
+        let quiet_ns = if self.needs_tick { 0 } else { quiet_ns };
+        let task = PeerTask { role, size: self.size as u64, ack: self.ack as u64, quiet_ns };
         self.peer.begin(task)?;
         self.role = Some(role);
         Ok(())
@@ -239,7 +244,7 @@ impl<'a, E: ChannelEnd> ChannelBench<'a, E> {
         operation: impl FnMut(&mut Self) -> Result<(), ChannelError>,
     ) -> Result<f64, BlockError> {
         let is_echo = role == PeerRole::Echo;
-        self.begin(role, if is_echo { spec.injected_ns } else { 0 })?;
+        self.begin(role, if is_echo { spec.injected_ns } else { 0 }, 0)?;
         if !is_echo {
             self.peer.write(ControlPageWrite::Count(1))?;
         }
@@ -267,6 +272,7 @@ impl<'a, E: ChannelEnd> ChannelBench<'a, E> {
                         lost_in_a_row = 0;
                     }
                     Err(ChannelError::TimedOut) if E::LOSSY => {
+                        self.needs_tick = true;
                         lost_in_a_row += 1;
                         give_up_after(lost_in_a_row, self.size as u64)?;
                     }
@@ -374,7 +380,11 @@ impl<'a, E: ChannelEnd> ChannelBench<'a, E> {
     }
 
     fn start_effort(&mut self, spec: &BlockSpec) -> EffortMeter {
-        EffortMeter::start(&mut self.kernel, self.stopwatch, spec)
+        let meter = EffortMeter::start(&mut self.kernel, self.stopwatch, spec);
+        if self.needs_tick {
+            postpone_tick(0);
+        }
+        meter
     }
 
     /// The report of a timed region that ends here.

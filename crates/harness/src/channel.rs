@@ -210,7 +210,9 @@ pub(crate) const LOSS_TIMEOUT_TICKS: u32 = 3;
 /// How an end notices that the other side is gone, that it took too long, or that it should stop.
 ///
 /// Blocking calls return EINTR at every tick of the process's timer, and spinning loops see the
-/// tick count move; only then is any of this looked at, so it costs the measured path nothing.
+/// tick count move; only then is any of this looked at, so it costs the measured path nothing. While
+/// a block is timed there is no tick, unless messages were lost on this channel before: a peer that
+/// dies ticks by itself, and one that hangs is the orchestrator's business.
 #[derive(Clone, Debug)]
 pub(crate) struct PeerWatchdog {
     control: Arc<OwnedFd>,

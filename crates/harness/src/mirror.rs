@@ -132,7 +132,12 @@ fn measure_replay(peer: &mut PeerHandle, launch: &LaunchSpec, spec: &BlockSpec) 
     let meter = EffortMeter::start(&mut kernel, watch, spec);
     let (duration_ns, samples_max) = (spec.duration_ns, spec.samples_max);
     let role = PeerRole::Replay { cold, duration_ns, samples_max };
-    peer.process.send(&WorkerToPeer::Begin(PeerTask { role, size: frame, ack: 0 }))?;
+    peer.process.send(&WorkerToPeer::Begin(PeerTask {
+        role,
+        size: frame,
+        ack: 0,
+        quiet_ns: duration_ns,
+    }))?;
     let done = loop {
         match peer.receive()? {
             PeerToWorker::Armed => {}

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use plumb_base::time::Span;
 use plumb_clock::Stopwatch;
-use plumb_sys::fd;
 use plumb_sys::memory::PageAlignedBuffer;
+use plumb_sys::{fd, timer};
 
 use crate::channel::{
     ChannelEnd, ChannelError, ChannelMechanism, ChannelSetup, EndpointLocation, LossMarker,
@@ -15,7 +15,7 @@ use crate::channel::{
 };
 use crate::control_page::ControlPage;
 use crate::control_socket::ControlSocket;
-use crate::effort::CpuReading;
+use crate::effort::{CpuReading, postpone_tick};
 use crate::mechanisms::{ChannelVisitor, visit_channel};
 use crate::peer_protocol::{
     AttachPeer, DeliveryCounts, PeerEnd, PeerReport, PeerRole, PeerTask, PeerToWorker, WorkerToPeer,
@@ -126,6 +126,8 @@ impl PeerService {
         if let Err(fault) = outcome {
             return self.control.send(&PeerToWorker::Failed(fault.to_string()));
         }
+        postpone_tick(task.quiet_ns);
+        let ticks = timer::ticks();
         let before = CpuReading::now();
         self.control.send(&PeerToWorker::Armed)?;
         let outcome = match task.role {
@@ -137,9 +139,13 @@ impl PeerService {
             PeerRole::Replay { .. } => Err(io::Error::from(io::ErrorKind::Unsupported).into()),
         };
         let cpu = CpuReading::now().since(before);
+        let interruptions = timer::ticks().wrapping_sub(ticks);
+        postpone_tick(0);
         let checked = part.delivery;
         self.lent_buffers = (part.tx, part.rx);
-        self.report(cpu, checked, end.take_counters(), outcome)
+        let mut counters = end.take_counters();
+        counters.push(("interruptions", interruptions.into()));
+        self.report(cpu, checked, counters, outcome)
     }
 
     /// Reports on a task that ended.

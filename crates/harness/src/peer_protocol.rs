@@ -69,6 +69,8 @@ pub(crate) struct PeerTask {
     pub(crate) size: u64,
     /// Acknowledgement size in bytes.
     pub(crate) ack: u64,
+    /// How long it is not to be interrupted.
+    pub(crate) quiet_ns: u64,
 }
 
 /// The peer's part.

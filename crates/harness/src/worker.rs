@@ -54,6 +54,7 @@ fn work(fetch: FetchPage) -> io::Result<()> {
     // What fetches pages has deadlines of its own, and never has to look around.
     if !matches!(spec.subject, LaunchSubject::PageLoads(_)) {
         timer::start_periodic_tick(TICK_US)?;
+        timer::tick_at_child_end()?;
     }
     match spec.subject.clone() {
         LaunchSubject::Channel(channel) => {

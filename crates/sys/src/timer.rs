@@ -1,7 +1,8 @@
 //! Sleeps, timers, and a periodic tick that interrupts blocking calls, so that nothing waits for ever.
 //!
 //! SIGALRM is handled without SA_RESTART: a blocked call returns EINTR, and a spinning loop sees
-//! the tick count move. Nothing is added to the path that is measured.
+//! the tick count move. A tick costs what it interrupts some microseconds, so it is postponed while
+//! something is timed.
 
 use std::io;
 use std::num::NonZeroU64;
@@ -19,6 +20,9 @@ use crate::check;
 
 static TICKS: AtomicU32 = AtomicU32::new(0);
 
+/// Microseconds between two ticks; 0 while there are none.
+static PERIOD_US: AtomicU32 = AtomicU32::new(0);
+
 extern "C" fn on_alarm(_signal: libc::c_int) {
     TICKS.fetch_add(1, Ordering::Relaxed);
 }
@@ -26,11 +30,28 @@ extern "C" fn on_alarm(_signal: libc::c_int) {
 /// Starts the tick.
 pub fn start_periodic_tick(period_us: u32) -> io::Result<()> {
     crate::signal::handle(&[libc::SIGALRM], on_alarm)?;
-    let period = libc::timeval {
-        tv_sec: i64::from(period_us / 1_000_000),
-        tv_usec: i64::from(period_us % 1_000_000),
+    PERIOD_US.store(period_us, Ordering::Relaxed);
+    postpone_tick(0)
+}
+
+/// Counts the end of a child process as a tick too.
+pub fn tick_at_child_end() -> io::Result<()> {
+    crate::signal::handle(&[libc::SIGCHLD], on_alarm)
+}
+
+/// Lets the next tick come after `ns`, and not before one period; nothing where none was started.
+pub fn postpone_tick(ns: u64) -> io::Result<()> {
+    let period_us = u64::from(PERIOD_US.load(Ordering::Relaxed));
+    let time = |us: u64| libc::timeval {
+        tv_sec: libc::time_t::try_from(us / 1_000_000).unwrap_or(libc::time_t::MAX),
+        // Less than 1e6, which every suseconds_t holds.
+        tv_usec: libc::suseconds_t::try_from(us % 1_000_000).unwrap_or(0),
     };
-    let timer = libc::itimerval { it_interval: period, it_value: period };
+    if period_us == 0 {
+        return Ok(());
+    }
+    let first = time(period_us.max(ns / 1_000));
+    let timer = libc::itimerval { it_interval: time(period_us), it_value: first };
     // SAFETY: `timer` is valid; the old value is not asked for.
     check(unsafe { libc::setitimer(libc::ITIMER_REAL, &raw const timer, std::ptr::null_mut()) })?;
     Ok(())
@@ -105,6 +126,23 @@ mod tests {
     use super::*;
     use crate::clock::{ClockId, read_ns};
     use crate::fd::poll_readable;
+
+    #[test]
+    fn a_postponed_tick_comes_after_its_time_and_then_again() {
+        start_periodic_tick(1_000).unwrap();
+        postpone_tick(300_000_000).unwrap();
+        let (before, began) = (ticks(), read_ns(ClockId::Monotonic));
+        while ticks() == before {
+            sleep_ns(1_000_000);
+        }
+        assert!(read_ns(ClockId::Monotonic) - began >= 300_000_000);
+        let first = ticks();
+        while ticks() == first {
+            sleep_ns(1_000_000);
+        }
+        // What else this process tests is not to be interrupted.
+        postpone_tick(3_600_000_000_000).unwrap();
+    }
 
     #[test]
     fn a_timer_expires_no_sooner_than_set() {

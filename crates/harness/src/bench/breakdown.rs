@@ -104,7 +104,7 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
     ) -> BlockOutcome {
         self.prepare(size)?;
         self.pilot_task(spec, PeerRole::Echo, |bench| bench.round_trip(false))?;
-        self.begin(PeerRole::Echo, spec.injected_ns)?;
+        self.begin(PeerRole::Echo, spec.injected_ns, spec.duration_ns)?;
         let samples_max = spec.samples_max as usize;
         let mut probed = vec![RoundTrip { start: 1, end: 1 }; samples_max];
         probed.clear();
@@ -174,6 +174,7 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
                 Ok(()) if on => trips.probed.push(RoundTrip { start: begin, end }),
                 Ok(()) => trips.plain.push(end.wrapping_sub(begin)),
                 Err(ChannelError::TimedOut) if E::LOSSY => {
+                    self.needs_tick = true;
                     self.lost += 1;
                     trips.lost += 1;
                     if trips.plain.is_empty() && trips.probed.is_empty() {

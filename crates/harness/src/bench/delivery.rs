@@ -25,7 +25,9 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
     /// The share of messages that come back: one sample a block.
     pub(super) fn answered_share(&mut self, spec: &BlockSpec, size: u64) -> BlockOutcome {
         self.prepare(size)?;
-        self.begin(PeerRole::Echo, spec.injected_ns)?;
+        // Nothing is timed, and what is lost is to be noticed soon.
+        self.needs_tick |= E::LOSSY;
+        self.begin(PeerRole::Echo, spec.injected_ns, 0)?;
         let effort = self.start_effort(spec);
         let (mut tried, mut told): (u64, u64) = (0, 0);
         loop {
@@ -80,7 +82,7 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
         self.tx = payload::pattern(self.seed, self.size);
         self.end.prepare(&self.tx, &mut self.rx)?;
         self.peer.write(ControlPageWrite::Count(count))?;
-        self.begin(PeerRole::Check, pause_ns)?;
+        self.begin(PeerRole::Check, pause_ns, 0)?;
         self.number = 0;
         let effort = self.start_effort(spec);
         for _ in 0..count {

@@ -37,7 +37,7 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
     ) -> BlockOutcome {
         self.prepare(size)?;
         let trip_ns = self.pilot_task(spec, PeerRole::Echo, &round_trip)?;
-        self.begin(PeerRole::Echo, spec.injected_ns)?;
+        self.begin(PeerRole::Echo, spec.injected_ns, spec.duration_ns)?;
         let batch = batch_for(self.quality.sample_min_ns(), trip_ns);
         let (mut report, ticks) = self.closed_loop(spec, batch, |_| Ok(()), round_trip)?;
         self.finish(&mut report)?;
@@ -64,7 +64,7 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
         self.prepare(size)?;
         let len = usize::try_from(ahead)?;
         let crowd = payload::pattern(self.seed, len);
-        self.begin(PeerRole::Echo, spec.injected_ns)?;
+        self.begin(PeerRole::Echo, spec.injected_ns, spec.duration_ns)?;
         let send_crowd = |bench: &mut Self| (0..count).try_for_each(|_| bench.end.send(&crowd));
         let (mut report, ticks) =
             self.closed_loop(spec, 1, send_crowd, |bench| bench.round_trip(false))?;
@@ -100,6 +100,7 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
                 Ok(()) => ticks.push(t1.wrapping_sub(t0)),
                 // A lost datagram is counted; its time is the timer's, not the channel's.
                 Err(ChannelError::TimedOut) if E::LOSSY => {
+                    self.needs_tick = true;
                     self.lost += 1;
                     lost += 1;
                     if ticks.is_empty() {

@@ -27,7 +27,7 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
             )));
         }
         self.prepare(size)?;
-        self.begin(PeerRole::Sink, 0)?;
+        self.begin(PeerRole::Sink, 0, 0)?;
         self.peer.write(ControlPageWrite::Count(1))?;
         let one_ns = self.pilot(spec, |bench| bench.transfer(1).map(drop))?;
         // Without a shared clock a transfer is timed from first to last arrival; at least 8 messages keep the first
@@ -37,7 +37,7 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
         self.finish(&mut BlockReport::default())?;
 
         let mut samples: Vec<(u64, u64)> = Vec::with_capacity(spec.samples_max as usize);
-        self.begin(PeerRole::Sink, 0)?;
+        self.begin(PeerRole::Sink, 0, spec.duration_ns)?;
         self.peer.write(ControlPageWrite::Count(count))?;
         let effort = self.start_effort(spec);
         let mut empty = 0;
@@ -81,7 +81,7 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
             if E::LOSSY { bench.acked_message() } else { bench.transfer(1).map(drop) }
         };
         let one_ns = self.pilot_task(spec, role, exchange)?;
-        self.begin(role, 0)?;
+        self.begin(role, 0, spec.duration_ns)?;
         let batch = batch_for(self.quality.sample_min_ns(), one_ns);
         let (mut report, ticks) = self.closed_loop(spec, batch, |_| Ok(()), exchange)?;
         self.finish(&mut report)?;
@@ -141,7 +141,7 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
         self.prepare(size)?;
         let mut samples = Vec::with_capacity((spec.samples_max as usize).min(1 << 16));
         let interval = self.stopwatch.ticks(interval_ns as f64);
-        self.begin(PeerRole::Source, 0)?;
+        self.begin(PeerRole::Source, 0, spec.duration_ns)?;
         // The first message opens the first interval.
         self.end.receive(&mut self.rx, self.size)?;
         let effort = self.start_effort(spec);

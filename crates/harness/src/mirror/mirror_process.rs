@@ -16,7 +16,7 @@ use crate::channel::IoResultExt as _;
 use crate::child_process;
 use crate::control_page::ControlPage;
 use crate::control_socket::ControlSocket;
-use crate::effort::CpuReading;
+use crate::effort::{CpuReading, postpone_tick};
 use crate::peer_protocol::{
     AttachPeer, DeliveryCounts, PeerEnd, PeerReport, PeerRole, PeerTask, PeerToWorker, WorkerToPeer,
 };
@@ -183,10 +183,12 @@ fn answer_worker(
             control.send(&PeerToWorker::Failed(error.to_string()))?;
             continue;
         }
+        postpone_tick(task.quiet_ns);
         let before = CpuReading::now();
         control.send(&PeerToWorker::Armed)?;
         let outcome = perform(mirror.as_mut(), replay.as_ref(), &steering);
         let cpu = CpuReading::now().since(before);
+        postpone_tick(0);
         let answer = match outcome {
             Ok(replayed) => {
                 let mut times = mirror.times();

@@ -21,8 +21,7 @@ use super::cpu_load::CpuLoadProcess;
 use super::cpu_trace::CpuTimeTrace;
 use super::process_tweaks::{MessageBuffer, stream_thread};
 use super::sender::{LAST_MESSAGE, SenderProgress, SenderToWorker, WorkerToSender};
-use crate::effort::Canary;
-use crate::effort::{CpuReading, KernelTimes};
+use crate::effort::{Canary, CpuReading, KernelTimes, postpone_tick};
 use crate::launch_network::LaunchNetwork;
 use crate::peer_handle::FarProcess;
 use crate::report::BlockError;
@@ -210,6 +209,7 @@ impl StreamsReceiver {
             other => return Err(unexpected_message(&other)),
         }
         self.kernel.begin();
+        postpone_tick(block.duration_ns);
         let (ticks, cpu) = (timer::ticks(), CpuReading::now());
         let interval = self.stopwatch.ticks((block.duration_ns / INTERVALS) as f64).max(1);
         let first = self.read_counters(tallies)?;
@@ -229,6 +229,7 @@ impl StreamsReceiver {
         report.effort.wall_ns = Span::from_secs_f64(wall_ns * 1e-9).as_ns();
         report.effort.operations = (last.bytes - first.bytes) / size_bytes.max(1);
         let interruptions = u64::from(timer::ticks().wrapping_sub(ticks));
+        postpone_tick(0);
         report.counters.insert("interruptions".to_owned(), interruptions);
         if let Some(trace) = trace {
             report.parts = trace.record()?;

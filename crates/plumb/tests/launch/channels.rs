@@ -222,6 +222,25 @@ fn a_peer_killed_during_a_block_ends_the_launch() {
     }
 }
 
+#[test]
+fn no_tick_interrupts_either_process_during_a_block() {
+    let _alone = one_at_a_time();
+    for (mechanism, wake) in [
+        (Mechanism::Pipe, WakeMode::Block),
+        (Mechanism::Udp4, WakeMode::Block),
+        (Mechanism::ShmFutex, WakeMode::Block),
+    ] {
+        let Some(mut launch) = start(mechanism, wake) else { continue };
+        let mut long = block(BlockTask::Latency { size: size_of_one(mechanism) });
+        long.duration_ns = Span::from_ms(100).as_ns();
+        long.samples_max = u32::MAX >> 8;
+        let report = launch.measure(&long, WAIT_MAX, &mut || false).unwrap();
+        // The pilot is a task of its own.
+        let interruptions = report.counters.get("interruptions").copied().unwrap_or(0);
+        assert_eq!(interruptions, 0, "{}", mechanism.name());
+    }
+}
+
 fn size_of_one(mechanism: Mechanism) -> u64 {
     sizes(mechanism)[0].max(4)
 }
