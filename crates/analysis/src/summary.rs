@@ -207,6 +207,7 @@ impl<'a> MeasuredCell<'a> {
         let mut supported = |name: &str, p: f64| {
             // Enough launches carry an interval of the median however few samples each has.
             if name == "median" && launches >= LAUNCHES_NEEDED {
+        flags::warm_up(&all, &mut flags);
                 return Some(rounded(self.median()));
             }
             if batch > 1 && p > BATCHED_MAX {
@@ -648,6 +649,20 @@ mod tests {
         let mut synthetic = SyntheticRun::new(4);
         let cell = synthetic.cell("latency.local", "latency", local("pipe", "same-cpu", 64)).id;
         for (round, (operations, cpu)) in [(1_u64, 9_000_u64), (9, 9_000)].into_iter().enumerate() {
+    #[test]
+    fn a_discarded_start_is_told_with_its_share_and_side() {
+        let mut synthetic = pipe(SyntheticDesign::default());
+        for (index, block) in synthetic.data.blocks.iter_mut().enumerate() {
+            block.warmup = 100;
+            let side = if index < 3 { "warm-up-above" } else { "warm-up-below" };
+            block.flags.push(side.to_owned());
+        }
+        let told = "warm-up: 20% of the samples left out, above what followed in 3 blocks and below \
+                    it in 7";
+        let flags = one(&synthetic).flags;
+        assert!(flags.contains(&told.to_owned()), "{flags:?}");
+    }
+
             let block = synthetic.block(cell, round as u32, vec![1.0; 10]);
             block.effort.operations = operations;
             block.effort.local.process_ns = cpu;

@@ -21,7 +21,12 @@ pub(crate) fn summarize(values: &[f64], scale: f64, spec: &BlockSpec, report: &m
             0
         }
     };
-    let steady = &values[warmup..];
+    let (start, steady) = values.split_at(warmup);
+    if warmup > 0 {
+        let median = |part: &[f64]| quantile::of_sorted(&quantile::sorted(part), 0.5);
+        let is_above = median(start) > median(steady);
+        report.flags.push(if is_above { "warm-up-above" } else { "warm-up-below" }.to_owned());
+    }
     let kept = steady.len().min(spec.samples_kept as usize);
     report.n = steady.len() as u64;
     report.warmup = warmup as u64;
@@ -119,6 +124,7 @@ mod tests {
         assert_eq!(report.n + report.warmup, 3200);
         assert!(report.histogram.is_empty());
     }
+        assert_eq!(report.flags, ["warm-up-above"]);
 
     #[test]
     fn samples_beyond_the_cap_live_on_in_the_histogram() {

@@ -13,7 +13,16 @@ use crate::document::SampleSummary;
 pub const DISTURBANCES: [&str; 4] = ["steal", "migration", "canary", "page-faults"];
 
 /// Flags that the summary states in its own words.
-const SUMMARISED: [&str; 2] = ["batched", "below-floor"];
+const SUMMARISED: [&str; 4] = ["batched", "below-floor", WARM_UP_ABOVE, WARM_UP_BELOW];
+
+/// Flag of a block whose discarded start lay above what followed.
+const WARM_UP_ABOVE: &str = "warm-up-above";
+
+/// The same, below.
+const WARM_UP_BELOW: &str = "warm-up-below";
+
+/// Shares of discarded samples from this on are told.
+const WARM_UP_TOLD: f64 = 0.01;
 
 /// A corrected result is a number only above this multiple of its own uncertainty (rule 3).
 const FLOOR_MULTIPLE: f64 = 3.0;
@@ -46,6 +55,31 @@ pub fn disturbances(blocks: &[&SampleBlock], flags: &mut Vec<String>) {
             flags.push(format!("{flag}: {count} of {} blocks", blocks.len()));
         }
     }
+}
+
+/// Adds how many samples were discarded as warm-up, and whether they lay above or below the rest: a
+/// start that is faster than what follows it is seldom a warm-up.
+pub fn warm_up(blocks: &[&SampleBlock], flags: &mut Vec<String>) {
+    let sum = |of: fn(&SampleBlock) -> u64| {
+        blocks.iter().map(|block| of(block)).fold(0, u64::saturating_add) as f64
+    };
+    let (discarded, kept) = (sum(|block| block.warmup), sum(|block| block.n));
+    let share = discarded / (discarded + kept).max(1.0);
+    if share < WARM_UP_TOLD {
+        return;
+    }
+    let counts = counts(blocks.iter().copied());
+    let count = |flag| counts.get(flag).copied().unwrap_or(0);
+    let sides = match (count(WARM_UP_ABOVE), count(WARM_UP_BELOW)) {
+        (0, 0) => String::new(),
+        (above, below) => {
+            format!(", above what followed in {above} blocks and below it in {below}")
+        }
+    };
+    flags.push(format!(
+        "warm-up: {}% of the samples left out{sides}",
+        significant(share * 100.0, 2)
+    ));
 }
 
 /// Withholds numbers that are not above the floor of the measurement (rule 3).
