@@ -213,7 +213,8 @@ pub struct CpuCost {
     pub peer: Option<f64>,
     /// Of that, the share spent in the kernel.
     pub peer_kernel_share: Option<f64>,
-    /// Softirq time of the CPUs used.
+    /// Softirq time of the CPUs used. Unless the kernel times interrupts (`kernel.cpu_accounting` of
+    /// the machine), it is also in the times of both sides: do not add them.
     pub softirq: Option<f64>,
     /// Wall time per operation, to compare the above with.
     pub wall: Option<f64>,

@@ -9,6 +9,8 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::PathBuf;
 
+use flate2::read::GzDecoder;
+
 pub(crate) mod kernel;
 pub(crate) mod noise;
 pub(crate) mod process;
@@ -157,6 +159,20 @@ impl KernelFiles {
             .and_then(|file| file.take(BYTES_MAX).read_to_end(&mut bytes))
             .map_err(|error| KernelFileError::from(&error))?;
         Ok(String::from_utf8_lossy(&bytes).trim().to_owned())
+    }
+
+    /// The whole text of a file compressed with gzip.
+    ///
+    /// # Errors
+    /// As for [`Self::text`].
+    pub fn compressed_text(&self, path: &str) -> Result<String, KernelFileError> {
+        let mut bytes = Vec::new();
+        File::open(self.path(path))
+            .and_then(|file| {
+                GzDecoder::new(file.take(BYTES_MAX)).take(BYTES_MAX).read_to_end(&mut bytes)
+            })
+            .map_err(|error| KernelFileError::from(&error))?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
     /// The text of a file on one line, or the reason why there is none.

@@ -94,8 +94,7 @@ impl MetricsExposition {
         let help = "Fresh pairs of processes behind a result; 0 where another tool measured it.";
         self.add("plumb_result_launches", help, labels.clone(), launches);
         let cpu = &result.cpu;
-        let sides = [("local", cpu.local), ("peer", cpu.peer), ("softirq", cpu.softirq)];
-        for (side, cost) in sides {
+        for (side, cost) in [("local", cpu.local), ("peer", cpu.peer)] {
             if let Some(ns) = cost {
                 let help = "CPU seconds of an operation, by who spent them.";
                 let labels = with(labels, "side", side);
@@ -108,6 +107,11 @@ impl MetricsExposition {
         let mut text = String::new();
         for (name, MetricFamily { help, samples }) in &self.0 {
             text += &format!("# HELP {name} {help}\n# TYPE {name} gauge\n");
+        if let Some(ns) = cpu.softirq {
+            let help = "Softirq seconds of the CPUs used, for an operation; may also be in \
+                        plumb_result_cpu_seconds, so do not add them.";
+            self.add("plumb_result_softirq_seconds", help, labels.clone(), scaled(ns, 1e9));
+        }
             for (labels, value) in samples {
                 let labels: Vec<String> = labels
                     .iter()
@@ -225,7 +229,11 @@ mod tests {
                 mean: Some(f64::NAN),
                 ..SampleSummary::default()
             },
-            cpu: plumb_analysis::document::CpuCost::default(),
+            cpu: plumb_analysis::document::CpuCost {
+                local: Some(900.0),
+                softirq: Some(100.0),
+                ..plumb_analysis::document::CpuCost::default()
+            },
             counters: BTreeMap::new(),
             flags: Vec::new(),
         });
@@ -238,6 +246,15 @@ mod tests {
         assert!(text.contains(
             "# HELP plumb_result_seconds Results that are times.\n\
              # TYPE plumb_result_seconds gauge\n\
+    #[test]
+    fn softirq_time_is_no_part_of_a_sum() {
+        let text = run(&document("complete", &[]));
+        let sides: Vec<&str> =
+            text.lines().filter(|line| line.starts_with("plumb_result_cpu_seconds{")).collect();
+        assert!(matches!(sides[..], [one] if one.contains("side=\"local\"")), "{sides:?}");
+        assert!(text.contains("plumb_result_softirq_seconds{run=\"a-1\""), "{text}");
+    }
+
              plumb_result_seconds{run=\"a-1\",origin=\"measured\",experiment=\"latency.local\",\
              response=\"latency\",mechanism=\"pipe\",size=\"64\",statistic=\"median\"} 0.0000025\n"
         ));

@@ -48,6 +48,7 @@ pub(super) fn read(facts: &mut EnvironmentFacts) {
     let patches = facts.tree.names("sys/kernel/livepatch").len();
     facts.put("kernel.livepatch", patches.to_string());
     preemption(facts);
+    cpu_accounting(facts);
     mitigations(facts);
     distribution(facts);
     let line = facts.tree.text("proc/cmdline");
@@ -115,6 +116,28 @@ fn preemption(facts: &mut EnvironmentFacts) {
         .unwrap_or(if version.is_empty() { "unknown" } else { "none or voluntary" });
     let text = chosen.map_or_else(|| built.to_owned(), |chosen| format!("{built}, {chosen}"));
     facts.put("kernel.preemption", text);
+}
+
+/// Options that decide whether CPU time is sampled at the tick, and what of it interrupts get.
+const CPU_ACCOUNTING: [&str; 4] = [
+    "TICK_CPU_ACCOUNTING",
+    "VIRT_CPU_ACCOUNTING_NATIVE",
+    "VIRT_CPU_ACCOUNTING_GEN",
+    "IRQ_TIME_ACCOUNTING",
+];
+
+/// Which of [`CPU_ACCOUNTING`] the kernel was built with, where its configuration is kept.
+fn cpu_accounting(facts: &mut EnvironmentFacts) {
+    let release = facts.tree.text("proc/sys/kernel/osrelease").unwrap_or_default();
+    let beside = || facts.tree.text(&format!("boot/config-{release}")).ok();
+    let text = match facts.tree.compressed_text("proc/config.gz").ok().or_else(beside) {
+        Some(text) => {
+            let is_set = |name: &&str| text.lines().any(|line| line == format!("CONFIG_{name}=y"));
+            CPU_ACCOUNTING.into_iter().filter(is_set).collect::<Vec<_>>().join(" ")
+        }
+        None => "unknown: no /proc/config.gz and no /boot/config of this kernel".to_owned(),
+    };
+    facts.put("kernel.cpu_accounting", text);
 }
 
 fn mitigations(facts: &mut EnvironmentFacts) {

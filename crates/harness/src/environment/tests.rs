@@ -1,8 +1,11 @@
 //! Small machines for tests, as temporary trees of kernel files; and what is recorded of them and of this machine.
 
-use std::fmt::Write;
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::ops::Deref;
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use plumb_base::cpu_list;
 use proptest::prelude::*;
 
@@ -126,13 +129,28 @@ fn what_rule_twenty_names_is_recorded() {
     let facts = capture();
     let keys = "cpu.model cpu.microcode cpu.frequency.governor cpu.smt.active cpu.hypervisor \
                 cpu.allowed numa.nodes kernel.release kernel.command_line kernel.clocksource kernel.hz \
-                kernel.preemption net.ipv4.tcp_congestion_control net.core.default_qdisc net.lo.mtu \
+                kernel.preemption kernel.cpu_accounting net.ipv4.tcp_congestion_control net.core.default_qdisc net.lo.mtu \
                 net.lo.gso memory.thp limit.memlock limit.msgqueue process.scheduler process.seccomp \
                 libc.version build.rustc build.profile cgroup.version load.average";
     for key in keys.split(' ') {
         assert!(facts.contains_key(key), "{key}");
     }
     assert!(facts.keys().any(|key| key.starts_with("mitigation")));
+}
+
+#[test]
+fn how_the_kernel_counts_cpu_time_is_read_from_its_configuration() {
+    let accounting = |machine: &MachineFixture| read(machine)["kernel.cpu_accounting"].clone();
+    let config = "CONFIG_TICK_CPU_ACCOUNTING=y\n# CONFIG_VIRT_CPU_ACCOUNTING_GEN is not set\n\
+                  CONFIG_IRQ_TIME_ACCOUNTING=y\n";
+    let machine = MachineFixture::with("proc/sys/kernel/osrelease", "6.1\n");
+    assert!(accounting(&machine).starts_with("unknown"));
+    let machine = machine.file("boot/config-6.1", config);
+    assert_eq!(accounting(&machine), "TICK_CPU_ACCOUNTING IRQ_TIME_ACCOUNTING");
+    let mut packed = GzEncoder::new(Vec::new(), Compression::fast());
+    packed.write_all(b"CONFIG_VIRT_CPU_ACCOUNTING_GEN=y\n").unwrap();
+    fs::write(machine.path("proc/config.gz"), packed.finish().unwrap()).unwrap();
+    assert_eq!(accounting(&machine), "VIRT_CPU_ACCOUNTING_GEN");
 }
 
 #[test]
