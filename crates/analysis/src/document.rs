@@ -170,7 +170,8 @@ pub struct SampleSummary {
     pub median: Option<f64>,
     /// Third quartile.
     pub q3: Option<f64>,
-    /// 90th percentile.
+    /// 90th percentile. Of response `latency`, this and those above are of half round trips: a stall
+    /// of one way counts half.
     pub p90: Option<f64>,
     /// 99th percentile.
     pub p99: Option<f64>,

@@ -37,6 +37,12 @@ impl ResultSection<'_> {
         name::response_of(self.experiment, self.response)
     }
 
+    /// What a reader must know of percentiles of latencies; none where there are none.
+    pub fn percentile_note(&self) -> Option<&'static str> {
+        let has = |cell: &&CellResult| cell.summary.p90.or(cell.summary.p99).is_some();
+        (self.response == "latency" && self.cells.iter().any(has)).then_some(HALF_ROUND_TRIPS)
+    }
+
     /// Factors whose level differs between some cells.
     pub fn varying(&self) -> BTreeSet<String> {
         name::varying(self.cells.iter().copied())
@@ -58,6 +64,10 @@ impl ResultSection<'_> {
         if shared.is_empty() { String::new() } else { name::cell(&first.factors, &shared) }
     }
 }
+
+/// What percentiles of latencies are of.
+pub const HALF_ROUND_TRIPS: &str = "p90 and above are those of round trips, divided by two: what delays one way only is seen at half its \
+                                    length.";
 
 /// The sections in the order in which they first occur.
 pub fn sections(results: &[CellResult]) -> Vec<ResultSection<'_>> {

@@ -86,6 +86,9 @@ fn response(section: &ResultSection<'_>, ladder: bool) -> String {
         html += &element::figure(&figure);
     }
     html += "</div>";
+    if let Some(note) = section.percentile_note() {
+        html += &format!("<p class=\"dim\">{note}");
+    }
     let title = match section.cells.len() {
         1 => "The whole result".to_owned(),
         count => format!("All {count} results"),

@@ -38,6 +38,9 @@ pub fn render(document: &RunDocument, style: TerminalStyle) -> String {
             page.put(0, TextRole::Dim, DETAILS_ELSEWHERE);
         } else {
             page.out += &results(&section).render(style);
+            if let Some(note) = section.percentile_note() {
+                page.put(0, TextRole::Dim, note);
+            }
         }
         page.out.push('\n');
     }
