@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use plumb_base::seed::Seed;
 use plumb_base::stats::hierarchy::SampleHierarchy;
 use plumb_base::stats::{ConfidenceInterval, autocorrelation, modes, quantile, stopping};
+use plumb_base::units::Unit;
 use plumb_store::record::{
     Better, Cell, CellStatus, FactorLevel, RunData, RunRecord, SampleBlock, SideCpu,
 };
@@ -50,6 +51,9 @@ pub struct MeasuredCell<'a> {
     pub seed: Seed,
     /// Its blocks in which nothing was sampled.
     empty: Vec<&'a SampleBlock>,
+    /// The step of the clock, in the cell's unit: values closer than this are not told apart. 0 where
+    /// it is not known, or the cell is no time.
+    pub resolution: f64,
 }
 
 /// The blocks of one cell in one launch.
@@ -91,7 +95,9 @@ pub fn measured_cells(data: &RunData) -> Vec<MeasuredCell<'_>> {
         .filter_map(|cell| Some((cell, by_cell.remove(&cell.id)?)))
         .map(|(cell, launches)| {
             let empty = empty.remove(&cell.id).unwrap_or_default();
-            MeasuredCell { empty, ..MeasuredCell::new(cell, launches, seed) }
+            let mut measured = MeasuredCell::new(cell, launches, seed);
+            measured.resolution = resolution(&data.run, cell, measured.blocks());
+            MeasuredCell { empty, ..measured }
         })
         .collect()
 }
@@ -109,7 +115,7 @@ impl<'a> MeasuredCell<'a> {
         let samples = launches.iter().map(MeasuredLaunch::samples).collect();
         let seed = seed.derive(&cell.key());
         let hierarchy = SampleHierarchy::new(samples);
-        Self { cell, launches, hierarchy, seed, empty: Vec::new() }
+        Self { cell, launches, hierarchy, seed, resolution: 0.0, empty: Vec::new() }
     }
 
     /// Every block of the cell that has samples.
@@ -124,7 +130,14 @@ impl<'a> MeasuredCell<'a> {
 
     /// The interval of the median over launches; none with too few launches.
     pub fn interval(&self) -> Option<ConfidenceInterval> {
-        stopping::interval(&self.hierarchy, self.seed)
+        let found = stopping::interval(&self.hierarchy, self.seed)?;
+        Some(self.at_least_a_step(found))
+    }
+
+    /// An interval widened evenly to a step of the clock.
+    fn at_least_a_step(&self, interval: ConfidenceInterval) -> ConfidenceInterval {
+        let missing = (self.resolution / 2.0 - interval.half_width()).max(0.0);
+        ConfidenceInterval { lo: interval.lo - missing, hi: interval.hi + missing, ..interval }
     }
 
     /// The ends of that interval.
@@ -677,6 +690,21 @@ mod tests {
     #[test]
     fn two_launches_give_no_interval_and_constant_samples_a_point() {
         let mut few = SyntheticRun::new(5);
+    #[test]
+    fn launches_that_agree_to_a_tick_are_known_to_a_tick() {
+        let mut synthetic = SyntheticRun::new(6);
+        synthetic.data.run.notes.insert("clock.cpu0.resolution_ns".to_owned(), "10".to_owned());
+        let factors = local("pipe", "same-cpu", 64);
+        synthetic.constant("latency.local", "latency", factors, 2_500.0);
+        let summary = one(&synthetic).summary;
+        assert_eq!(summary.ci95, Some([2_497.5, 2_502.5]));
+        assert_eq!(summary.p99_ci95, Some([2_497.5, 2_502.5]));
+        for block in &mut synthetic.data.blocks {
+            block.batch = 5;
+        }
+        assert_eq!(one(&synthetic).summary.ci95, Some([2_499.5, 2_500.5]));
+    }
+
         few.design.rounds = 2;
         few.measure("latency.local", "latency", local("pipe", "same-cpu", 64), 10.0);
         let result = one(&few);
