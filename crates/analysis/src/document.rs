@@ -160,7 +160,8 @@ pub struct SampleSummary {
     pub launches: u64,
     /// Samples.
     pub n: u64,
-    /// Effective number of independent samples, autocorrelation counted.
+    /// Effective number of independent samples for quartiles and median, autocorrelation counted.
+    /// For p90 and above, samples that are large together count once; their flags say how many.
     pub n_eff: f64,
     /// Smallest sample.
     pub min: Option<f64>,
@@ -177,7 +178,14 @@ pub struct SampleSummary {
     pub p99: Option<f64>,
     /// 99.9th percentile.
     pub p999: Option<f64>,
-    /// Largest sample.
+    /// 95 % interval of the 90th percentile over launches; there whenever the percentile was measured
+    /// over launches.
+    pub p90_ci95: Option<[f64; 2]>,
+    /// The same of the 99th.
+    pub p99_ci95: Option<[f64; 2]>,
+    /// The same of the 99.9th.
+    pub p999_ci95: Option<[f64; 2]>,
+    /// Largest sample; null where samples are means of batches.
     pub max: Option<f64>,
     /// Mean; withheld where there are several modes.
     pub mean: Option<f64>,

@@ -134,6 +134,7 @@ impl SyntheticRun {
             samples,
             histogram: Vec::new(),
             histogram_scale: 0.001,
+            n_eff: None,
             effort: BlockUsage {
                 local: side(wall / 4),
                 peer: side(wall / 5),

@@ -16,11 +16,13 @@ use plumb_store::record::{
 use crate::document::{CellResult, CpuCost, DistributionMode, SampleSummary};
 
 mod flags;
+mod percentile;
 pub mod single_process;
 mod weighted_samples;
 
 pub use flags::{DISTURBANCES, counts as flag_counts, is_disturbed};
 
+use percentile::TailPercentiles;
 use weighted_samples::WeightedSamples;
 
 /// Confidence of every interval that is printed.
@@ -49,11 +51,11 @@ pub struct MeasuredCell<'a> {
     pub hierarchy: SampleHierarchy,
     /// Seed of whatever is resampled of it.
     pub seed: Seed,
-    /// Its blocks in which nothing was sampled.
-    empty: Vec<&'a SampleBlock>,
     /// The step of the clock, in the cell's unit: values closer than this are not told apart. 0 where
     /// it is not known, or the cell is no time.
     pub resolution: f64,
+    /// Its blocks in which nothing was sampled.
+    empty: Vec<&'a SampleBlock>,
 }
 
 /// The blocks of one cell in one launch.
@@ -129,6 +131,9 @@ impl<'a> MeasuredCell<'a> {
     }
 
     /// The interval of the median over launches; none with too few launches.
+    ///
+    /// At least as wide as a step of the clock: launches that agree to the last tick do not agree to
+    /// less than one.
     pub fn interval(&self) -> Option<ConfidenceInterval> {
         let found = stopping::interval(&self.hierarchy, self.seed)?;
         Some(self.at_least_a_step(found))
@@ -181,13 +186,17 @@ impl<'a> MeasuredCell<'a> {
         let blocks: Vec<&SampleBlock> = self.blocks().collect();
         let batch = blocks.iter().map(|block| block.batch).max().unwrap_or(1);
         let mut flags = Vec::new();
+        let n_eff = blocks
+            .iter()
+            .map(|block| effective_sizes(block))
+            .fold([0.0; 4], |sum, block| std::array::from_fn(|place| sum[place] + block[place]));
         let mut summary = SampleSummary {
             launches: self.launches.len() as u64,
             n: blocks.iter().map(|block| block.n).fold(0, u64::saturating_add),
-            n_eff: rounded(blocks.iter().map(|block| effective_size(block)).sum()),
+            n_eff: rounded(n_eff[0]),
             ..SampleSummary::default()
         };
-        self.fill_summary(&mut summary, &pool, batch, &mut flags);
+        self.fill_summary(&mut summary, &pool, n_eff, batch, &mut flags);
         flags::below_floor(&blocks, &mut summary, &mut flags);
         let damaged = blocks.iter().filter(|block| weighted_samples::is_damaged(block)).count();
         if damaged > 0 {
@@ -198,6 +207,7 @@ impl<'a> MeasuredCell<'a> {
         }
         flags::stopped(self.cell, &summary, &mut flags);
         let all: Vec<&SampleBlock> = blocks.iter().chain(&self.empty).copied().collect();
+        flags::warm_up(&all, &mut flags);
         flags::disturbances(&all, &mut flags);
         let counters = totals(&all);
         let cpu = cpu_cost(&blocks, self.cell.factors.text("mechanism").is_some());
@@ -208,6 +218,7 @@ impl<'a> MeasuredCell<'a> {
         &self,
         summary: &mut SampleSummary,
         pool: &WeightedSamples,
+        n_eff: [f64; 4],
         batch: u32,
         flags: &mut Vec<String>,
     ) {
@@ -215,20 +226,16 @@ impl<'a> MeasuredCell<'a> {
             flags.push("no finite sample".to_owned());
             return;
         }
-        let n_eff = summary.n_eff;
+        let body = summary.n_eff;
         let launches = self.launches.len();
         let mut supported = |name: &str, p: f64| {
             // Enough launches carry an interval of the median however few samples each has.
             if name == "median" && launches >= LAUNCHES_NEEDED {
-        flags::warm_up(&all, &mut flags);
                 return Some(rounded(self.median()));
             }
-            if batch > 1 && p > BATCHED_MAX {
-                return None;
-            }
             let needed = quantile::samples_needed(p, CONFIDENCE);
-            if n_eff < needed as f64 {
-                let has = n_eff.floor();
+            if body < needed as f64 {
+                let has = body.floor();
                 flags.push(format!("{name} refused: needs {needed} effective samples, has {has}"));
                 return None;
             }
@@ -237,15 +244,21 @@ impl<'a> MeasuredCell<'a> {
         summary.q1 = supported("q1", 0.25);
         summary.median = supported("median", 0.5);
         summary.q3 = supported("q3", 0.75);
-        summary.p90 = supported("p90", 0.9);
-        summary.p99 = supported("p99", 0.99);
-        summary.p999 = supported("p99.9", 0.999);
         summary.min = Some(rounded(pool.quantile(0.0)));
-        summary.max = Some(rounded(pool.quantile(1.0)));
         if batch > 1 {
             flags.push(format!(
                 "batched: {batch} per sample; p90 and above refused, the rest is of batch means"
             ));
+        } else {
+            summary.max = Some(rounded(pool.quantile(1.0)));
+            let tail = TailPercentiles::new(self, pool, n_eff);
+            let mut percentile = |name: &str, place| {
+                let estimate = tail.estimate(place);
+                estimate.map_err(|why| flags.push(format!("{name} refused: {why}"))).ok().unzip()
+            };
+            (summary.p90, summary.p90_ci95) = percentile("p90", 1);
+            (summary.p99, summary.p99_ci95) = percentile("p99", 2);
+            (summary.p999, summary.p999_ci95) = percentile("p99.9", 3);
         }
         summary.ci95 = summary
             .median
@@ -258,14 +271,35 @@ impl<'a> MeasuredCell<'a> {
             ));
         }
         summary.launch_medians = self.hierarchy.launch_medians().into_iter().map(rounded).collect();
-        summary.quantiles = pool.grid(n_eff);
-        summary.modes = find_modes(&self.blocks().collect::<Vec<_>>(), n_eff);
+        summary.quantiles = pool.grid(n_eff, if batch > 1 { BATCHED_MAX } else { 1.0 });
+        summary.modes = find_modes(&self.blocks().collect::<Vec<_>>(), body);
         if summary.modes.len() > 1 {
             flags.push(format!("modes: {}; the mean is withheld", summary.modes.len()));
         } else {
             summary.mean = Some(rounded(pool.mean(self.cell.better)));
         }
     }
+}
+
+/// The largest step of the run's clocks, as it appears in the values of a cell.
+fn resolution<'a>(
+    run: &RunRecord,
+    cell: &Cell,
+    blocks: impl Iterator<Item = &'a SampleBlock>,
+) -> f64 {
+    if cell.unit_type() != Unit::Nanoseconds {
+        return 0.0;
+    }
+    let is_step = |name: &str| name.starts_with("clock.") && name.ends_with(".resolution_ns");
+    let steps = run.notes.iter().filter(|(name, _)| is_step(name));
+    let step_ns = steps
+        .filter_map(|(_, value)| value.parse::<f64>().ok())
+        .filter(|step| step.is_finite())
+        .fold(0.0, f64::max);
+    // A sample is a batch of operations, and a latency half a round trip.
+    let batch = blocks.map(|block| block.batch).min().unwrap_or(1).max(1);
+    let share = if cell.response == "latency" { 0.5 } else { 1.0 };
+    share * step_ns / f64::from(batch)
 }
 
 /// CPU cost per operation: sums over sums, so that long blocks count for more.
@@ -315,19 +349,20 @@ fn totals(blocks: &[&SampleBlock]) -> BTreeMap<String, u64> {
 /// Launches below which no interval over launches is given.
 pub const LAUNCHES_NEEDED: usize = 3;
 
-/// Independent samples that a block is worth.
+/// Independent samples that a block is worth for the median, p90, p99 and p99.9.
 ///
-/// Estimated from the raw samples in time order; where only the first of them were kept, their
-/// share of independent ones is taken to hold for all. A constant series shows no correlation and
-/// is taken at its length: every quantile of it is known.
-fn effective_size(block: &SampleBlock) -> f64 {
-    let series = &block.samples;
-    let constant = series.windows(2).all(|pair| pair[0].total_cmp(&pair[1]).is_eq());
-    if series.is_empty() || constant {
-        return block.n as f64;
+/// As the worker found them in all of its samples; else from the raw samples, whose share of
+/// independent ones is taken to hold for all where only the first were kept.
+fn effective_sizes(block: &SampleBlock) -> [f64; 4] {
+    let n = block.n as f64;
+    if let Some(sizes) = block.n_eff {
+        return sizes.map(|size| size.clamp(0.0, n));
     }
-    let share = autocorrelation::effective_size(series) / series.len() as f64;
-    (share * block.n as f64).min(block.n as f64)
+    if block.samples.is_empty() {
+        return [n; 4];
+    }
+    let scale = n / block.samples.len() as f64;
+    autocorrelation::effective_sizes(&block.samples).map(|size| (size * scale).min(n))
 }
 
 /// The modes of the raw samples, thinned to as many as are independent; empty when there is one.
@@ -513,11 +548,57 @@ mod tests {
     #[test]
     fn a_percentile_beyond_the_effective_sample_is_refused_with_what_it_needs() {
         let result =
-            one(&pipe(SyntheticDesign { rounds: 4, samples: 30, ..SyntheticDesign::default() }));
+            one(&pipe(SyntheticDesign { rounds: 5, samples: 60, ..SyntheticDesign::default() }));
         assert!(result.summary.p90.is_some());
         assert_eq!(result.summary.p99, None);
         let flag = result.flags.iter().find(|flag| flag.starts_with("p99 refused")).unwrap();
         assert!(flag.starts_with("p99 refused: needs 368 effective samples, has "), "{flag}");
+    }
+
+    /// The p99 of launches of 2,000 samples, of which so many are slow at random places.
+    fn with_slow(launches: u32, slow: i32) -> CellResult {
+        let mut synthetic = SyntheticRun::new(9);
+        let cell = synthetic.cell("latency.local", "latency", local("pipe", "same-cpu", 64)).id;
+        for round in 0..launches {
+            let at = |i: i32| (i * 7_919 + round as i32 * 131) % 2_000;
+            let slow = |i: i32| if at(i) < slow { 200.0 * f64::from(at(i) % 50 + 10) } else { 0.0 };
+            let samples = (0..2_000).map(|i| 100.0 + f64::from(at(i) % 97) / 10.0 + slow(i));
+            synthetic.block(cell, round, samples.collect());
+        }
+        one(&synthetic)
+    }
+
+    #[test]
+    fn a_percentile_is_printed_with_its_interval_from_five_launches_on() {
+        let summary = with_slow(5, 60).summary;
+        let [lo, hi] = summary.p99_ci95.unwrap();
+        let p99 = summary.p99.unwrap();
+        assert!(lo <= p99 && p99 <= hi && lo < hi, "{lo} {p99} {hi}");
+        let few = with_slow(4, 60);
+        assert_eq!((few.summary.p99, few.summary.p99_ci95), (None, None));
+        assert!(few.flags.contains(&"p99 refused: needs 5 launches, has 4".to_owned()));
+    }
+
+    #[test]
+    fn a_percentile_whose_interval_says_nothing_is_refused() {
+        // The slow samples are about 1 % of all, so the true p99 may be among them or not.
+        let result = with_slow(5, 20);
+        assert_eq!(result.summary.p99, None, "{:?}", result.summary.p99_ci95);
+        let flag = result.flags.iter().find(|flag| flag.starts_with("p99 refused")).unwrap();
+        assert!(flag.contains("launches would do"), "{flag}");
+    }
+
+    #[test]
+    fn the_effective_size_that_the_worker_found_is_taken() {
+        let mut synthetic = pipe(SyntheticDesign::default());
+        for block in &mut synthetic.data.blocks {
+            block.n_eff = Some([100.0, 50.0, 10.0, 1.0]);
+        }
+        let result = one(&synthetic);
+        assert_eq!(result.summary.n_eff, 1_000.0);
+        assert!(result.summary.p90.is_some() && result.summary.p99.is_none());
+        let told = "p99 refused: needs 368 effective samples, has 100; about 37 launches would do";
+        assert!(result.flags.contains(&told.to_owned()), "{:?}", result.flags);
     }
 
     #[test]
@@ -569,6 +650,20 @@ mod tests {
     }
 
     #[test]
+    fn a_discarded_start_is_told_with_its_share_and_side() {
+        let mut synthetic = pipe(SyntheticDesign::default());
+        for (index, block) in synthetic.data.blocks.iter_mut().enumerate() {
+            block.warmup = 100;
+            let side = if index < 3 { "warm-up-above" } else { "warm-up-below" };
+            block.flags.push(side.to_owned());
+        }
+        let told = "warm-up: 20% of the samples left out, above what followed in 3 blocks and below \
+                    it in 7";
+        let flags = one(&synthetic).flags;
+        assert!(flags.contains(&told.to_owned()), "{flags:?}");
+    }
+
+    #[test]
     fn two_modes_are_shown_and_the_mean_is_withheld() {
         let mut synthetic = SyntheticRun::new(3);
         let cell = synthetic.cell("latency.local", "latency", local("pipe", "other-cpu", 64)).id;
@@ -596,6 +691,21 @@ mod tests {
     }
 
     #[test]
+    fn launches_that_agree_to_a_tick_are_known_to_a_tick() {
+        let mut synthetic = SyntheticRun::new(6);
+        synthetic.data.run.notes.insert("clock.cpu0.resolution_ns".to_owned(), "10".to_owned());
+        let factors = local("pipe", "same-cpu", 64);
+        synthetic.constant("latency.local", "latency", factors, 2_500.0);
+        let summary = one(&synthetic).summary;
+        assert_eq!(summary.ci95, Some([2_497.5, 2_502.5]));
+        assert_eq!(summary.p99_ci95, Some([2_497.5, 2_502.5]));
+        for block in &mut synthetic.data.blocks {
+            block.batch = 5;
+        }
+        assert_eq!(one(&synthetic).summary.ci95, Some([2_499.5, 2_500.5]));
+    }
+
+    #[test]
     fn batched_cells_give_no_percentile_above_the_quartile() {
         let mut synthetic = pipe(SyntheticDesign::default());
         for block in &mut synthetic.data.blocks {
@@ -603,7 +713,8 @@ mod tests {
         }
         let result = one(&synthetic);
         assert!(result.summary.q3.is_some());
-        assert_eq!((result.summary.p90, result.summary.p99), (None, None));
+        assert_eq!((result.summary.p90, result.summary.max), (None, None));
+        assert!(result.summary.quantiles.iter().all(|[p, _]| *p <= 0.75));
         assert!(result.flags.iter().any(|flag| flag.starts_with("batched: 64 per sample")));
     }
 
@@ -662,20 +773,6 @@ mod tests {
         let mut synthetic = SyntheticRun::new(4);
         let cell = synthetic.cell("latency.local", "latency", local("pipe", "same-cpu", 64)).id;
         for (round, (operations, cpu)) in [(1_u64, 9_000_u64), (9, 9_000)].into_iter().enumerate() {
-    #[test]
-    fn a_discarded_start_is_told_with_its_share_and_side() {
-        let mut synthetic = pipe(SyntheticDesign::default());
-        for (index, block) in synthetic.data.blocks.iter_mut().enumerate() {
-            block.warmup = 100;
-            let side = if index < 3 { "warm-up-above" } else { "warm-up-below" };
-            block.flags.push(side.to_owned());
-        }
-        let told = "warm-up: 20% of the samples left out, above what followed in 3 blocks and below \
-                    it in 7";
-        let flags = one(&synthetic).flags;
-        assert!(flags.contains(&told.to_owned()), "{flags:?}");
-    }
-
             let block = synthetic.block(cell, round as u32, vec![1.0; 10]);
             block.effort.operations = operations;
             block.effort.local.process_ns = cpu;
@@ -690,21 +787,6 @@ mod tests {
     #[test]
     fn two_launches_give_no_interval_and_constant_samples_a_point() {
         let mut few = SyntheticRun::new(5);
-    #[test]
-    fn launches_that_agree_to_a_tick_are_known_to_a_tick() {
-        let mut synthetic = SyntheticRun::new(6);
-        synthetic.data.run.notes.insert("clock.cpu0.resolution_ns".to_owned(), "10".to_owned());
-        let factors = local("pipe", "same-cpu", 64);
-        synthetic.constant("latency.local", "latency", factors, 2_500.0);
-        let summary = one(&synthetic).summary;
-        assert_eq!(summary.ci95, Some([2_497.5, 2_502.5]));
-        assert_eq!(summary.p99_ci95, Some([2_497.5, 2_502.5]));
-        for block in &mut synthetic.data.blocks {
-            block.batch = 5;
-        }
-        assert_eq!(one(&synthetic).summary.ci95, Some([2_499.5, 2_500.5]));
-    }
-
         few.design.rounds = 2;
         few.measure("latency.local", "latency", local("pipe", "same-cpu", 64), 10.0);
         let result = one(&few);

@@ -15,6 +15,7 @@
 //! | does one sample tend to exceed another | [`rank`] |
 //! | has the sample more than one mode | [`modes`] |
 //! | from where on is a series steady | [`change_point`] |
+//! | between what values does a high percentile lie | [`tail`] |
 //! | how does cost grow with size | [`regression`] |
 //! | how to average ratios and costs | [`means`] |
 //! | may the measuring stop | [`stopping`] |
@@ -36,6 +37,7 @@ pub mod rank;
 pub mod regression;
 pub mod simulation;
 pub mod stopping;
+pub mod tail;
 
 /// A range that holds the truth with the stated confidence, in the unit of the samples.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -30,6 +30,9 @@ pub struct BlockReport {
     pub histogram: Vec<u8>,
     /// What one histogram count is worth in the response's unit.
     pub histogram_scale: f64,
+    /// Independent samples that all of them are worth for the median, p90, p99 and p99.9; none where
+    /// `samples` holds them all.
+    pub n_eff: Option<[f64; 4]>,
     /// Further responses of the same operations, where a task gives several at once: then this
     /// report's own samples are those of no response, and each cell takes its part.
     pub parts: Vec<BlockPartReport>,
@@ -54,6 +57,9 @@ pub struct BlockPartReport {
     pub histogram: Vec<u8>,
     /// What one histogram count is worth in the response's unit.
     pub histogram_scale: f64,
+    /// Independent samples that all of them are worth for the median, p90, p99 and p99.9; none where
+    /// `samples` holds them all.
+    pub n_eff: Option<[f64; 4]>,
 }
 
 /// CPU time and disturbances of a block.

@@ -1,5 +1,6 @@
 //! From raw samples to a block's report: warm-up found and discarded, a histogram, a capped copy.
 
+use plumb_base::stats::autocorrelation;
 use plumb_base::stats::change_point::{self, SteadyState};
 use plumb_base::stats::histogram::Histogram;
 use plumb_base::stats::quantile;
@@ -38,6 +39,7 @@ pub(crate) fn summarize(values: &[f64], scale: f64, spec: &BlockSpec, report: &m
             histogram.record(whole((value / scale).round()));
         }
         report.histogram = histogram.encode();
+        report.n_eff = Some(autocorrelation::effective_sizes(steady));
     }
 }
 
@@ -122,9 +124,9 @@ mod tests {
         summarize(&values, 0.001, &spec(10_000), &mut report);
         assert!((300..=600).contains(&report.warmup), "{}", report.warmup);
         assert_eq!(report.n + report.warmup, 3200);
+        assert_eq!(report.flags, ["warm-up-above"]);
         assert!(report.histogram.is_empty());
     }
-        assert_eq!(report.flags, ["warm-up-above"]);
 
     #[test]
     fn samples_beyond_the_cap_live_on_in_the_histogram() {
@@ -136,6 +138,16 @@ mod tests {
         assert_eq!(histogram.len(), report.n);
         let median = histogram.quantile(0.5) as f64 * report.histogram_scale;
         assert!((median - 100.5).abs() < 0.3, "{median}");
+    }
+
+    #[test]
+    fn bursts_after_the_kept_samples_count_in_the_effective_size() {
+        let burst = |i: usize| if i % 6_000 < 3_000 || i % 6_000 >= 3_090 { 0.0 } else { 500.0 };
+        let values: Vec<f64> = noise(12_000, 0.0).enumerate().map(|(i, v)| v + burst(i)).collect();
+        let mut report = BlockReport::default();
+        summarize(&values, 0.001, &spec(1_000), &mut report);
+        let [body, _, p99, _] = report.n_eff.unwrap();
+        assert!(body > 6_000.0 && p99 < 600.0, "{body} {p99}");
     }
 
     #[test]

@@ -54,7 +54,7 @@ fn quoted(cell: &str) -> String {
 /// A number of a result, where it has it.
 type ResultNumber = fn(&CellResult) -> Option<f64>;
 
-const NUMBERS: [(&str, ResultNumber); 17] = [
+const NUMBERS: [(&str, ResultNumber); 23] = [
     ("n_eff", |result| Some(result.summary.n_eff)),
     ("min", |result| result.summary.min),
     ("q1", |result| result.summary.q1),
@@ -68,6 +68,12 @@ const NUMBERS: [(&str, ResultNumber); 17] = [
     ("printed", |result| result.summary.printed),
     ("ci95_low", |result| result.summary.ci95.map(|ci| ci[0])),
     ("ci95_high", |result| result.summary.ci95.map(|ci| ci[1])),
+    ("p90_ci95_low", |result| result.summary.p90_ci95.map(|ci| ci[0])),
+    ("p90_ci95_high", |result| result.summary.p90_ci95.map(|ci| ci[1])),
+    ("p99_ci95_low", |result| result.summary.p99_ci95.map(|ci| ci[0])),
+    ("p99_ci95_high", |result| result.summary.p99_ci95.map(|ci| ci[1])),
+    ("p999_ci95_low", |result| result.summary.p999_ci95.map(|ci| ci[0])),
+    ("p999_ci95_high", |result| result.summary.p999_ci95.map(|ci| ci[1])),
     ("cpu_local_ns", |result| result.cpu.local),
     ("cpu_peer_ns", |result| result.cpu.peer),
     ("cpu_softirq_ns", |result| result.cpu.softirq),

@@ -80,6 +80,12 @@ impl MetricsExposition {
             ("printed", summary.printed),
             ("ci95-low", summary.ci95.map(|ends| ends[0])),
             ("ci95-high", summary.ci95.map(|ends| ends[1])),
+            ("p90-ci95-low", summary.p90_ci95.map(|ends| ends[0])),
+            ("p90-ci95-high", summary.p90_ci95.map(|ends| ends[1])),
+            ("p99-ci95-low", summary.p99_ci95.map(|ends| ends[0])),
+            ("p99-ci95-high", summary.p99_ci95.map(|ends| ends[1])),
+            ("p99.9-ci95-low", summary.p999_ci95.map(|ends| ends[0])),
+            ("p99.9-ci95-high", summary.p999_ci95.map(|ends| ends[1])),
         ];
         for (statistic, value) in statistics {
             if let Some(value) = value {
@@ -101,17 +107,17 @@ impl MetricsExposition {
                 self.add("plumb_result_cpu_seconds", help, labels, scaled(ns, 1e9));
             }
         }
+        if let Some(ns) = cpu.softirq {
+            let help = "Softirq seconds of the CPUs used, for an operation; may also be in \
+                        plumb_result_cpu_seconds, so do not add them.";
+            self.add("plumb_result_softirq_seconds", help, labels.clone(), scaled(ns, 1e9));
+        }
     }
 
     fn text(&self) -> String {
         let mut text = String::new();
         for (name, MetricFamily { help, samples }) in &self.0 {
             text += &format!("# HELP {name} {help}\n# TYPE {name} gauge\n");
-        if let Some(ns) = cpu.softirq {
-            let help = "Softirq seconds of the CPUs used, for an operation; may also be in \
-                        plumb_result_cpu_seconds, so do not add them.";
-            self.add("plumb_result_softirq_seconds", help, labels.clone(), scaled(ns, 1e9));
-        }
             for (labels, value) in samples {
                 let labels: Vec<String> = labels
                     .iter()
@@ -241,12 +247,6 @@ mod tests {
     }
 
     #[test]
-    fn times_are_seconds_and_what_is_no_number_is_left_out() {
-        let text = run(&document("complete", &[("mechanism", "pipe".into()), ("size", 64.into())]));
-        assert!(text.contains(
-            "# HELP plumb_result_seconds Results that are times.\n\
-             # TYPE plumb_result_seconds gauge\n\
-    #[test]
     fn softirq_time_is_no_part_of_a_sum() {
         let text = run(&document("complete", &[]));
         let sides: Vec<&str> =
@@ -255,6 +255,12 @@ mod tests {
         assert!(text.contains("plumb_result_softirq_seconds{run=\"a-1\""), "{text}");
     }
 
+    #[test]
+    fn times_are_seconds_and_what_is_no_number_is_left_out() {
+        let text = run(&document("complete", &[("mechanism", "pipe".into()), ("size", 64.into())]));
+        assert!(text.contains(
+            "# HELP plumb_result_seconds Results that are times.\n\
+             # TYPE plumb_result_seconds gauge\n\
              plumb_result_seconds{run=\"a-1\",origin=\"measured\",experiment=\"latency.local\",\
              response=\"latency\",mechanism=\"pipe\",size=\"64\",statistic=\"median\"} 0.0000025\n"
         ));

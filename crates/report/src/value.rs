@@ -33,6 +33,11 @@ pub fn optional_estimate(unit: Unit, value: Option<f64>, ci95: Option<[f64; 2]>)
     value.map_or_else(|| "–".to_owned(), |value| estimate(unit, value, ci95))
 }
 
+/// A percentile of a cell with its interval, or a dash where it was refused.
+pub fn percentile(cell: &CellResult, value: Option<f64>, ci95: Option<[f64; 2]>) -> String {
+    value.map_or_else(|| "–".to_owned(), |value| with_interval(unit(&cell.unit), value, ci95))
+}
+
 /// The interval in the unit that suits `value`, to the same decimals: `[21.1, 21.9]`.
 pub fn interval(unit: Unit, value: f64, ci95: [f64; 2]) -> String {
     let (factor, _) = unit.scale(value);

@@ -94,6 +94,9 @@ struct JsonBlock<'a> {
     samples: &'a [f64],
     /// Every sample as value and count, or null when `samples` holds them all.
     histogram: Option<Vec<(f64, u64)>>,
+    /// Independent samples they are worth for the median, p90, p99 and p99.9; null where it was
+    /// not recorded or `samples` holds them all.
+    n_eff: Option<[f64; 4]>,
     effort: &'a BlockUsage,
     counters: &'a BTreeMap<String, u64>,
     flags: &'a [String],
@@ -124,6 +127,7 @@ pub fn jsonl(data: &RunData, output: &mut impl Write) -> Result<(), ExportError>
             warmup: entry.block.warmup,
             samples: &entry.block.samples,
             histogram: counts(&entry)?,
+            n_eff: entry.block.n_eff,
             effort: &entry.block.effort,
             counters: &entry.block.counters,
             flags: &entry.block.flags,

@@ -286,6 +286,9 @@ pub struct SampleBlock {
     pub histogram: Vec<u8>,
     /// What one histogram count unit is worth in the cell's unit (0.001: picoseconds for ns).
     pub histogram_scale: f64,
+    /// Independent samples that all of them are worth for the median, p90, p99 and p99.9, by their
+    /// autocorrelation; none where `samples` holds them all, or was not recorded.
+    pub n_eff: Option<[f64; 4]>,
     /// CPU time and disturbances.
     pub effort: BlockUsage,
     /// Things counted: `short_reads`, `lost`, `retried`, `corrupted`, `reordered`, `duplicated`, …

@@ -35,6 +35,7 @@ fn block(launch: i64, pass: u32) -> SampleBlock {
         warmup: 0,
         histogram: seed.0.to_le_bytes().repeat(100),
         histogram_scale: 0.001,
+        n_eff: None,
         samples,
         effort: BlockUsage { operations: u64::from(pass), ..BlockUsage::default() },
         counters: BTreeMap::new(),

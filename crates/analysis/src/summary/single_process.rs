@@ -19,8 +19,13 @@ pub fn summary(series: &[f64]) -> (SampleSummary, Vec<String>) {
     let (Some(&min), Some(&max)) = (sorted.first(), sorted.last()) else {
         return (SampleSummary::default(), Vec::new());
     };
-    let n_eff = autocorrelation::effective_size(series);
-    let supported = |p: f64| quantile::samples_needed(p, CONFIDENCE) as f64 <= n_eff;
+    let n_eff = autocorrelation::effective_sizes(series);
+    // Of the next lower percentile whose support is known.
+    let size = |p: f64| {
+        let place = autocorrelation::SUPPORTED.iter().rposition(|&known| known <= p);
+        n_eff[place.unwrap_or(0)]
+    };
+    let supported = |p: f64| quantile::samples_needed(p, CONFIDENCE) as f64 <= size(p);
     let mut flags = Vec::new();
     let mut percentile = |p: f64, name: &str| {
         if supported(p) {
@@ -29,7 +34,8 @@ pub fn summary(series: &[f64]) -> (SampleSummary, Vec<String>) {
         let needed = quantile::samples_needed(p, CONFIDENCE);
         if flags.is_empty() {
             flags.push(format!(
-                "{name} needs {needed} independent samples, and these are worth {n_eff:.0}"
+                "{name} needs {needed} independent samples, and these are worth {:.0}",
+                size(p)
             ));
         }
         None
@@ -41,7 +47,7 @@ pub fn summary(series: &[f64]) -> (SampleSummary, Vec<String>) {
     let summary = SampleSummary {
         launches: 1,
         n: sorted.len() as u64,
-        n_eff,
+        n_eff: n_eff[0],
         min: Some(min),
         q1: Some(quantile::of_sorted(&sorted, 0.25)),
         median: Some(quantile::of_sorted(&sorted, 0.5)),
@@ -49,6 +55,9 @@ pub fn summary(series: &[f64]) -> (SampleSummary, Vec<String>) {
         p90,
         p99,
         p999,
+        p90_ci95: None,
+        p99_ci95: None,
+        p999_ci95: None,
         max: Some(max),
         mean: Some(sorted.iter().sum::<f64>() / sorted.len() as f64),
         printed: None,

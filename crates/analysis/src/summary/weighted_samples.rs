@@ -32,14 +32,7 @@ impl WeightedSamples {
 
     /// Merges every block of some launches.
     pub fn of(launches: &[MeasuredLaunch<'_>]) -> Self {
-        let mut weighted: Vec<(f64, f64)> = Vec::new();
-        for launch in launches {
-            let n = launch.blocks.iter().map(|block| block.n).fold(0, u64::saturating_add);
-            let share = 1.0 / (n.max(1) as f64 * launches.len() as f64);
-            for block in &launch.blocks {
-                append(block, share, &mut weighted);
-            }
-        }
+        let mut weighted: Vec<(f64, f64)> = launches.iter().flat_map(of_launch).collect();
         weighted.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
         let total: f64 = weighted.iter().map(|(_, weight)| weight).sum();
         let mut below = 0.0;
@@ -101,17 +94,31 @@ impl WeightedSamples {
         sum / weights
     }
 
-    /// Evenly spaced quantiles that `n_eff` samples support, with the minimum and the maximum.
-    pub fn grid(&self, n_eff: f64) -> Vec<[f64; 2]> {
+    /// Evenly spaced quantiles that the effective samples support, with the minimum and the maximum,
+    /// up to the highest that is asked for.
+    pub fn grid(&self, n_eff: [f64; 4], highest: f64) -> Vec<[f64; 2]> {
+        let [body, p90, ..] = n_eff;
         (0..=GRID_STEPS)
             .map(|step| f64::from(step) / f64::from(GRID_STEPS))
+            .filter(|p| *p <= highest)
             .filter(|p| {
                 let end = *p <= 0.0 || *p >= 1.0;
-                end || quantile::samples_needed(*p, CONFIDENCE) as f64 <= n_eff
+                let has = if *p < 0.9 { body } else { p90 };
+                end || quantile::samples_needed(*p, CONFIDENCE) as f64 <= has
             })
             .map(|p| [p, rounded(self.quantile(p))])
             .collect()
     }
+}
+
+/// The samples of a launch, in no order, each with its share of them.
+pub fn of_launch(launch: &MeasuredLaunch<'_>) -> Vec<(f64, f64)> {
+    let n = launch.blocks.iter().map(|block| block.n).fold(0, u64::saturating_add);
+    let mut weighted = Vec::new();
+    for block in &launch.blocks {
+        append(block, 1.0 / n.max(1) as f64, &mut weighted);
+    }
+    weighted
 }
 
 /// Appends a block's samples with a weight each: raw where all were kept, else its histogram.

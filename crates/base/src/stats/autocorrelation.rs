@@ -4,10 +4,18 @@
 //! Geyer, "Practical Markov chain Monte Carlo", Statistical Science 7 (1992). Left out: spectral
 //! estimators, and models of the correlation.
 
+use super::quantile;
 use super::rank::ranks;
 
-/// Lags looked at before the sum is cut off: what bounds the work at 20 million products.
+/// Lags looked at before the sum is cut off.
 const MAX_LAG: usize = 2_000;
+
+/// Longer series are summed in groups of successive samples to at most this length, which with
+/// [`MAX_LAG`] bounds the work at 20 million products.
+const MAX_GROUPS: usize = 10_000;
+
+/// The quantiles of which [`effective_sizes`] tells the support: median, p90, p99 and p99.9.
+pub const SUPPORTED: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
 
 /// Independent samples that would say as much about the quantiles of this series; in 1–n.
 ///
@@ -15,11 +23,49 @@ const MAX_LAG: usize = 2_000;
 /// hide any correlation of the others, and because quantiles depend on ranks alone. A constant
 /// series counts as one sample; negative correlation is not counted as a gain.
 pub fn effective_size(series: &[f64]) -> f64 {
-    let n = series.len() as f64;
-    if series.is_empty() {
-        return 0.0;
+    independent_samples(&ranks(series))
+}
+
+/// Independent samples that would say as much about each quantile of [`SUPPORTED`]; in 0–n.
+///
+/// Of the median by ranks. Of those above by which samples lie above the series' own quantile, for
+/// ranks hardly see that rare large samples come together. A quantile that no sample lies above is
+/// as well supported as the median. Of a constant series every quantile is known: it counts n.
+pub fn effective_sizes(series: &[f64]) -> [f64; 4] {
+    let sorted = quantile::sorted(series);
+    if sorted.first() == sorted.last() {
+        return [series.len() as f64; 4];
     }
-    (n / integrated_time(&ranks(series))).clamp(1.0, n)
+    let body = effective_size(series);
+    SUPPORTED.map(|p| {
+        let limit = quantile::of_sorted(&sorted, p);
+        let above: Vec<f64> = series.iter().map(|&v| f64::from(u8::from(v > limit))).collect();
+        if p <= 0.5 || above.iter().all(|&v| v <= 0.0) { body } else { independent_samples(&above) }
+    })
+}
+
+/// Independent values whose mean would vary as much as the mean of this series; in 1–n.
+fn independent_samples(series: &[f64]) -> f64 {
+    let n = series.len() as f64;
+    let group = series.len().div_ceil(MAX_GROUPS);
+    if group <= 1 {
+        return if series.is_empty() { 0.0 } else { (n / integrated_time(series)).clamp(1.0, n) };
+    }
+    let means: Vec<f64> =
+        series.chunks_exact(group).map(|part| part.iter().sum::<f64>() / group as f64).collect();
+    let groups = means.len() as f64;
+    let of_groups = variance(&means);
+    if of_groups <= 0.0 {
+        return n;
+    }
+    let ratio = variance(series) / of_groups;
+    (ratio * groups / integrated_time(&means)).clamp(1.0, n)
+}
+
+fn variance(series: &[f64]) -> f64 {
+    let n = series.len() as f64;
+    let mean = series.iter().sum::<f64>() / n;
+    series.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / n
 }
 
 /// The integrated autocorrelation time of a series in time order, in samples.
@@ -108,6 +154,27 @@ mod tests {
         series[1_000] = 1e7;
         assert!(integrated_time(&series) < 2.0);
         assert!(effective_size(&series) < 800.0);
+    }
+
+    #[test]
+    fn a_long_series_is_worth_as_much_as_its_parts() {
+        let series = DistributionShape::Autoregressive.series(60_000, &mut Seed(5).stream("long"));
+        let parts: f64 = series.chunks(10_000).map(effective_size).sum();
+        assert!((effective_size(&series) / parts - 1.0).abs() < 0.1);
+    }
+
+    #[test]
+    fn large_samples_that_come_together_count_once() {
+        // Six bursts of a hundred, evenly spread over 40,000 quiet samples.
+        let mut stream = Seed(8).stream("bursts");
+        let series: Vec<f64> = (0..40_000)
+            .map(|i| normal(&mut stream) + if i % 6_000 < 100 { 50.0 } else { 0.0 })
+            .collect();
+        let [body, _, p99, _] = effective_sizes(&series);
+        assert!(body > 5_000.0, "{body}");
+        assert!((200.0..1_500.0).contains(&p99), "{p99}");
+        assert!(effective_sizes(&[5.0; 100]).iter().all(|&size| size >= 100.0));
+        assert!(effective_sizes(&[]).iter().all(|&size| size <= 0.0));
     }
 
     #[test]

@@ -85,6 +85,7 @@ pub(crate) fn record(
         samples: report.samples,
         histogram: report.histogram,
         histogram_scale: report.histogram_scale,
+        n_eff: report.n_eff,
         effort: effort(&report.effort),
         counters: report.counters,
         flags,
@@ -99,6 +100,7 @@ pub(super) fn part(report: &BlockReport, response: &str) -> Option<BlockReport> 
         samples: part.samples.clone(),
         histogram: part.histogram.clone(),
         histogram_scale: part.histogram_scale,
+        n_eff: part.n_eff,
         parts: Vec::new(),
         ..report.clone()
     })

@@ -285,6 +285,7 @@ mod tests {
             samples,
             histogram,
             histogram_scale: 0.5,
+            n_eff: None,
             effort: plumb_store::record::BlockUsage::default(),
             counters: BTreeMap::new(),
             flags: Vec::new(),

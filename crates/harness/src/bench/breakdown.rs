@@ -214,8 +214,9 @@ fn report_findings(
     for (response, values) in parts {
         let mut one = BlockReport::default();
         sampler::summarize(&values, 0.001, spec, &mut one);
-        let BlockReport { n, samples, histogram, histogram_scale, .. } = one;
-        report.parts.push(BlockPartReport { response, n, samples, histogram, histogram_scale });
+        let BlockReport { n, samples, histogram, histogram_scale, n_eff, .. } = one;
+        let part = BlockPartReport { response, n, samples, histogram, histogram_scale, n_eff };
+        report.parts.push(part);
     }
     Ok(())
 }

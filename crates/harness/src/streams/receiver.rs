@@ -357,6 +357,7 @@ impl StreamsReceiver {
                 samples,
                 histogram: Vec::new(),
                 histogram_scale: 1.0,
+                n_eff: None,
             });
         };
         add("throughput", each(&|a, b| bytes(a, b) / seconds(a, b)));

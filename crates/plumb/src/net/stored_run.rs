@@ -414,6 +414,7 @@ fn block(phase: &NetPhase) -> SampleBlock {
         samples: Vec::new(),
         histogram: Vec::new(),
         histogram_scale: 1.0,
+        n_eff: None,
         effort: BlockUsage {
             local: side(phase.cpu_here.as_ref()),
             peer: side(phase.cpu_there.as_ref()),
@@ -524,6 +525,7 @@ fn visits_block(
         samples: way.visits.iter().map(|visit| of(visit) as f64).collect(),
         histogram: Vec::new(),
         histogram_scale: 1.0,
+        n_eff: None,
         effort: BlockUsage {
             local: SideCpu { process_ns: sum(|visit| visit.cpu_ns), ..SideCpu::default() },
             wall_ns: sum(|visit| visit.total_ns),

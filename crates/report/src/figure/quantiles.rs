@@ -101,9 +101,11 @@ fn table(cells: &[&CellResult], labels: &[String]) -> TextTable {
             ("#q1", &|(cell, _)| number(cell, cell.summary.q1)),
             ("#median", &|(cell, _)| number(cell, cell.summary.median)),
             ("#q3", &|(cell, _)| number(cell, cell.summary.q3)),
-            ("#p90", &|(cell, _)| number(cell, cell.summary.p90)),
-            ("#p99", &|(cell, _)| number(cell, cell.summary.p99)),
-            ("#p99.9", &|(cell, _)| number(cell, cell.summary.p999)),
+            ("#p90", &|(cell, _)| value::percentile(cell, cell.summary.p90, cell.summary.p90_ci95)),
+            ("#p99", &|(cell, _)| value::percentile(cell, cell.summary.p99, cell.summary.p99_ci95)),
+            ("#p99.9", &|(cell, _)| {
+                value::percentile(cell, cell.summary.p999, cell.summary.p999_ci95)
+            }),
             ("#max", &|(cell, _)| number(cell, cell.summary.max)),
             ("#n eff.", &|(cell, _)| format!("{:.0}", cell.summary.n_eff)),
         ],

@@ -100,8 +100,8 @@ fn table(names: &[String], cells: &[&CellResult]) -> TextTable {
             ("#q1", &|(_, cell)| number(cell, cell.summary.q1)),
             ("#median [95 %]", &|(_, cell)| median(cell)),
             ("#q3", &|(_, cell)| number(cell, cell.summary.q3)),
-            ("#p90", &|(_, cell)| number(cell, cell.summary.p90)),
-            ("#p99", &|(_, cell)| number(cell, cell.summary.p99)),
+            ("#p90", &|(_, cell)| value::percentile(cell, cell.summary.p90, cell.summary.p90_ci95)),
+            ("#p99", &|(_, cell)| value::percentile(cell, cell.summary.p99, cell.summary.p99_ci95)),
         ],
     )
 }

@@ -104,7 +104,8 @@ const METHOD: [(&str, &str); 8] = [
     (
         "A dash",
         "The sample cannot support that percentile: quartiles and p90 take 36 independent samples \
-         or fewer, p99 takes 368, p99.9 takes 3,688. Autocorrelation is counted (n eff.).",
+         or fewer, p99 takes 368, p99.9 takes 3,688, where slow ones that come together count once. \
+         p90 and above take five launches and an interval that spans no more than a factor of ten.",
     ),
     (
         "CPU here, CPU peer",

@@ -174,9 +174,9 @@ fn full(section: &ResultSection<'_>) -> TextTable {
             ("#median", &|cell| value::central(cell)),
             ("#95 %", &interval),
             ("#q3", &|cell| number(cell, |summary| summary.q3)),
-            ("#p90", &|cell| number(cell, |summary| summary.p90)),
-            ("#p99?", &|cell| number(cell, |summary| summary.p99)),
-            ("#p99.9?", &|cell| number(cell, |summary| summary.p999)),
+            ("#p90", &|cell| value::percentile(cell, cell.summary.p90, cell.summary.p90_ci95)),
+            ("#p99?", &|cell| value::percentile(cell, cell.summary.p99, cell.summary.p99_ci95)),
+            ("#p99.9?", &|cell| value::percentile(cell, cell.summary.p999, cell.summary.p999_ci95)),
             ("#max", &|cell| number(cell, |summary| summary.max)),
             ("#CPU here?", &|cell| ns(cell.cpu.local)),
             ("#CPU peer?", &|cell| ns(cell.cpu.peer)),
@@ -203,7 +203,7 @@ const OWN_COUNTERS: [&str; 3] = ["interruptions", "messages", "messages_per_tran
 /// A flag as short as a column beside the numbers needs it; none where the numbers say it.
 fn brief(flag: &str) -> Option<String> {
     // A dash and the number of effective samples stand in their columns already.
-    if flag.starts_with("stopped: precise") || flag.contains(" refused: needs ") {
+    if flag.starts_with("stopped: precise") || flag.contains(" refused: ") {
         return None;
     }
     if let Some(modes) = flag.strip_prefix("modes: ") {

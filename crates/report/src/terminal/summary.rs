@@ -146,7 +146,7 @@ pub fn results(section: &ResultSection<'_>) -> TextTable {
             }),
             ("#q1?", &|cell| number(cell, cell.summary.q1)),
             ("#q3?", &|cell| number(cell, cell.summary.q3)),
-            ("#p99??", &|cell| number(cell, cell.summary.p99)),
+            ("#p99??", &|cell| value::percentile(cell, cell.summary.p99, cell.summary.p99_ci95)),
             ("#CPU here??", &|cell| ns(cell.cpu.local)),
             ("#CPU peer??", &|cell| ns(cell.cpu.peer)),
             ("#launches???", &|cell| cell.summary.launches.to_string()),

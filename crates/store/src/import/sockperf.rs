@@ -304,6 +304,7 @@ impl SockperfParser {
             samples,
             histogram: Vec::new(),
             histogram_scale: 0.001,
+            n_eff: None,
             effort: BlockUsage {
                 wall_ns: plumb_base::time::Span::from_secs_f64(wall_s).as_ns(),
                 operations: n,

@@ -72,6 +72,7 @@ pub(super) fn block(cell: i64, launch: i64, pass: u32) -> SampleBlock {
         samples: (0..200).map(|i| 2500.5 + f64::from(i % 7)).collect(),
         histogram: vec![0, 255, 3, 4],
         histogram_scale: 0.001,
+        n_eff: Some([950.5, 900.0, 0.1 + 0.2, 1.0]),
         effort: BlockUsage {
             local: side,
             peer: side,

@@ -25,7 +25,7 @@ pub(super) const LAUNCH: &str = "id, round, launch_group, started_ns";
 
 /// The columns of a block, in the order that [`block`] reads them.
 pub(super) const BLOCK: &str = "cell, launch, pass, batch, n, warmup, samples, histogram, \
-                                histogram_scale, effort, counters, flags";
+                                histogram_scale, effort, counters, flags, n_eff";
 
 /// A value that a row holds and a record cannot.
 fn invalid_column(column: usize, reason: impl fmt::Display) -> rusqlite::Error {
@@ -150,5 +150,6 @@ pub(super) fn block(row: &Row<'_>) -> rusqlite::Result<SampleBlock> {
         effort: json_column(row, 9)?,
         counters: json_column(row, 10)?,
         flags: json_column(row, 11)?,
+        n_eff: json_column(row, 12)?,
     })
 }

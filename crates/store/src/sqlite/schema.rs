@@ -10,7 +10,8 @@ use rusqlite::{Connection, TransactionBehavior};
 pub(super) const APPLICATION_ID: i64 = 0x706c_6d62;
 
 /// Step n brings a store from version n to version n + 1.
-const STEPS: &[&str] = &[include_str!("schema/v1.sql"), include_str!("schema/v2.sql")];
+const STEPS: &[&str] =
+    &[include_str!("schema/v1.sql"), include_str!("schema/v2.sql"), include_str!("schema/v3.sql")];
 
 /// The version this program writes.
 #[expect(clippy::cast_possible_wrap, reason = "a handful of steps")]

@@ -304,8 +304,12 @@ fn insert_block(
     block: &SampleBlock,
 ) -> Result<(), StoreWriteError> {
     // JSON has no word for them, and SQLite stores a NaN as NULL.
-    if !block.effort.canary_ns.is_finite() || !block.histogram_scale.is_finite() {
-        return Err("its canary or its histogram scale is not a finite number".to_owned().into());
+    let numbers = [block.effort.canary_ns, block.histogram_scale];
+    let mut numbers = numbers.into_iter().chain(block.n_eff.into_iter().flatten());
+    if !numbers.all(f64::is_finite) {
+        return Err("its canary, its histogram scale or its effective size is not a finite number"
+            .to_owned()
+            .into());
     }
     let values: &[&dyn ToSql] = &[
         &block.cell,
@@ -320,6 +324,7 @@ fn insert_block(
         &to_json(&block.effort)?,
         &to_json(&block.counters)?,
         &to_json(&block.flags)?,
+        &to_json(&block.n_eff)?,
         &run,
     ];
     insert_row(connection, "block", &format!("{}, run", rows::BLOCK), values)
