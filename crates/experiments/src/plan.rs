@@ -28,6 +28,8 @@ pub struct RunPlan {
     pub seed: Option<u64>,
     /// How much of it.
     pub limits: RunLimits,
+    /// The factor whose levels take turns block by block, each in a launch of its own that is held open meanwhile.
+    pub interleave: Option<String>,
     /// What of; an experiment may occur more than once, with different levels.
     pub experiments: Vec<PlannedExperiment>,
 }

@@ -1,7 +1,7 @@
 //! The run loop: rounds of interleaved launches, one stored block after another, until every cell
 //! is precise enough or the budget is spent.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use plumb_analysis::document::{OUTER_LINK_AFTER, host_notes};
 use plumb_base::time::Span;
@@ -14,6 +14,7 @@ use plumb_harness::stop_signals;
 use plumb_store::lock::MeasureLock;
 use plumb_store::record::{self, CellStatus, RunStatus};
 use plumb_store::sqlite::Store;
+use rand::RngExt as _;
 use rand::seq::SliceRandom;
 
 use crate::definition::{CellPlan, LaunchGroup};
@@ -31,7 +32,7 @@ mod state;
 use block::DisturbanceDetector;
 use calibration::CalibratedClock;
 use prepare::{BegunIn, PreparedRun};
-use state::{CellCompletion, RunState};
+use state::{CellCompletion, OpenUnit, RunState};
 
 /// What to carry out, and where to store it.
 #[derive(Debug)]
@@ -100,7 +101,7 @@ pub fn execute(
     let RunRequest { plan, cells, store, resume, title, code_version, surroundings } = request;
     let begun_in = BegunIn { code_version, surroundings: &surroundings.at_start };
     let PreparedRun { id, seed, state: ledger, disturbances: flags } = match resume {
-        Some(id) => prepare::resumed(store, &id, cells, begun_in)?,
+        Some(id) => prepare::resumed(store, &id, &plan, cells, begun_in)?,
         None => prepare::new(store, &plan, &title, cells, &clock, begun_in)?,
     };
     // The lock names its holder for others to read; measuring does not depend on it.
@@ -144,6 +145,8 @@ struct CellVisit<'a> {
     pass: u32,
     /// The cells that the launch visits.
     open: &'a [usize],
+    /// When it began, since the run began.
+    started: Span,
 }
 
 /// A run under way.
@@ -163,7 +166,8 @@ struct RunExecution<'a> {
 }
 
 impl RunExecution<'_> {
-    /// Rounds of one launch for every group that has an open cell, in random order.
+    /// Rounds of one launch for every group that has an open cell, in random order; groups whose cells take turns are
+    /// launched together.
     fn rounds(&mut self) -> Result<StopReason, ExperimentError> {
         // A run that was killed between its last block and the end of its round has blocks enough in
         // its store, and no round left that would settle them.
@@ -171,14 +175,14 @@ impl RunExecution<'_> {
         loop {
             let round = self.state.rounds;
             self.state.rounds += 1;
-            let mut groups = self.state.open_groups(&self.plan.limits);
-            if groups.is_empty() {
+            let mut units = self.state.open_units(&self.plan.limits);
+            if units.is_empty() {
                 return Ok(StopReason::Done);
             }
-            groups.shuffle(&mut self.seed.stream(&format!("round {round}")));
+            units.shuffle(&mut self.seed.stream(&format!("round {round}")));
             let began = self.elapsed();
-            for group in groups {
-                if let Some(stopped) = self.launch(round, group)? {
+            for unit in units {
+                if let Some(stopped) = self.launch(round, &unit)? {
                     return Ok(stopped);
                 }
             }
@@ -189,19 +193,72 @@ impl RunExecution<'_> {
         }
     }
 
-    /// One launch: a fresh pair of processes that visits every open cell of its group.
-    fn launch(&mut self, round: u32, group: usize) -> Result<Option<StopReason>, ExperimentError> {
-        let open = self.state.open_cells(group, &self.plan.limits);
-        let Some(&first) = open.first() else { return Ok(None) };
+    /// Launches the groups of a unit, a fresh pair of processes each, and visits every open cell of theirs.
+    fn launch(
+        &mut self,
+        round: u32,
+        unit: &OpenUnit,
+    ) -> Result<Option<StopReason>, ExperimentError> {
+        let mut order = self.seed.stream(&format!("launch {}", self.state.launches + 1));
+        let mut groups: Vec<usize> = unit.keys().copied().collect();
+        groups.shuffle(&mut order);
+        let mut launches = BTreeMap::new();
+        for group in groups {
+            let cells = &unit[&group];
+            match self.start(round, cells)? {
+                Ok(launch) => drop(launches.insert(group, launch)),
+                Err(LaunchError::Unavailable(reason)) => {
+                    self.close_cells(cells, &CellStatus::Unavailable(reason))?;
+                }
+                Err(error) => return self.launch_failed(group, cells, &error),
+            }
+        }
+        let open: Vec<usize> = launches.keys().flat_map(|group| &unit[group]).copied().collect();
+        let begins_reversed: bool = order.random();
+        for pass in 0..self.plan.limits.passes {
+            let is_reversed = begins_reversed ^ (pass % 2 == 1);
+            let mut visited = BTreeSet::new();
+            for cell in self.state.visiting_order(&open, is_reversed, &mut order) {
+                if let Some(stopped) = self.interruption() {
+                    return Ok(Some(stopped));
+                }
+                if !self.state.cells[cell].open || visited.contains(&cell) {
+                    continue;
+                }
+                let of = launches.iter_mut().find(|(group, _)| unit[*group].contains(&cell));
+                let Some((&group, (id, launch))) = of else { continue };
+                let (open, started) = (unit[&group].as_slice(), self.elapsed());
+                match self.block(launch, CellVisit { launch: *id, cell, pass, open, started })? {
+                    Ok(served) => visited.extend(served),
+                    Err(error) => return self.launch_failed(group, &[cell], &error),
+                }
+            }
+        }
+        for cell in open {
+            self.state.cells[cell].visits += 1;
+        }
+        for (_, launch) in launches.into_values() {
+            // Every block of it is stored; how the processes end changes nothing.
+            drop(launch.finish());
+        }
+        Ok(self.interruption())
+    }
+
+    /// Starts a launch for these cells and stores it, by its id.
+    fn start(
+        &mut self,
+        round: u32,
+        cells: &[usize],
+    ) -> Result<Result<(i64, RunningLaunch), LaunchError>, ExperimentError> {
+        let first = cells[0];
         let spec = match self.launch_spec(first) {
             Ok(spec) => spec,
-            Err(reason) => return self.close_cells(&open, &CellStatus::Unavailable(reason)),
+            Err(reason) => return Ok(Err(LaunchError::Unavailable(reason))),
         };
-        let program = program()?;
         let mut abort = || stop_signals::stop_requests() >= 2;
-        let mut launch = match RunningLaunch::start(&program, &spec, &mut abort) {
+        let launch = match RunningLaunch::start(&program()?, &spec, &mut abort) {
             Ok(launch) => launch,
-            Err(error) => return self.launch_failed(group, &open, &error),
+            Err(error) => return Ok(Err(error)),
         };
         self.state.record_facts(&spec, &launch.facts);
         self.state.launches += 1;
@@ -215,31 +272,7 @@ impl RunExecution<'_> {
                 started_ns: i64::try_from(self.elapsed().as_ns()).unwrap_or(i64::MAX),
             },
         )?;
-        let mut order = self.seed.stream(&format!("launch {id}"));
-        for pass in 0..self.plan.limits.passes {
-            let mut cells = open.clone();
-            cells.shuffle(&mut order);
-            let mut visited = BTreeSet::new();
-            for cell in cells {
-                if let Some(stopped) = self.interruption() {
-                    return Ok(Some(stopped));
-                }
-                if !self.state.cells[cell].open || visited.contains(&cell) {
-                    continue;
-                }
-                let visit = CellVisit { launch: id, cell, pass, open: &open };
-                match self.block(&mut launch, visit)? {
-                    Ok(served) => visited.extend(served),
-                    Err(error) => return self.launch_failed(group, &[cell], &error),
-                }
-            }
-        }
-        for cell in open {
-            self.state.cells[cell].visits += 1;
-        }
-        // Every block of it is stored; how the processes end changes nothing.
-        drop(launch.finish());
-        Ok(self.interruption())
+        Ok(Ok((id, launch)))
     }
 
     /// Measures one block and stores it for every cell that it serves, which are returned. The
@@ -307,7 +340,7 @@ impl RunExecution<'_> {
         flags: Vec<String>,
     ) -> Result<(), ExperimentError> {
         let id = self.state.id(cell);
-        let block = block::record(id, visit.launch, visit.pass, report, flags);
+        let block = block::record(id, visit.launch, visit.pass, report, flags, visit.started);
         self.state.add(cell, &block);
         self.store.add_block(&self.id, &block)?;
         self.state.blocks_done += 1;
@@ -378,7 +411,7 @@ impl RunExecution<'_> {
 
     /// Closes the cells whose interval is narrow enough.
     fn close_finished(&mut self) -> Result<(), ExperimentError> {
-        for cell in self.state.newly_finished(&self.plan.limits, self.seed) {
+        for cell in self.state.newly_finished(&self.plan.limits) {
             let (cell, tally) = cell;
             let reason = match tally {
                 CellCompletion::Precise => "precise",

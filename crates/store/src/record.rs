@@ -248,6 +248,9 @@ pub struct SideCpu {
 /// What the block cost and what disturbed it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BlockUsage {
+    /// When it began, in nanoseconds since the run began; unknown of blocks stored before this was recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_ns: Option<u64>,
     /// The side that times.
     pub local: SideCpu,
     /// The other side.

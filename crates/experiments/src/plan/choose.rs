@@ -87,7 +87,7 @@ impl RunPlan {
         for request in &requests {
             experiments.extend(resolve(request, &context)?);
         }
-        Ok(Self { title: id.to_owned(), seed: None, limits, experiments })
+        Ok(Self { title: id.to_owned(), seed: None, limits, interleave: None, experiments })
     }
 
     /// The same plan with other levels for some factors.

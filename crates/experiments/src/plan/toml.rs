@@ -23,7 +23,7 @@ use crate::preset::{RunLimits, RunPreset};
 
 use crate::surroundings::Surroundings;
 
-const TOP: [&str; 5] = ["title", "seed", "preset", "limits", "experiment"];
+const TOP: [&str; 6] = ["title", "seed", "preset", "limits", "interleave", "experiment"];
 const LIMITS: [&str; 7] =
     ["budget", "launches_min", "launches_max", "passes", "block", "samples_max", "precision"];
 const EXPERIMENT: [&str; 2] = ["id", "factors"];
@@ -96,7 +96,19 @@ impl PlanReader<'_> {
             Some(value) => self.word(value, "title")?,
             None => experiments.first().map_or_else(|| "plan".to_owned(), |first| first.id.clone()),
         };
-        Ok(RunPlan { title, seed, limits, experiments })
+        let interleave = match table.get("interleave") {
+            None => None,
+            Some(value) => {
+                let name = self.word(value, "interleave")?;
+                if !experiments.iter().any(|planned| planned.factors.contains_key(&name)) {
+                    let fault =
+                        self.fault(value, format!("no experiment here has factor '{name}'"));
+                    return Err(fault.fix("name the factor whose levels are to be compared"));
+                }
+                Some(name)
+            }
+        };
+        Ok(RunPlan { title, seed, limits, interleave, experiments })
     }
 
     fn experiment(
@@ -314,6 +326,9 @@ impl RunPlan {
             // TOML integers are signed; a seed is any 64 bits.
             let _ = writeln!(text, "seed = \"{seed}\"");
         }
+        if let Some(factor) = &self.interleave {
+            let _ = writeln!(text, "interleave = {}", quoted(factor));
+        }
         write_limits(&mut text, &self.limits);
         for planned in &self.experiments {
             let _ = write!(text, "\n[[experiment]]\nid = {}\n", quoted(&planned.id));
@@ -408,6 +423,7 @@ placement = "same-cpu"
         plan.title = "quotes \" and\nlines".to_owned();
         plan.seed = Some(u64::MAX);
         plan.limits.budget = None;
+        plan.interleave = Some("mechanism".to_owned());
         assert_eq!(
             RunPlan::from_toml(&plan.to_toml(), "again", &Surroundings::NONE).unwrap(),
             plan
@@ -428,6 +444,7 @@ placement = "same-cpu"
             ("launches_min = 4", "launches_min = 0", 6, ""),
             ("\"25ms\"", "\"25\"", 8, ""),
             ("\"1%\"", "5", 9, ""),
+            ("seed = 42", "interleave = \"wke\"", 2, ""),
             ("seed = 42", "seed = -1", 2, ""),
             ("seed = 42", "seed = = 42", 2, ""),
             ("\"90s\"", "\"0s\"", 5, ""),

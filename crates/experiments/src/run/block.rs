@@ -1,6 +1,7 @@
 //! What a block becomes: what disturbed it (rule 10: steal, migrations, a slow canary, page faults), and its record.
 
 use plumb_base::stats::quantile;
+use plumb_base::time::Span;
 use plumb_harness::report::{BlockReport, CpuUsage, EffortReport, NOTHING_DELIVERED};
 use plumb_store::record::{BlockUsage, SampleBlock, SideCpu};
 
@@ -74,6 +75,7 @@ pub(crate) fn record(
     pass: u32,
     report: BlockReport,
     flags: Vec<String>,
+    started: Span,
 ) -> SampleBlock {
     SampleBlock {
         cell,
@@ -86,7 +88,7 @@ pub(crate) fn record(
         histogram: report.histogram,
         histogram_scale: report.histogram_scale,
         n_eff: report.n_eff,
-        effort: effort(&report.effort),
+        effort: BlockUsage { started_ns: Some(started.as_ns()), ..effort(&report.effort) },
         counters: report.counters,
         flags,
     }
@@ -108,6 +110,7 @@ pub(super) fn part(report: &BlockReport, response: &str) -> Option<BlockReport> 
 
 fn effort(report: &EffortReport) -> BlockUsage {
     BlockUsage {
+        started_ns: None,
         local: side(&report.local),
         peer: side(&report.peer),
         softirq_ns: report.softirq_ns,

@@ -73,7 +73,7 @@ pub(super) fn new(
     Ok(PreparedRun {
         id,
         seed: Seed(seed),
-        state: RunState::new(plans),
+        state: RunState::new(plans, plan.interleave.as_deref()),
         disturbances: DisturbanceDetector::default(),
     })
 }
@@ -132,6 +132,7 @@ fn refuse_other_settings(run: &RunRecord, begun_in: BegunIn<'_>) -> Result<(), E
 pub(super) fn resumed(
     store: &mut Store,
     id: &str,
+    plan: &RunPlan,
     plans: Vec<CellPlan>,
     begun_in: BegunIn<'_>,
 ) -> Result<PreparedRun, ExperimentError> {
@@ -148,7 +149,7 @@ pub(super) fn resumed(
             .fix(format!("measure it anew with: plumb rerun {id}")));
     }
     refuse_other_settings(&data.run, begun_in)?;
-    let mut ledger = RunState::new(plans);
+    let mut ledger = RunState::new(plans, plan.interleave.as_deref());
     ledger.restore(&data);
     // Cells that broke are tried again; those that were done or impossible stay as they are.
     store.update_run(id, RunStatus::Running, &BTreeMap::new())?;

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use plumb_base::seed::Seed;
+use plumb_analysis::compare::factors_without;
+use plumb_base::seed::RandomStream;
 use plumb_base::stats::hierarchy::SampleHierarchy;
 use plumb_base::stats::histogram::Histogram;
 use plumb_base::stats::{quantile, stopping};
@@ -11,6 +12,7 @@ use plumb_clock::monotonic_ns;
 use plumb_harness::report::LaunchFacts;
 use plumb_harness::spec::{LaunchSpec, LaunchSubject};
 use plumb_store::record::{CellStatus, RunData, SampleBlock};
+use rand::seq::SliceRandom as _;
 
 use crate::definition::{CellAction, CellPlan, LaunchGroup};
 use crate::plan::estimate::RoundEstimate;
@@ -32,10 +34,15 @@ pub(super) enum CellCompletion {
     LaunchesSpent,
 }
 
+/// Groups that are launched together, each with its open cells.
+pub(super) type OpenUnit = BTreeMap<usize, Vec<usize>>;
+
 /// One cell's account.
 pub(super) struct CellState {
     pub(super) plan: CellPlan,
     group: Option<usize>,
+    /// The cells that this one takes turns with have the same; of most, nobody.
+    turn: usize,
     /// Whether it wants more.
     pub(super) open: bool,
     /// Launch → blocks → a few order statistics.
@@ -47,7 +54,8 @@ pub(super) struct CellState {
 /// The account of all cells.
 pub(super) struct RunState {
     pub(super) cells: Vec<CellState>,
-    groups: usize,
+    /// The unit of each group: groups of one unit are launched together.
+    units: Vec<usize>,
     failures: BTreeMap<usize, u32>,
     /// Launches made so far.
     pub(super) launches: i64,
@@ -61,9 +69,11 @@ pub(super) struct RunState {
 }
 
 impl RunState {
-    /// An account of cells that have nothing yet; cell ids count from 1 in this order.
-    pub(super) fn new(plans: Vec<CellPlan>) -> Self {
+    /// An account of cells that have nothing yet; cell ids count from 1 in this order. Cells that differ in the
+    /// interleaved factor alone take turns.
+    pub(super) fn new(plans: Vec<CellPlan>, interleave: Option<&str>) -> Self {
         let mut groups: BTreeMap<LaunchGroup, usize> = BTreeMap::new();
+        let mut turns: BTreeMap<String, usize> = BTreeMap::new();
         let mut entries = Vec::with_capacity(plans.len());
         for plan in plans {
             let group = match &plan.action {
@@ -74,11 +84,14 @@ impl RunState {
                 CellAction::Unavailable(_) => None,
             };
             let open = group.is_some();
-            entries.push(CellState { plan, group, open, launches: BTreeMap::new(), visits: 0 });
+            let next = turns.len();
+            let turn = *turns.entry(turn_key(&plan, interleave)).or_insert(next);
+            let launches = BTreeMap::new();
+            entries.push(CellState { plan, group, turn, open, launches, visits: 0 });
         }
         Self {
+            units: units(groups.len(), &entries),
             cells: entries,
-            groups: groups.len(),
             failures: BTreeMap::new(),
             launches: 0,
             rounds: 0,
@@ -117,17 +130,38 @@ impl RunState {
         usize::try_from(id - 1).ok().and_then(|index| self.cells.get_mut(index))
     }
 
-    /// Groups with an open cell.
-    pub(super) fn open_groups(&self, limits: &RunLimits) -> Vec<usize> {
-        (0..self.groups).filter(|&group| !self.open_cells(group, limits).is_empty()).collect()
+    /// Open cells that may have another launch, by unit and group.
+    pub(super) fn open_units(&self, limits: &RunLimits) -> Vec<OpenUnit> {
+        let mut units: BTreeMap<usize, OpenUnit> = BTreeMap::new();
+        for (cell, entry) in self.cells.iter().enumerate() {
+            if let Some(group) = entry.group
+                && entry.open
+                && entry.visits < limits.launches_max
+            {
+                units.entry(self.units[group]).or_default().entry(group).or_default().push(cell);
+            }
+        }
+        units.into_values().collect()
     }
 
-    /// Open cells of a group that may have another launch.
-    pub(super) fn open_cells(&self, group: usize, limits: &RunLimits) -> Vec<usize> {
-        let wanted = |entry: &CellState| {
-            entry.open && entry.group == Some(group) && entry.visits < limits.launches_max
-        };
-        (0..self.cells.len()).filter(|&cell| wanted(&self.cells[cell])).collect()
+    /// These cells in the order in which one pass visits them: at random, but that those which take turns follow
+    /// each other, in the opposite order in every other pass (A, B, B, A).
+    pub(super) fn visiting_order(
+        &self,
+        cells: &[usize],
+        is_reversed: bool,
+        stream: &mut RandomStream,
+    ) -> Vec<usize> {
+        let mut turns: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for &cell in cells {
+            turns.entry(self.cells[cell].turn).or_default().push(cell);
+        }
+        let mut turns: Vec<Vec<usize>> = turns.into_values().collect();
+        turns.shuffle(stream);
+        if is_reversed {
+            turns.iter_mut().for_each(|turn| turn.reverse());
+        }
+        turns.concat()
     }
 
     /// Of these cells, those that one block serves with this one when it gives several responses
@@ -172,17 +206,13 @@ impl RunState {
     }
 
     /// Open cells that need no more launches, and why.
-    pub(super) fn newly_finished(
-        &self,
-        limits: &RunLimits,
-        seed: Seed,
-    ) -> Vec<(usize, CellCompletion)> {
+    pub(super) fn newly_finished(&self, limits: &RunLimits) -> Vec<(usize, CellCompletion)> {
         let settled = |cell: usize| {
             let entry = &self.cells[cell];
             if !entry.open || entry.visits < limits.launches_min {
                 return None;
             }
-            if entry.is_precise(limits.precision, seed) {
+            if entry.is_precise(limits.precision) {
                 return Some((cell, CellCompletion::Precise));
             }
             (entry.visits >= limits.launches_max).then_some((cell, CellCompletion::LaunchesSpent))
@@ -243,12 +273,33 @@ impl RunState {
     }
 }
 
+/// What a cell shares with those that it takes turns with, and with no other.
+fn turn_key(plan: &CellPlan, interleave: Option<&str>) -> String {
+    let factors = match interleave {
+        Some(factor) => factors_without(&plan.factors, factor),
+        None => plan.factors.clone(),
+    };
+    format!("{} {factors} [{}]", plan.experiment, plan.response)
+}
+
+/// The unit of each group: groups whose cells take turns with each other are of one.
+fn units(groups: usize, cells: &[CellState]) -> Vec<usize> {
+    let mut units: Vec<usize> = (0..groups).collect();
+    let mut first: BTreeMap<usize, usize> = BTreeMap::new();
+    for cell in cells {
+        let Some(group) = cell.group else { continue };
+        let partner = *first.entry(cell.turn).or_insert(group);
+        let (from, to) = (units[group], units[partner]);
+        units.iter_mut().filter(|unit| **unit == from).for_each(|unit| *unit = to);
+    }
+    units
+}
+
 impl CellState {
-    fn is_precise(&self, target: f64, seed: Seed) -> bool {
+    fn is_precise(&self, target: f64) -> bool {
         let hierarchy = SampleHierarchy::new(self.launches.values().cloned().collect());
-        let median = hierarchy.quantile(0.5);
-        stopping::interval(&hierarchy, seed.derive("stopping"))
-            .is_some_and(|interval| stopping::is_precise(&interval, median, target))
+        stopping::interval(&hierarchy)
+            .is_some_and(|interval| stopping::is_precise(&interval, hierarchy.median(), target))
     }
 }
 
@@ -325,7 +376,7 @@ mod tests {
         let cells = vec![cell(1), cell(2), cell(4)];
         let limits = RunLimits { budget: None, ..crate::preset::RunPreset::Quick.limits() };
         let estimate = crate::plan::RunEstimate::of(&cells, &limits);
-        let mut ledger = RunState::new(cells);
+        let mut ledger = RunState::new(cells, None);
         assert_eq!(ledger.time_open(&limits), estimate.most);
         let mut before = estimate.most;
         for cell in 0..3 {
@@ -339,8 +390,37 @@ mod tests {
     }
 
     #[test]
+    fn levels_of_the_interleaved_factor_take_turns() {
+        let of = |wake: &str, size: u64| {
+            let mut plan = cell(size);
+            plan.factors = plan.factors.with("wake", wake);
+            if let CellAction::Measure { group, .. } = &mut plan.action {
+                // Each level needs processes of its own.
+                group.cpu = Some(u32::from(wake == "spin"));
+            }
+            plan
+        };
+        let cells = || vec![of("block", 1), of("block", 2), of("spin", 1), of("spin", 2)];
+        let limits = crate::preset::RunPreset::Quick.limits();
+        assert_eq!(RunState::new(cells(), None).open_units(&limits).len(), 2);
+        let state = RunState::new(cells(), Some("wake"));
+        let units = state.open_units(&limits);
+        assert_eq!(units.len(), 1);
+        assert_eq!(units[0].values().collect::<Vec<_>>(), [&vec![0, 1], &vec![2, 3]]);
+        let mut stream = plumb_base::seed::Seed(1).stream("order");
+        for is_reversed in [false, true] {
+            let order = state.visiting_order(&[0, 1, 2, 3], is_reversed, &mut stream);
+            for turn in order.chunks(2) {
+                let expected =
+                    if is_reversed { turn[0] == turn[1] + 2 } else { turn[1] == turn[0] + 2 };
+                assert!(expected, "{order:?}");
+            }
+        }
+    }
+
+    #[test]
     fn a_cell_is_silent_only_after_several_blocks_without_a_sample() {
-        let mut ledger = RunState::new(vec![cell(1)]);
+        let mut ledger = RunState::new(vec![cell(1)], None);
         for seen in [false, false, true, true] {
             ledger.add(0, &block(Vec::new(), Vec::new()));
             assert_eq!(ledger.has_no_samples(0), seen);

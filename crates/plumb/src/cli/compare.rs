@@ -129,6 +129,7 @@ impl AbCommand {
         self.options.set.push(self.factor.clone());
         let mut plan = plan_of(experiment.id, &self.options)?;
         plan.limits = plan.limits.interleaved();
+        plan.interleave = Some(name.clone());
         if self.options.plan {
             output.page(&plan.to_toml())?;
             return Ok(ExitReason::Success);

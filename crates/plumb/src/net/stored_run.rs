@@ -416,6 +416,7 @@ fn block(phase: &NetPhase) -> SampleBlock {
         histogram_scale: 1.0,
         n_eff: None,
         effort: BlockUsage {
+            started_ns: None,
             local: side(phase.cpu_here.as_ref()),
             peer: side(phase.cpu_there.as_ref()),
             softirq_ns: ns(host.host_softirq_seconds),
