@@ -98,13 +98,13 @@ launches_b = np.round(103 * np.exp(0.02 * rng.standard_normal(7)), 6)
 put("launches.a", launches_a)
 put("launches.b", launches_b)
 logs_a, logs_b = np.log(launches_a), np.log(launches_b)
-put(
-    "launches.median",
-    np.exp(stats.t.interval(0.95, 6, loc=logs_a.mean(), scale=stats.sem(logs_a))),
-)
-put("launches.paired", np.exp([*stats.ttest_rel(logs_b, logs_a).confidence_interval(0.95)]))
-welch = stats.ttest_ind(logs_b, logs_a, equal_var=False).confidence_interval(0.95)
-put("launches.unpaired", np.exp([*welch]))
+between = np.subtract.outer(logs_b, logs_a)
+pairs = np.add.outer(logs_b - logs_a, logs_b - logs_a) / 2
+sides = ("greater", "less")
+put("shift.between", np.median(between))
+put("shift.between.p", *[stats.mannwhitneyu(logs_b, logs_a, alternative=s, method="exact").pvalue for s in sides])
+put("shift.pairs", np.median(pairs[np.triu_indices(7)]))
+put("shift.pairs.p", *[stats.wilcoxon(logs_b, logs_a, alternative=s, method="exact").pvalue for s in sides])
 
 if diptest is not None:
     two = np.sort(np.concatenate([x, 130 + y]))

@@ -15,7 +15,7 @@ const USAGE: &str = "usage: cargo xtask CHORE
   race-stack [OPTIONS] plumb's stack against Linux's and smoltcp's
   race-link [OPTIONS]  plumb's emulated link against what it promises, and Linux's beside it
   race-net [OPTIONS]   plumb's client and agent against iperf3's and sockperf's, between two namespaces
-    --launches N       launches of each side in each contest (default 10, at least 3)
+    --launches N       launches of each side in each contest (default 10, at least 6)
     --seconds S        how long each peer measures in one launch (default 1)
     --only TEXT        only contests whose name contains TEXT
     --plumb FILE       the binary to race (default target/release/plumb)

@@ -18,7 +18,7 @@ pub mod stack;
 use score::{BenchRow, BenchTable, RatioTarget};
 
 /// Fewest launches of which an interval can be made.
-const LAUNCHES_MIN: usize = 3;
+const LAUNCHES_MIN: usize = 6;
 
 /// How to race.
 #[derive(Clone, Debug)]

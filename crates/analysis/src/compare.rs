@@ -4,12 +4,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use plumb_base::stats::hierarchy::LaunchPairing;
 use plumb_base::stats::means;
 use plumb_base::stats::rank::holm;
 use plumb_store::record::{Cell, CellStatus, FactorLevel, Factors, RunData, RunRecord, RunStatus};
 
 use crate::build::{instant, trust};
+use crate::cost_ratio::LaunchPairing;
 use crate::document::compare::{
     CellName, CompareDocument, ComparedCell, ComparedSide, ComparisonCounts, MedianEstimate,
     SCHEMA, SettingDifference,
@@ -93,7 +93,7 @@ pub fn compare_levels(
 }
 
 /// What two cells that differ in one factor have in common.
-fn factors_without(factors: &Factors, factor: &str) -> Factors {
+pub fn factors_without(factors: &Factors, factor: &str) -> Factors {
     let others = factors.clone().without(factor);
     // TCP has a congestion control and a pipe has none, and still they are to be compared.
     if factor == "mechanism" { others.without("congestion") } else { others }
@@ -225,10 +225,10 @@ impl ComparisonBuilder {
             .collect();
         // Holm's step-down over every cell that can be judged: the chance of one false
         // "faster" or "slower" in the whole table stays at 5 %.
-        let judged: Vec<f64> = trials.iter().filter_map(CellComparison::p).collect();
+        let judged: Vec<f64> = trials.iter().filter_map(|trial| trial.p(self.margin)).collect();
         let mut adjusted = holm(&judged).into_iter();
         for ((cell, left, right), trial) in matches.into_iter().zip(trials) {
-            let p = trial.p().and_then(|_| adjusted.next());
+            let p = trial.p(self.margin).and_then(|_| adjusted.next());
             let slowdown = if self.same_machine { verdict::slowdown(left, right) } else { None };
             let bar = VerdictThresholds { p_adjusted: p, margin: self.margin, slowdown };
             let (verdict, row) = trial.row(cell, left, right, bar);
@@ -475,9 +475,9 @@ mod tests {
 
     #[test]
     fn zeros_are_judged_by_rank_and_by_no_margin_of_nothing() {
-        let share = |zeros: [f64; 5]| {
+        let share = |zeros: [f64; 6]| {
             let mut data =
-                run(1, [1.0; 4], SyntheticDesign { rounds: 5, ..SyntheticDesign::default() });
+                run(1, [1.0; 4], SyntheticDesign { rounds: 6, ..SyntheticDesign::default() });
             data.cells.truncate(1);
             data.blocks.retain(|block| block.cell == 1);
             for (block, loss) in data.blocks.iter_mut().zip(zeros.iter().cycle()) {
@@ -485,10 +485,11 @@ mod tests {
             }
             data
         };
-        let none = share([0.0; 5]);
-        let some = compare_runs(&none, &share([0.004, 0.003, 0.005, 0.004, 0.004]), MARGIN_DEFAULT);
+        let none = share([0.0; 6]);
+        let some =
+            compare_runs(&none, &share([0.004, 0.003, 0.005, 0.004, 0.004, 0.003]), MARGIN_DEFAULT);
         assert_eq!((verdicts(&some), some.exit_code), (vec!["slower"], 1));
-        let open = compare_runs(&none, &share([0.0, 0.0, 0.0, 0.004, 0.0]), MARGIN_DEFAULT);
+        let open = compare_runs(&none, &share([0.0, 0.0, 0.0, 0.004, 0.0, 0.0]), MARGIN_DEFAULT);
         assert_eq!((verdicts(&open), open.exit_code), (vec!["inconclusive"], 3));
     }
 

@@ -1,15 +1,16 @@
 //! Two cells set against each other: the ratio of their costs, and how sure it is.
 //!
-//! The one place where a ratio is estimated; comparisons, claims and ranks all read it.
+//! The one place where a ratio is estimated; comparisons, claims and ranks all read it. A ratio is that of a launch
+//! of one to a launch of the other, by ranks (`plumb_base::stats::shift`): of launches that were made apart the median
+//! of all such ratios, of pairs the median over pairs and pairs of pairs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use plumb_base::stats::distribution::{student_cdf, student_quantile};
-use plumb_base::stats::hierarchy::{self, LaunchPairing, MedianRatio, SampleHierarchy};
-use plumb_base::stats::{ConfidenceInterval, equivalence, stopping};
-use plumb_store::record::Better;
+use plumb_base::stats::shift::Shift;
+use plumb_base::stats::{ConfidenceInterval, means, quantile, stopping};
+use plumb_store::record::{Better, SampleBlock};
 
-use crate::summary::{CONFIDENCE, MeasuredCell, MeasuredLaunch};
+use crate::summary::{CONFIDENCE, LAUNCHES_NEEDED, MeasuredCell, MeasuredLaunch, block_median};
 
 /// Confidence whose interval inside the margin shows equivalence at the 5 % level.
 const EQUIVALENCE_CONFIDENCE: f64 = 0.90;
@@ -17,10 +18,22 @@ const EQUIVALENCE_CONFIDENCE: f64 = 0.90;
 /// More launches than this are not worth proposing.
 const LAUNCHES_AFFORDABLE: u64 = 1_000;
 
+/// Blocks whose canaries differ by more than this share were measured on a machine of different speed.
+const CANARY_APART: f64 = 0.05;
+
+/// How the launches of two cells belong together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LaunchPairing {
+    /// Those of one round were interleaved, and share its conditions.
+    Paired,
+    /// They were made apart.
+    Unpaired,
+}
+
 /// Cost of one cell over the cost of another; above 1 the second costs more, whatever the unit.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct CostRatio {
-    /// Ratio of the medians, oriented as a cost.
+    /// The ratio of a launch of the second to one of the first, oriented as a cost.
     pub ratio: f64,
     /// Its 95 % interval.
     pub interval: ConfidenceInterval,
@@ -30,11 +43,26 @@ pub struct CostRatio {
     pub p: f64,
     /// Launches (pairs of launches) behind it: the smaller of the two sides.
     pub launches: u64,
+    /// Pairs of blocks in it, and those left out.
+    pub blocks: BlockPairs,
+    /// The shift of the logarithms.
+    shift: Shift,
+}
+
+/// What became of the pairs of blocks that a comparison of interleaved launches is made of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BlockPairs {
+    /// Pairs compared.
+    pub used: u64,
+    /// Pairs left out because the machine, by its canary, was slower during the first one's block.
+    pub first_slower: u64,
+    /// The same for the second one's.
+    pub second_slower: u64,
 }
 
 /// The contrast of two cells of one run, whose rounds are interleaved: paired by round.
 ///
-/// Falls back on unpaired launches when the cells share fewer than three rounds. `None` without
+/// Falls back on unpaired launches when the cells share too few rounds. `None` without
 /// enough launches or where a median is not positive.
 pub fn within_run(a: &MeasuredCell<'_>, b: &MeasuredCell<'_>) -> Option<CostRatio> {
     cost_ratio(a, b, LaunchPairing::Paired).or_else(|| cost_ratio(a, b, LaunchPairing::Unpaired))
@@ -53,73 +81,153 @@ pub fn cost_ratio(
         Better::Lower => (a, b),
         Better::Higher => (b, a),
     };
-    let (den_samples, num_samples) = match pairing {
-        LaunchPairing::Unpaired => (den.hierarchy.clone(), num.hierarchy.clone()),
-        LaunchPairing::Paired => matched_by_round(den, num),
-    };
-    let seed = a.seed.derive(&b.cell.key());
-    let at = |confidence| -> Option<MedianRatio> {
-        hierarchy::ratio(&den_samples, &num_samples, pairing, confidence, seed)
-    };
-    let ratio = at(CONFIDENCE)?;
-    let interval90 = at(EQUIVALENCE_CONFIDENCE)?.interval;
-    let launches = den_samples.launches().min(num_samples.launches()) as u64;
-    Some(CostRatio {
-        ratio: ratio.estimate,
-        interval: ratio.interval,
-        interval90,
-        p: p_value(&ratio.interval, launches),
-        launches,
-    })
+    match pairing {
+        LaunchPairing::Unpaired => {
+            let (den, num) = (log_medians(den)?, log_medians(num)?);
+            let launches = den.len().min(num.len());
+            CostRatio::new(Shift::between(&den, &num)?, launches, BlockPairs::default())
+        }
+        LaunchPairing::Paired => {
+            let mut blocks = BlockPairs::default();
+            let pairs = matched_by_round(den, num);
+            let difference = |(den, num)| launch_difference(den, num, &mut blocks);
+            let differences: Option<Vec<f64>> = pairs.into_iter().map(difference).collect();
+            let differences = differences?;
+            if a.cell.better == Better::Higher {
+                std::mem::swap(&mut blocks.first_slower, &mut blocks.second_slower);
+            }
+            CostRatio::new(Shift::of_pairs(&differences)?, differences.len(), blocks)
+        }
+    }
 }
 
-/// The probability that belongs to an interval: Student's t of its centre over its width, both in
-/// the logarithm, with one degree of freedom less than there are launches.
-///
-/// It agrees with the interval about 5 %, and is cautious beyond, where Welch would grant more
-/// degrees of freedom.
-fn p_value(interval: &ConfidenceInterval, launches: u64) -> f64 {
-    let centre = f64::midpoint(interval.lo.ln(), interval.hi.ln());
-    let half_width = (interval.hi.ln() - interval.lo.ln()) / 2.0;
-    if centre == 0.0 {
-        return 1.0;
-    }
-    if half_width <= 0.0 {
-        return 0.0;
-    }
-    let freedom = launches.saturating_sub(1).max(1) as f64;
-    let scale = student_quantile(f64::midpoint(1.0, interval.confidence), freedom);
-    (2.0 * student_cdf(-(centre.abs() / half_width) * scale, freedom)).clamp(0.0, 1.0)
+fn log_medians(cell: &MeasuredCell<'_>) -> Option<Vec<f64>> {
+    cell.hierarchy.launch_medians().into_iter().map(positive_log).collect()
 }
 
-/// Both hierarchies, launch by launch of the rounds they share.
-fn matched_by_round(
-    a: &MeasuredCell<'_>,
-    b: &MeasuredCell<'_>,
-) -> (SampleHierarchy, SampleHierarchy) {
-    let same = a.launches.len() == b.launches.len()
-        && a.launches.iter().zip(&b.launches).all(|(a, b)| a.round == b.round);
-    if same {
-        return (a.hierarchy.clone(), b.hierarchy.clone());
-    }
+fn positive_log(value: f64) -> Option<f64> {
+    (value > 0.0).then(|| value.ln())
+}
+
+/// The launches of both cells that were made in the same round, in the order of the rounds.
+fn matched_by_round<'a, 'b>(
+    a: &'b MeasuredCell<'a>,
+    b: &'b MeasuredCell<'a>,
+) -> Vec<(&'b MeasuredLaunch<'a>, &'b MeasuredLaunch<'a>)> {
     let mut rest: BTreeMap<u32, Vec<&MeasuredLaunch<'_>>> = BTreeMap::new();
     for launch in b.launches.iter().rev() {
         rest.entry(launch.round).or_default().push(launch);
     }
-    let (mut left, mut right) = (Vec::new(), Vec::new());
-    for launch in &a.launches {
-        if let Some(partner) = rest.get_mut(&launch.round).and_then(Vec::pop) {
-            left.push(launch.samples());
-            right.push(partner.samples());
+    let partner = |launch: &'b MeasuredLaunch<'a>| {
+        Some((launch, rest.get_mut(&launch.round).and_then(Vec::pop)?))
+    };
+    a.launches.iter().filter_map(partner).collect()
+}
+
+/// By how much the logarithm of `b`'s cost lies above that of `a`'s, in one pair of launches.
+///
+/// Where their blocks alternated: the mean over pairs of blocks, so that what disturbs the machine for a while falls
+/// on both sides, and what happens to a few blocks of one side counts for as much as it costs. A pair during which the
+/// machine's own speed changed, as its canary shows, is left out, whatever the blocks themselves say. Otherwise
+/// the medians of whole launches.
+fn launch_difference(
+    a: &MeasuredLaunch<'_>,
+    b: &MeasuredLaunch<'_>,
+    blocks: &mut BlockPairs,
+) -> Option<f64> {
+    let log_median = |block: &SampleBlock| positive_log(block_median(block));
+    let pairs = block_pairs(a, b);
+    let (mut steady, mut all) = (Vec::new(), Vec::new());
+    for (a, b) in pairs {
+        let difference = log_median(b)? - log_median(a)?;
+        all.push(difference);
+        let canaries = (a.effort.canary_ns, b.effort.canary_ns);
+        match canaries {
+            (a, b) if a > b * (1.0 + CANARY_APART) && b > 0.0 => blocks.first_slower += 1,
+            (a, b) if b > a * (1.0 + CANARY_APART) && a > 0.0 => blocks.second_slower += 1,
+            _ => steady.push(difference),
         }
     }
-    (SampleHierarchy::new(left), SampleHierarchy::new(right))
+    blocks.used += steady.len() as u64;
+    let median = |launch: &MeasuredLaunch<'_>| {
+        let samples = quantile::sorted(&launch.samples().concat());
+        positive_log(quantile::of_sorted(&samples, 0.5))
+    };
+    // A launch in which the machine was never steady is still one of the pairs that were planned.
+    match means::arithmetic(&steady).or_else(|| means::arithmetic(&all)) {
+        Some(mean) => Some(mean),
+        None => Some(median(b)? - median(a)?),
+    }
+}
+
+/// The blocks of one visit to both cells; none unless the two launches took turns.
+fn block_pairs<'a>(
+    a: &MeasuredLaunch<'a>,
+    b: &MeasuredLaunch<'a>,
+) -> Vec<(&'a SampleBlock, &'a SampleBlock)> {
+    if !took_turns(a, b) {
+        return Vec::new();
+    }
+    let partner = |block: &&'a SampleBlock| {
+        let same = b.blocks.iter().find(|other| other.pass == block.pass);
+        same.map(|other| (*block, *other))
+    };
+    a.blocks.iter().filter_map(partner).collect()
+}
+
+/// Whether the blocks of two launches alternated: they are one launch, or each began before the other's last block.
+fn took_turns(a: &MeasuredLaunch<'_>, b: &MeasuredLaunch<'_>) -> bool {
+    let span = |launch: &MeasuredLaunch<'_>| {
+        let starts: BTreeSet<u64> =
+            launch.blocks.iter().filter_map(|block| block.effort.started_ns).collect();
+        Some((*starts.first()?, *starts.last()?))
+    };
+    a.id == b.id || matches!((span(a), span(b)), (Some(a), Some(b)) if a.0 < b.1 && b.0 < a.1)
 }
 
 impl CostRatio {
-    /// Whether the costs are equal within `margin`, by two one-sided tests at the 5 % level.
+    fn new(shift: Shift, launches: usize, blocks: BlockPairs) -> Option<Self> {
+        if launches < LAUNCHES_NEEDED {
+            return None;
+        }
+        let at = |confidence| {
+            let found = shift.interval(confidence)?;
+            Some(ConfidenceInterval { lo: found.lo.exp(), hi: found.hi.exp(), confidence })
+        };
+        Some(Self {
+            ratio: shift.estimate().exp(),
+            interval: at(CONFIDENCE)?,
+            interval90: at(EQUIVALENCE_CONFIDENCE)?,
+            p: two_sided(shift.p_above(0.0), shift.p_below(0.0)),
+            launches: launches as u64,
+            blocks,
+            shift,
+        })
+    }
+
+    /// Whether the costs are equal within `margin`, by two one-sided tests at the 5 % level (Schuirmann 1987).
+    ///
+    /// Symmetric under exchange of the two: from 1/(1 + margin) to 1 + margin.
     pub fn is_equivalent(&self, margin: f64) -> bool {
-        equivalence::is_within(&self.interval90, margin)
+        self.interval90.lo >= 1.0 / (1.0 + margin) && self.interval90.hi <= 1.0 + margin
+    }
+
+    /// The probability that costs not equal within `margin` look so equal by chance.
+    pub fn p_equivalent(&self, margin: f64) -> f64 {
+        let edge = margin.ln_1p();
+        self.shift.p_above(-edge).max(self.shift.p_below(edge))
+    }
+
+    /// Two-sided probability of a ratio so far beyond these bounds by chance.
+    pub fn p_outside(&self, (least, most): (f64, f64)) -> f64 {
+        let above = if most.is_finite() { self.shift.p_above(most.ln()) } else { 1.0 };
+        let below = if least > 0.0 { self.shift.p_below(least.ln()) } else { 1.0 };
+        two_sided(above, below)
+    }
+
+    /// Two-sided probability of costs that differ by so much more than `margin` by chance.
+    pub fn p_beyond(&self, margin: f64) -> f64 {
+        self.p_outside((1.0 / (1.0 + margin), 1.0 + margin))
     }
 
     /// Whether the 95 % interval leaves no room for equal costs.
@@ -127,25 +235,16 @@ impl CostRatio {
         !self.interval.contains(1.0)
     }
 
-    /// Whether the ratio is at least `margin` away from 1, up or down.
-    pub fn is_beyond(&self, margin: f64) -> bool {
-        let (lo, hi) = equivalence::bounds(margin);
-        self.ratio <= lo || self.ratio >= hi
-    }
-
     /// Launches a side beyond those made that would probably decide; none when too many would.
     ///
-    /// A ratio beyond the margin has to clear 1 with its 95 % interval, one inside it has to fit
+    /// A ratio beyond the margin has to clear it with its 95 % interval, one inside it has to fit
     /// the 90 % interval between the margins; widths shrink with the root of the launches.
     pub fn more_launches(&self, margin: f64) -> Option<u64> {
         let effect = self.ratio.ln().abs();
         let edge = margin.ln_1p();
         let half = |interval: &ConfidenceInterval| (interval.hi.ln() - interval.lo.ln()) / 2.0;
-        let (observed, target) = if effect >= edge {
-            (half(&self.interval), effect)
-        } else {
-            (half(&self.interval90), edge - effect)
-        };
+        let observed = if effect >= edge { half(&self.interval) } else { half(&self.interval90) };
+        let target = (effect - edge).abs();
         if target <= 0.0 || !observed.is_finite() {
             return None;
         }
@@ -158,6 +257,10 @@ impl CostRatio {
     pub const fn ends(&self) -> [f64; 2] {
         [self.interval.lo, self.interval.hi]
     }
+}
+
+fn two_sided(above: f64, below: f64) -> f64 {
+    (2.0 * above.min(below)).min(1.0)
 }
 
 #[cfg(test)]
@@ -175,17 +278,7 @@ mod tests {
         let cells = measured_cells(&synthetic.data);
         let found = within_run(&cells[0], &cells[1]).unwrap();
         assert!((found.ratio - 2.0).abs() < 0.02, "half the throughput costs twice: {found:?}");
-        assert!(found.excludes_one() && found.p < 1e-6);
-    }
-
-    #[test]
-    fn the_probability_agrees_with_the_interval_about_five_percent() {
-        let edge = |confidence| ConfidenceInterval { lo: 1.0, hi: 1.2, confidence };
-        for launches in [3, 5, 10, 50] {
-            assert!((p_value(&edge(0.95), launches) - 0.05).abs() < 1e-9);
-        }
-        let equal = ConfidenceInterval { lo: 0.5, hi: 2.0, confidence: 0.95 };
-        assert!((p_value(&equal, 5) - 1.0).abs() < 1e-12);
+        assert!(found.excludes_one() && found.p < 0.002);
     }
 
     #[test]

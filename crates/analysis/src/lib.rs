@@ -11,6 +11,7 @@ pub mod ladder;
 pub mod rank;
 pub mod ratio;
 pub mod registry;
+pub mod slope;
 pub mod summary;
 
 #[cfg(any(test, feature = "fixture"))]

@@ -162,7 +162,7 @@ fn judge_order(
                 (Some(a), Some(b)) => within_run(a, b),
                 _ => None,
             };
-            let verdict = match contrast {
+            let verdict = match &contrast {
                 Some(contrast) if contrast.is_equivalent(MARGIN) => "does not hold",
                 Some(contrast) if contrast.interval.lo > 1.0 => "holds",
                 Some(contrast) if contrast.interval.hi < 1.0 => "does not hold",
@@ -172,7 +172,7 @@ fn judge_order(
                 faster: faster.to_owned(),
                 slower: slower.to_owned(),
                 verdict: verdict.to_owned(),
-                ratio: contrast.map(|contrast| rounded(contrast.ratio)),
+                ratio: contrast.as_ref().map(|contrast| rounded(contrast.ratio)),
                 ci95: contrast.map(|contrast| contrast.ends().map(rounded)),
             }
         })

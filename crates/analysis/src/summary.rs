@@ -76,6 +76,11 @@ impl MeasuredLaunch<'_> {
     }
 }
 
+/// The median of a block's samples.
+pub(crate) fn block_median(block: &SampleBlock) -> f64 {
+    quantile::of_sorted(&quantile::sorted(&weighted_samples::points(block)), 0.5)
+}
+
 /// Every cell of a run that has samples, in the order of the cells.
 ///
 /// Blocks of unknown launches or cells (a damaged import) are left out.
@@ -125,9 +130,9 @@ impl<'a> MeasuredCell<'a> {
         self.launches.iter().flat_map(|launch| launch.blocks.iter().copied())
     }
 
-    /// The median, each launch with equal weight.
+    /// The median launch.
     pub fn median(&self) -> f64 {
-        self.hierarchy.quantile(0.5)
+        self.hierarchy.median()
     }
 
     /// The interval of the median over launches; none with too few launches.
@@ -135,7 +140,7 @@ impl<'a> MeasuredCell<'a> {
     /// At least as wide as a step of the clock: launches that agree to the last tick do not agree to
     /// less than one.
     pub fn interval(&self) -> Option<ConfidenceInterval> {
-        let found = stopping::interval(&self.hierarchy, self.seed)?;
+        let found = stopping::interval(&self.hierarchy)?;
         Some(self.at_least_a_step(found))
     }
 
@@ -346,8 +351,9 @@ fn totals(blocks: &[&SampleBlock]) -> BTreeMap<String, u64> {
     totals
 }
 
-/// Launches below which no interval over launches is given.
-pub const LAUNCHES_NEEDED: usize = 3;
+/// Launches below which nothing is said of all launches that could be made: no interval and no verdict. By their order
+/// alone, five cannot hold the median launch with 95 % confidence.
+pub const LAUNCHES_NEEDED: usize = 6;
 
 /// Independent samples that a block is worth for the median, p90, p99 and p99.9.
 ///
@@ -785,13 +791,13 @@ mod tests {
     }
 
     #[test]
-    fn two_launches_give_no_interval_and_constant_samples_a_point() {
+    fn five_launches_give_no_interval_and_constant_samples_a_point() {
         let mut few = SyntheticRun::new(5);
-        few.design.rounds = 2;
+        few.design.rounds = 5;
         few.measure("latency.local", "latency", local("pipe", "same-cpu", 64), 10.0);
         let result = one(&few);
         assert_eq!(result.summary.ci95, None);
-        assert!(result.flags.contains(&"interval refused: needs 3 launches, has 2".to_owned()));
+        assert!(result.flags.contains(&"interval refused: needs 6 launches, has 5".to_owned()));
         let mut still = SyntheticRun::new(6);
         let cpu = Factors::default().with("cpu", 0_u64);
         still.constant("clock.resolution", "resolution", cpu, 20.0);

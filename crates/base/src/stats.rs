@@ -10,8 +10,8 @@
 //! | how to keep every sample in little room | [`histogram`] |
 //! | how many samples is a correlated series worth | [`autocorrelation`] |
 //! | interval of any statistic of one sample | [`bootstrap`] |
-//! | what does a cell measured over launches say, and how do two compare | [`hierarchy`] |
-//! | are two cells equal for practical purposes | [`equivalence`] |
+//! | what does a cell measured over launches say | [`hierarchy`] |
+//! | by how much does one set of launches lie above another | [`shift`] |
 //! | does one sample tend to exceed another | [`rank`] |
 //! | has the sample more than one mode | [`modes`] |
 //! | from where on is a series steady | [`change_point`] |
@@ -27,7 +27,6 @@ pub mod autocorrelation;
 pub mod bootstrap;
 pub mod change_point;
 pub mod distribution;
-pub mod equivalence;
 pub mod hierarchy;
 pub mod histogram;
 pub mod means;
@@ -35,6 +34,7 @@ pub mod modes;
 pub mod quantile;
 pub mod rank;
 pub mod regression;
+pub mod shift;
 pub mod simulation;
 pub mod stopping;
 pub mod tail;

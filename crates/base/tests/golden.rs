@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use plumb_base::seed::Seed;
-use plumb_base::stats::hierarchy::{LaunchPairing, SampleHierarchy, ratio};
 use plumb_base::stats::regression::theil_sen;
+use plumb_base::stats::shift::Shift;
 use plumb_base::stats::{autocorrelation, bootstrap, distribution, means, modes, quantile, rank};
 
 /// The table: name → numbers.
@@ -33,11 +33,6 @@ fn close(found: &[f64], golden: &[f64], tolerance: f64) {
     for (f, g) in found.iter().zip(golden) {
         assert!((f - g).abs() <= tolerance * g.abs().max(1e-9), "{found:?} is not {golden:?}");
     }
-}
-
-/// A cell whose launches hold one sample each.
-fn single_samples(medians: &[f64]) -> SampleHierarchy {
-    SampleHierarchy::new(medians.iter().map(|&m| vec![vec![m]]).collect())
 }
 
 #[test]
@@ -139,17 +134,18 @@ fn theil_sen_agrees_with_scipys_theilslopes() {
 }
 
 #[test]
-fn intervals_over_launches_are_students_and_welchs() {
+fn shifts_of_launches_are_scipys_exact_rank_tests() {
     let golden = GoldenValues::load();
-    let a = single_samples(golden.list("launches.a"));
-    let b = single_samples(golden.list("launches.b"));
-    let median = a.median_interval(0.95, Seed(0)).expect("seven launches");
-    close(&[median.lo, median.hi], golden.list("launches.median"), 1e-9);
-    for (pairing, name) in
-        [(LaunchPairing::Paired, "launches.paired"), (LaunchPairing::Unpaired, "launches.unpaired")]
+    let logs = |name| -> Vec<f64> { golden.list(name).iter().map(|value| value.ln()).collect() };
+    let (a, b) = (logs("launches.a"), logs("launches.b"));
+    let differences: Vec<f64> = a.iter().zip(&b).map(|(a, b)| b - a).collect();
+    for (name, shift) in
+        [("shift.between", Shift::between(&a, &b)), ("shift.pairs", Shift::of_pairs(&differences))]
     {
-        let found = ratio(&a, &b, pairing, 0.95, Seed(0)).expect("seven launches");
-        close(&[found.interval.lo, found.interval.hi], golden.list(name), 1e-9);
+        let shift = shift.expect("seven launches");
+        close(&[shift.estimate()], golden.list(name), 1e-9);
+        let p = [shift.p_above(0.0), shift.p_below(0.0)];
+        close(&p, golden.list(&format!("{name}.p")), 1e-9);
     }
 }
 

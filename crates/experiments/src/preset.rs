@@ -25,11 +25,17 @@ pub struct RunLimits {
 const TURNS: u32 = 4;
 
 impl RunLimits {
-    /// The same time in shorter blocks, each after one of the other level: what disturbs the machine for
-    /// some milliseconds then falls on both.
+    /// The same time in shorter blocks, each beside one of the other level: what disturbs the machine for
+    /// some milliseconds then falls on both. A fixed number of launches, so that no interval of the ratio is
+    /// one that a rule has chosen to stop at.
     #[must_use]
     pub fn interleaved(self) -> Self {
-        Self { passes: self.passes * TURNS, block: self.block / u64::from(TURNS), ..self }
+        Self {
+            passes: self.passes * TURNS,
+            block: self.block / u64::from(TURNS),
+            launches_min: self.launches_max,
+            ..self
+        }
     }
 }
 
@@ -71,16 +77,16 @@ impl RunPreset {
         match self {
             Self::Quick => RunLimits {
                 budget: Some(Span::from_secs(570)),
-                launches_min: 3,
-                launches_max: 5,
+                launches_min: 6,
+                launches_max: 8,
                 passes: 1,
-                block: Span::from_ms(40),
-                samples_max: 20_000,
+                block: Span::from_ms(20),
+                samples_max: 10_000,
                 precision: 0.05,
             },
             Self::Default => RunLimits {
                 budget: Some(Span::from_secs(1_800)),
-                launches_min: 5,
+                launches_min: 6,
                 launches_max: 15,
                 passes: 2,
                 block: Span::from_ms(60),

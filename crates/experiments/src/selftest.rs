@@ -9,7 +9,7 @@ use std::num::NonZero;
 use plumb_analysis::document::checks::{SELFTEST_SCHEMA, SelftestCheck, SelftestDocument};
 use plumb_base::seed::Seed;
 use plumb_base::stats::hierarchy::SampleHierarchy;
-use plumb_base::stats::simulation::{DistributionShape, SimulationDesign};
+use plumb_base::stats::simulation::{DistributionShape, LaunchEffect, SimulationDesign};
 use plumb_base::stats::{ConfidenceInterval, quantile, stopping};
 use plumb_base::time::Span;
 use plumb_clock::monotonic_ns;
@@ -103,8 +103,15 @@ const COVERAGE_TRIALS: u64 = 2_000;
 
 /// A cell of a default run: two blocks, samples enough to matter, and launches that differ by so much that the
 /// rule stops at any number of them, where looking after each does the most harm.
-const DESIGN: SimulationDesign =
-    SimulationDesign { launches: 0, blocks: 2, samples: 100, launch_sd: 0.03 };
+const DESIGN: SimulationDesign = SimulationDesign {
+    launches: 0,
+    blocks: 2,
+    samples: 100,
+    effect: LaunchEffect::Normal(LAUNCH_SD),
+};
+
+/// Standard deviation of what launches differ by.
+const LAUNCH_SD: f64 = 0.03;
 
 /// What a 95 % interval may do.
 const COVERAGE_BOUNDS: [f64; 2] = [0.93, 0.97];
@@ -139,7 +146,7 @@ fn check_coverage(
                 DESIGN.blocks,
                 DESIGN.samples,
                 limits.precision * 100.0,
-                DESIGN.launch_sd * 100.0
+                LAUNCH_SD * 100.0
             ),
         ));
     }
@@ -165,13 +172,13 @@ fn interval(
     seed: Seed,
 ) -> Option<ConfidenceInterval> {
     let [least, most] = [limits.launches_min, limits.launches_max].map(|count| count as usize);
-    let samples = SimulationDesign { launches: most, ..DESIGN }.samples(shape, 1.0, seed, None);
+    let samples = SimulationDesign { launches: most, ..DESIGN }.samples(shape, 1.0, seed);
     let mut last = None;
     for count in least..=most {
         let cell = SampleHierarchy::new(samples[..count].to_vec());
-        let interval = stopping::interval(&cell, seed)?;
+        let interval = stopping::interval(&cell)?;
         last = Some(interval);
-        if stopping::is_precise(&interval, cell.quantile(0.5), limits.precision) {
+        if stopping::is_precise(&interval, cell.median(), limits.precision) {
             break;
         }
     }

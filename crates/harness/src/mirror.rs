@@ -169,9 +169,16 @@ fn measure_replay(peer: &mut PeerHandle, launch: &LaunchSpec, spec: &BlockSpec) 
     for (response, values, scale) in [("packet", values, 0.001), ("packets", rates, 1.0)] {
         let mut part = BlockReport::default();
         sampler::summarize(&values, scale, spec, &mut part);
-        let BlockReport { n, samples, histogram, histogram_scale, .. } = part;
+        let BlockReport { n, samples, histogram, histogram_scale, n_eff, .. } = part;
         let response = response.to_owned();
-        report.parts.push(BlockPartReport { response, n, samples, histogram, histogram_scale });
+        report.parts.push(BlockPartReport {
+            response,
+            n,
+            samples,
+            histogram,
+            histogram_scale,
+            n_eff,
+        });
     }
     Ok(report)
 }

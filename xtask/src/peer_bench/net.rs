@@ -190,7 +190,7 @@ fn row(
         let [ours, theirs] =
             values.each_ref().map(|values| score::launches(values.iter().copied()));
         let ratio = score::paired_ratio(&ours, &theirs)?;
-        let medians = [ours.quantile(0.5), theirs.quantile(0.5)];
+        let medians = [ours.median(), theirs.median()];
         (medians, format_ratio(&ratio), target.map(|target| target.of_ratio(&ratio)))
     };
     let (name, [ours, theirs]) = (&task.name, shown);

@@ -5,7 +5,8 @@ use std::io::Write;
 
 use anyhow::Context;
 use plumb_base::seed::Seed;
-use plumb_base::stats::hierarchy::{self, LaunchPairing, MedianRatio, SampleHierarchy};
+use plumb_base::stats::hierarchy::SampleHierarchy;
+use plumb_base::stats::shift::Shift;
 use plumb_base::stats::{ConfidenceInterval, bootstrap};
 use plumb_base::units::Unit;
 
@@ -62,7 +63,7 @@ pub(super) fn compare(
         BenchKind::Bulk => Unit::BytesPerSecond,
     };
     let [our_median, their_median] =
-        [ours, theirs].map(|side| unit.format(side.quantile(0.5), 3).to_string());
+        [ours, theirs].map(|side| unit.format(side.median(), 3).to_string());
     let target = contest.target(racer).map(|target| target.of_ratio(&ratio));
     let target_text = match target {
         Some((target, verdict)) => format!("{target} {verdict:<9}"),
@@ -95,13 +96,30 @@ pub(super) fn launches(values: impl IntoIterator<Item = f64>) -> SampleHierarchy
     SampleHierarchy::new(values.into_iter().map(|value| vec![vec![value]]).collect())
 }
 
-/// The median of ours over theirs, launch by launch.
+/// A ratio over pairs of launches, with its interval.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct LaunchRatio {
+    pub(super) estimate: f64,
+    pub(super) interval: ConfidenceInterval,
+}
+
+/// Ours over theirs, launch by launch.
 pub(super) fn paired_ratio(
     ours: &SampleHierarchy,
     theirs: &SampleHierarchy,
-) -> anyhow::Result<MedianRatio> {
-    hierarchy::ratio(theirs, ours, LaunchPairing::Paired, CONFIDENCE, SEED)
-        .context("too few launches for an interval")
+) -> anyhow::Result<LaunchRatio> {
+    let pairs = ours.launch_medians().into_iter().zip(theirs.launch_medians());
+    let logs: Vec<f64> = pairs.map(|(ours, theirs)| (ours / theirs).ln()).collect();
+    let shift = Shift::of_pairs(&logs).context("a launch has no positive result")?;
+    let interval = shift.interval(CONFIDENCE).context("too few launches for an interval")?;
+    Ok(LaunchRatio {
+        estimate: shift.estimate().exp(),
+        interval: ConfidenceInterval {
+            lo: interval.lo.exp(),
+            hi: interval.hi.exp(),
+            confidence: CONFIDENCE,
+        },
+    })
 }
 
 impl BenchRow {
@@ -117,7 +135,7 @@ impl BenchRow {
 }
 
 /// A ratio with its interval, as tables show it.
-pub(super) fn format_ratio(ratio: &MedianRatio) -> String {
+pub(super) fn format_ratio(ratio: &LaunchRatio) -> String {
     let (lo, hi) = (ratio.interval.lo, ratio.interval.hi);
     format!("{:.3} [{lo:.3}, {hi:.3}]", ratio.estimate)
 }
@@ -190,7 +208,7 @@ fn index(round: f64) -> usize {
 
 impl RatioTarget {
     /// The same of a ratio, with its verdict.
-    pub fn of_ratio(self, ratio: &MedianRatio) -> (Self, TargetVerdict) {
+    pub fn of_ratio(self, ratio: &LaunchRatio) -> (Self, TargetVerdict) {
         (self, self.judge(ratio.estimate, ratio.interval))
     }
 

@@ -253,7 +253,7 @@ fn rows(
         let (peer, ours) = (launches(peer)?, launches(ours)?);
         let ratio = score::paired_ratio(&ours, &peer)?;
         let [ours, peer] =
-            [ours, peer].map(|side| Unit::Nanoseconds.format(side.quantile(0.5), 3).to_string());
+            [ours, peer].map(|side| Unit::Nanoseconds.format(side.median(), 3).to_string());
         let (name, shown) = (contest.name, format_ratio(&ratio));
         let columns = format!("{name:<34} {at:>8} {ours:>10} {peer:>10}  {shown:<24}");
         let target = contest.target.map(|most| RatioTarget::AtMost(most).of_ratio(&ratio));

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use plumb_base::stats::distribution::{student_cdf, student_quantile};
 use plumb_base::stats::rank::holm;
 use plumb_base::units::{Unit, significant};
 
@@ -73,9 +74,9 @@ impl ClaimJudgment {
 /// Whether one case agrees with its claim.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum CaseOutcome {
-    /// It agrees, beyond its interval.
-    Supports,
-    /// It contradicts, with this probability of doing so by chance (0 for what is not a chance).
+    /// It agrees, with this probability of doing so by chance (0 for what is not a chance).
+    Supports(f64),
+    /// It contradicts, with this probability of doing so by chance.
     Contradicts(f64),
     /// Its interval decides neither; about so many more launches would.
     Undecided(Option<u64>),
@@ -86,8 +87,8 @@ impl CaseOutcome {
     #[must_use]
     pub const fn opposite(self) -> Self {
         match self {
-            Self::Supports => Self::Contradicts(0.0),
-            Self::Contradicts(_) => Self::Supports,
+            Self::Supports(p) => Self::Contradicts(p),
+            Self::Contradicts(p) => Self::Supports(p),
             open @ Self::Undecided(_) => open,
         }
     }
@@ -159,9 +160,9 @@ impl ClaimCase {
             return Self::too_few_launches(placement, label);
         };
         let standing = if contrast.is_equivalent(EQUIVALENCE_MARGIN) {
-            CaseOutcome::Contradicts(0.0)
+            CaseOutcome::Contradicts(contrast.p_equivalent(EQUIVALENCE_MARGIN))
         } else if contrast.excludes_one() && contrast.ratio > 1.0 {
-            CaseOutcome::Supports
+            CaseOutcome::Supports(contrast.p)
         } else if contrast.excludes_one() {
             CaseOutcome::Contradicts(contrast.p)
         } else {
@@ -180,7 +181,10 @@ impl ClaimCase {
         let Some(contrast) = within_run(first, second) else {
             return Self::too_few_launches(placement, label);
         };
-        let standing = compare_with_bounds(contrast.ends(), bounds);
+        let standing = match compare_with_bounds(contrast.ratio, contrast.ends(), bounds) {
+            CaseOutcome::Contradicts(_) => CaseOutcome::Contradicts(contrast.p_outside(bounds)),
+            other => other,
+        };
         Self::of_ratio(placement, label, &contrast, standing)
     }
 
@@ -205,7 +209,7 @@ impl ClaimCase {
         unit: Unit,
     ) -> Self {
         let too_few = CaseOutcome::Undecided(Some(LAUNCHES_NEEDED as u64));
-        let standing = ends.map_or(too_few, |ends| compare_with_bounds(ends, bounds));
+        let standing = ends.map_or(too_few, |ends| compare_with_bounds(value, ends, bounds));
         let text = ends.map_or_else(
             || unit.format(value, 3).to_string(),
             |[lo, hi]| {
@@ -267,15 +271,28 @@ impl ClaimCase {
     }
 }
 
-/// An interval against bounds: inside, outside, or across one of them.
-fn compare_with_bounds([lo, hi]: [f64; 2], (least, most): (f64, f64)) -> CaseOutcome {
+/// A value and its 95 % interval against bounds: inside, outside, or across one of them.
+fn compare_with_bounds(value: f64, [lo, hi]: [f64; 2], (least, most): (f64, f64)) -> CaseOutcome {
     if least <= lo && hi <= most {
-        CaseOutcome::Supports
-    } else if hi < least || lo > most {
-        CaseOutcome::Contradicts(0.0)
+        CaseOutcome::Supports(p_beyond(value, hi, most).max(p_beyond(-value, -lo, -least)))
+    } else if hi < least {
+        CaseOutcome::Contradicts(p_beyond(value, hi, least))
+    } else if lo > most {
+        CaseOutcome::Contradicts(p_beyond(-value, -lo, -most))
     } else {
         CaseOutcome::Undecided(None)
     }
+}
+
+/// About the two-sided probability that a quantity is beyond `bound` after all, which is above the upper end of its 95 %
+/// interval: as far as Student's distribution with the fewest launches that have an interval reaches.
+fn p_beyond(value: f64, end: f64, bound: f64) -> f64 {
+    let freedom = LAUNCHES_NEEDED as f64 - 1.0;
+    if bound.is_infinite() || end <= value {
+        return if bound > value { 0.0 } else { 1.0 };
+    }
+    let scale = student_quantile(0.975, freedom);
+    2.0 * student_cdf(-(bound - value) / (end - value) * scale, freedom)
 }
 
 /// A claim about every case: holds only if all agree and none is missing.
@@ -284,7 +301,10 @@ pub fn judge_all(pairs: ClaimCases, needs: &str) -> ClaimJudgment {
     if cases.is_empty() {
         return ClaimJudgment::not_measured(needs);
     }
-    let cases = adjust_for_cases(cases);
+    let cases = adjust_for_cases(cases, |outcome| match outcome {
+        CaseOutcome::Contradicts(p) => Some(p),
+        _ => None,
+    });
     let against: Vec<&ClaimCase> = cases.iter().filter(|case| contradicts(case)).collect();
     if let Some(strongest) = against.iter().min_by(|a, b| a.strength.total_cmp(&b.strength)) {
         return judgment_of(ClaimOutcome::DoesNotHold, effect_text(&cases), strongest);
@@ -297,10 +317,14 @@ pub fn judge_all(pairs: ClaimCases, needs: &str) -> ClaimJudgment {
 /// A claim that something happens somewhere: one agreeing case suffices.
 pub fn judge_any(pairs: ClaimCases, needs: &str) -> ClaimJudgment {
     let ClaimCases { cases, missing } = pairs;
+    let cases = adjust_for_cases(cases, |outcome| match outcome {
+        CaseOutcome::Supports(p) => Some(p),
+        _ => None,
+    });
     let best = |wanted: fn(&ClaimCase) -> bool| {
         cases.iter().filter(|case| wanted(case)).max_by(|a, b| a.strength.total_cmp(&b.strength))
     };
-    if let Some(case) = best(|case| case.outcome == CaseOutcome::Supports) {
+    if let Some(case) = best(supports) {
         return judgment_of(ClaimOutcome::Holds, effect_text(&cases), case);
     }
     let Some(any) = best(|_| true) else { return ClaimJudgment::not_measured(needs) };
@@ -335,21 +359,22 @@ fn judgment_of(verdict: ClaimOutcome, effect: String, case: &ClaimCase) -> Claim
     }
 }
 
+fn supports(case: &ClaimCase) -> bool {
+    matches!(case.outcome, CaseOutcome::Supports(_))
+}
+
 fn contradicts(case: &ClaimCase) -> bool {
     matches!(case.outcome, CaseOutcome::Contradicts(_))
 }
 
-/// Opens the contradictions that may be chance, given how many cases were looked at.
-fn adjust_for_cases(mut cases: Vec<ClaimCase>) -> Vec<ClaimCase> {
-    let p: Vec<f64> = cases
-        .iter()
-        .map(|case| match case.outcome {
-            CaseOutcome::Contradicts(p) => p,
-            _ => 1.0,
-        })
-        .collect();
+/// Opens the cases that one alone would decide by, and that may be chance given how many were looked at (Holm).
+fn adjust_for_cases(
+    mut cases: Vec<ClaimCase>,
+    decisive: fn(CaseOutcome) -> Option<f64>,
+) -> Vec<ClaimCase> {
+    let p: Vec<f64> = cases.iter().map(|case| decisive(case.outcome).unwrap_or(1.0)).collect();
     for (case, p) in cases.iter_mut().zip(holm(&p)) {
-        if contradicts(case) && p >= SIGNIFICANCE {
+        if decisive(case.outcome).is_some() && p > SIGNIFICANCE {
             case.outcome = CaseOutcome::Undecided(None);
         }
     }
@@ -382,7 +407,7 @@ fn placement_text(cases: &[&ClaimCase]) -> String {
     let total = cases.len();
     let mut parts = Vec::new();
     for (word, group) in [
-        ("agree", chosen(&|case| case.outcome == CaseOutcome::Supports)),
+        ("agree", chosen(&supports)),
         ("contradict", chosen(&contradicts)),
         ("undecided", chosen(&|case| matches!(case.outcome, CaseOutcome::Undecided(_)))),
     ] {

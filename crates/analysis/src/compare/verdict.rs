@@ -4,14 +4,13 @@
 //! on the same core. The canary (rule 10) sees both, and a difference of cost that the canary shares is not the subject's.
 //! It is not corrected for: how much of it affects a subject is unknown.
 
-use plumb_base::stats::hierarchy::LaunchPairing;
 use plumb_base::stats::quantile;
 use plumb_base::stats::rank::mann_whitney;
 use plumb_base::units::significant;
 use plumb_store::record::{Better, Cell};
 
 use super::estimate;
-use crate::cost_ratio::{self, CostRatio};
+use crate::cost_ratio::{self, BlockPairs, CostRatio, LaunchPairing};
 use crate::document::compare::{ComparedCell, MedianEstimate};
 use crate::summary::{self, MeasuredCell, MeasuredLaunch};
 
@@ -57,7 +56,7 @@ pub struct VerdictThresholds {
 }
 
 /// Two cells before the verdict.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub enum CellComparison {
     /// A ratio with its interval.
     Ratio(CostRatio),
@@ -99,10 +98,10 @@ impl CellComparison {
         Self::Ranked { p: mann_whitney(&left, &right).p, rise, least }
     }
 
-    /// The probability that takes part in the adjustment.
-    pub fn p(&self) -> Option<f64> {
+    /// The probability, were the costs equal within `margin`, that takes part in the adjustment.
+    pub fn p(&self, margin: f64) -> Option<f64> {
         match self {
-            Self::Ratio(contrast) => Some(contrast.p),
+            Self::Ratio(contrast) => Some(contrast.p_beyond(margin)),
             Self::Ranked { p, .. } => Some(*p),
             Self::Identical | Self::TooFewLaunches(_) => None,
         }
@@ -117,10 +116,11 @@ impl CellComparison {
         bar: VerdictThresholds,
     ) -> (ComparisonVerdict, ComparedCell) {
         let (verdict, why, more_launches) = self.judge(bar);
-        let contrast = match self {
+        let contrast = match &self {
             Self::Ratio(contrast) => Some(contrast),
             _ => None,
         };
+        let why = why + &contrast.map_or_else(String::new, |contrast| left_out(contrast.blocks));
         let row = ComparedCell {
             experiment: cell.experiment.clone(),
             factors: summary::factors(cell),
@@ -140,20 +140,20 @@ impl CellComparison {
         (verdict, row)
     }
 
-    fn judge(self, bar: VerdictThresholds) -> (ComparisonVerdict, String, Option<u64>) {
+    fn judge(&self, bar: VerdictThresholds) -> (ComparisonVerdict, String, Option<u64>) {
         let p = bar.p_adjusted.unwrap_or(1.0);
         match self {
-            Self::Ratio(contrast) => judge_ratio(&contrast, p, bar),
+            Self::Ratio(contrast) => judge_ratio(contrast, p, bar),
             Self::Identical => (
                 ComparisonVerdict::Equivalent,
                 "every launch of both sides is the same".to_owned(),
                 None,
             ),
             Self::Ranked { rise, least, .. }
-                if p < SIGNIFICANCE && rise.abs() > bar.margin * least =>
+                if p < SIGNIFICANCE && rise.abs() > bar.margin * *least =>
             {
                 let verdict =
-                    if rise > 0.0 { ComparisonVerdict::Slower } else { ComparisonVerdict::Faster };
+                    if *rise > 0.0 { ComparisonVerdict::Slower } else { ComparisonVerdict::Faster };
                 let by = significant(rise.abs(), 2);
                 (
                     verdict,
@@ -169,7 +169,7 @@ impl CellComparison {
             Self::TooFewLaunches(missing) => (
                 ComparisonVerdict::Inconclusive { may_be_slower: true },
                 format!("one side has fewer than {} launches", summary::LAUNCHES_NEEDED),
-                Some(missing),
+                Some(*missing),
             ),
         }
     }
@@ -189,7 +189,7 @@ fn judge_ratio(
             None,
         );
     }
-    if contrast.is_beyond(margin) && contrast.excludes_one() && p < SIGNIFICANCE {
+    if p < SIGNIFICANCE {
         let slower = contrast.ratio > 1.0;
         if let Some(slowdown) = bar.slowdown.filter(|by| explains(*by, contrast.ratio)) {
             let by = percent(slowdown.ln().abs().exp_m1());
@@ -204,17 +204,31 @@ fn judge_ratio(
         let verdict = if slower { ComparisonVerdict::Slower } else { ComparisonVerdict::Faster };
         let by = percent((contrast.ratio.ln().abs()).exp_m1());
         let word = if slower { "above" } else { "below" };
-        return (verdict, format!("the cost is {by} {word} and the interval excludes 1"), None);
+        return (verdict, format!("the cost is {by} {word}, beyond the margin of {within}"), None);
     }
-    let why = if !contrast.excludes_one() {
-        format!("the interval contains 1 and does not fit within ±{within}")
-    } else if contrast.is_beyond(margin) {
-        format!("the interval excludes 1, but not after adjustment for all cells (p = {p:.2})")
+    let why = if contrast.p_beyond(margin) < SIGNIFICANCE {
+        format!("beyond ±{within}, but not after adjustment for all cells (p = {p:.2})")
+    } else if contrast.excludes_one() {
+        format!("the costs differ, but not surely by more than ±{within}")
     } else {
-        format!("the difference is below ±{within}, but may be more")
+        format!("the interval contains 1 and does not fit within ±{within}")
     };
     let may_be_slower = contrast.interval.hi > 1.0 + margin;
     (ComparisonVerdict::Inconclusive { may_be_slower }, why, contrast.more_launches(margin))
+}
+
+/// Which pairs of blocks were left out, for a reader to judge whether they are one side's doing.
+fn left_out(blocks: BlockPairs) -> String {
+    let BlockPairs { used, first_slower, second_slower } = blocks;
+    if first_slower + second_slower == 0 {
+        return String::new();
+    }
+    let all = used + first_slower + second_slower;
+    format!(
+        "; {} of {all} pairs of blocks left out, as the machine's speed changed ({first_slower} times slower for A, \
+         {second_slower} for B)",
+        first_slower + second_slower
+    )
 }
 
 /// A canary that took longer than so many times the shortest one was interrupted, and says nothing
@@ -283,20 +297,23 @@ pub fn imported_row(a: &Cell, b: &Cell) -> Option<ComparedCell> {
 
 /// How the verdicts of a table are reached.
 pub fn method(margin: f64, pairing: LaunchPairing) -> String {
-    let launches = match pairing {
-        LaunchPairing::Paired => "paired by round",
-        LaunchPairing::Unpaired => "unpaired",
-    };
-    let alone = match pairing {
-        LaunchPairing::Paired => "",
-        LaunchPairing::Unpaired => ", and the canary shows less than half of it",
+    let (ratio, alone) = match pairing {
+        LaunchPairing::Paired => (
+            "each launch of B is paired with the one of A that took turns with it, and the ratio is the \
+             Hodges-Lehmann estimate over pairs, with the interval of Wilcoxon's signed ranks",
+            "",
+        ),
+        LaunchPairing::Unpaired => (
+            "the ratio is the median of the ratios of every launch of B to every launch of A (Hodges-Lehmann), with \
+             the interval of the Mann-Whitney test",
+            ", and the canary shows less than half of it",
+        ),
     };
     let margin = percent(margin);
     format!(
-        "Ratio of the medians, B over A, turned so that above 1 costs more; 95% intervals over \
-         launches, {launches}. Equivalent: the 90% interval lies within ±{margin} (two one-sided \
-         tests). Faster or slower: at least {margin} away, the 95% interval excludes 1, and the \
-         probability adjusted by Holm for all cells of the table is under 5%{alone}. Otherwise \
+        "Costs of B over A, turned so that above 1 costs more: {ratio}. Equivalent: the 90% interval lies within \
+         ±{margin} (two one-sided tests). Faster or slower: the same test says that the costs differ by more than \
+         {margin}, with a probability adjusted by Holm for all cells of the table under 5%{alone}. Otherwise \
          inconclusive."
     )
 }

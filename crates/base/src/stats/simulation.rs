@@ -1,9 +1,8 @@
-//! Samples whose truth is known: five shapes of latency, with an effect for each launch.
+//! Samples whose truth is known: five shapes of latency, and what launches differ by.
 //!
 //! What proves the estimators, here in tests and on the user's machine in `plumb selftest`. Each
-//! shape has a true median of [`DistributionShape::median`], and a launch multiplies all of its samples by
-//! exp(e) with e normal around zero, which leaves the median over launches where it was. Left out:
-//! any claim that real latencies look like this.
+//! shape has a true median of [`DistributionShape::median`], and a launch multiplies all of its samples by a
+//! factor of its own. Real latencies need not look like this.
 
 use rand::RngExt;
 
@@ -73,6 +72,71 @@ impl DistributionShape {
     }
 }
 
+/// By what the launches of a cell differ: the logarithm of a factor on all of a launch's samples.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum LaunchEffect {
+    /// Normal with this standard deviation.
+    Normal(f64),
+    /// Exponential with this standard deviation: a floor, and a long tail of slow launches.
+    Skewed(f64),
+    /// Normal with a standard deviation of 1 %, and this share of launches 20 % slower.
+    Mixed(f64),
+    /// Normal with this standard deviation, each launch correlated 0.7 with the one before.
+    Correlated(f64),
+}
+
+/// The correlation of [`LaunchEffect::Correlated`].
+const CORRELATION: f64 = 0.7;
+
+impl LaunchEffect {
+    /// Effects of launches that are independent.
+    pub const ALL: [Self; 7] = [
+        Self::Normal(0.01),
+        Self::Normal(0.02),
+        Self::Normal(0.04),
+        Self::Skewed(0.02),
+        Self::Skewed(0.03),
+        Self::Mixed(0.1),
+        Self::Mixed(0.3),
+    ];
+
+    /// Whether launches form modes, of which the median launch is not in the middle.
+    pub const fn has_modes(self) -> bool {
+        matches!(self, Self::Mixed(_))
+    }
+
+    /// The factor of the median launch.
+    pub fn median(self) -> f64 {
+        let Self::Mixed(share) = self else { return 1.0 };
+        let slower = 1.2_f64.ln();
+        let below = |log: f64| {
+            (1.0 - share) * normal_cdf(log / 0.01) + share * normal_cdf((log - slower) / 0.01)
+        };
+        middle(-0.1, 0.3, below).exp()
+    }
+
+    /// The factors of `n` launches in turn.
+    pub fn factors(self, n: usize, stream: &mut RandomStream) -> Vec<f64> {
+        let mut state = normal(stream);
+        let mut log = || match self {
+            Self::Normal(sd) => sd * normal(stream),
+            Self::Skewed(sd) => {
+                sd * (-(1.0 - stream.random::<f64>()).ln() - std::f64::consts::LN_2)
+            }
+            Self::Mixed(share) => {
+                let slower = if stream.random::<f64>() < share { 1.2_f64.ln() } else { 0.0 };
+                slower + 0.01 * normal(stream)
+            }
+            Self::Correlated(sd) => {
+                let fresh = (1.0 - CORRELATION * CORRELATION).sqrt();
+                state = CORRELATION * state + fresh * normal(stream);
+                sd * state
+            }
+        };
+        (0..n).map(|_| log().exp()).collect()
+    }
+}
+
 /// How a simulated cell is measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SimulationDesign {
@@ -82,47 +146,28 @@ pub struct SimulationDesign {
     pub blocks: usize,
     /// Samples in each block.
     pub samples: usize,
-    /// Standard deviation of the logarithm of the launch effect: 0.01 for 1 %.
-    pub launch_sd: f64,
+    /// By what launches differ.
+    pub effect: LaunchEffect,
 }
 
 impl SimulationDesign {
     /// The raw samples of a cell, launch → block → samples, all multiplied by `factor`.
-    ///
-    /// `pair` adds a launch effect shared by every cell with the same `pair` seed, as interleaved
-    /// launches share the state of the machine; its standard deviation is `launch_sd` too.
-    pub fn samples(
-        self,
-        shape: DistributionShape,
-        factor: f64,
-        seed: Seed,
-        pair: Option<Seed>,
-    ) -> Vec<Vec<Vec<f64>>> {
+    pub fn samples(self, shape: DistributionShape, factor: f64, seed: Seed) -> Vec<Vec<Vec<f64>>> {
         let mut stream = seed.stream("simulate.cell");
-        let mut shared = pair.map(|seed| seed.stream("simulate.pair"));
-        (0..self.launches)
-            .map(|_| {
-                let common = shared.as_mut().map_or(0.0, normal);
-                let effect = factor * (self.launch_sd * (normal(&mut stream) + common)).exp();
-                (0..self.blocks)
-                    .map(|_| {
-                        let series = shape.series(self.samples, &mut stream);
-                        series.into_iter().map(|v| v * effect).collect()
-                    })
-                    .collect()
-            })
+        let effects = self.effect.factors(self.launches, &mut seed.stream("simulate.launches"));
+        let mut block = |effect: f64| -> Vec<f64> {
+            let series = shape.series(self.samples, &mut stream);
+            series.into_iter().map(|v| v * effect * factor).collect()
+        };
+        effects
+            .into_iter()
+            .map(|effect| (0..self.blocks).map(|_| block(effect)).collect())
             .collect()
     }
 
     /// [`SimulationDesign::samples`] as a hierarchy.
-    pub fn cell(
-        self,
-        shape: DistributionShape,
-        factor: f64,
-        seed: Seed,
-        pair: Option<Seed>,
-    ) -> SampleHierarchy {
-        SampleHierarchy::new(self.samples(shape, factor, seed, pair))
+    pub fn cell(self, shape: DistributionShape, factor: f64, seed: Seed) -> SampleHierarchy {
+        SampleHierarchy::new(self.samples(shape, factor, seed))
     }
 }
 
@@ -132,14 +177,19 @@ pub fn normal(stream: &mut RandomStream) -> f64 {
     radius * (std::f64::consts::TAU * stream.random::<f64>()).cos()
 }
 
-/// The median of the two-mode mixture, by bisection of its distribution function.
+/// The median of the two-mode mixture.
 fn bimodal_median() -> f64 {
-    let (mut lo, mut hi) = (90.0, 115.0);
+    let below = |value: f64| {
+        0.7 * normal_cdf((value - 100.0) / 3.0) + 0.3 * normal_cdf((value - 130.0) / 3.0)
+    };
+    middle(90.0, 115.0, below)
+}
+
+/// Where an increasing distribution function is one half, by bisection.
+fn middle(mut lo: f64, mut hi: f64, below: impl Fn(f64) -> f64) -> f64 {
     for _ in 0..60 {
         let middle = f64::midpoint(lo, hi);
-        let share =
-            0.7 * normal_cdf((middle - 100.0) / 3.0) + 0.3 * normal_cdf((middle - 130.0) / 3.0);
-        if share < 0.5 {
+        if below(middle) < 0.5 {
             lo = middle;
         } else {
             hi = middle;
@@ -151,7 +201,6 @@ fn bimodal_median() -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stats::quantile;
 
     #[test]
     fn every_shape_has_the_median_it_claims() {
@@ -166,21 +215,12 @@ mod tests {
     }
 
     #[test]
-    fn launches_differ_by_the_effect_asked_and_pairs_share_theirs() {
-        let design = SimulationDesign { launches: 400, blocks: 1, samples: 50, launch_sd: 0.03 };
-        let logs = |cell: SampleHierarchy| -> Vec<f64> {
-            cell.launch_medians().iter().map(|m| (m / 100.0).ln()).collect()
-        };
-        let spread = |values: &[f64]| {
-            let squares: Vec<f64> = values.iter().map(|v| v * v).collect();
-            quantile::of_sorted(&quantile::sorted(&squares), 0.683).sqrt()
-        };
-        let alone = logs(design.cell(DistributionShape::Normal, 1.0, Seed(1), None));
-        assert!((0.027..0.035).contains(&spread(&alone)), "{}", spread(&alone));
-        let a = logs(design.cell(DistributionShape::Normal, 1.0, Seed(2), Some(Seed(7))));
-        let b = logs(design.cell(DistributionShape::Normal, 1.0, Seed(3), Some(Seed(7))));
-        let product: f64 = a.iter().zip(&b).map(|(a, b)| a * b).sum::<f64>() / 400.0;
-        // Half of the variance is shared.
-        assert!((0.6e-3..1.2e-3).contains(&product), "{product}");
+    fn every_launch_effect_has_the_median_it_claims() {
+        for effect in LaunchEffect::ALL.into_iter().chain([LaunchEffect::Correlated(0.03)]) {
+            let mut stream = Seed(1).stream(&format!("{effect:?}"));
+            let factors = effect.factors(100_000, &mut stream);
+            let below = factors.iter().filter(|&&f| f < effect.median()).count() as f64 / 1e5;
+            assert!((below - 0.5).abs() < 0.012, "{effect:?}: {below}");
+        }
     }
 }

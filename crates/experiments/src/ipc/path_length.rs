@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use plumb_analysis::slope::slope;
 use plumb_analysis::summary::CONFIDENCE;
 use plumb_base::stats::regression::{FittedLine, theil_sen};
 use plumb_harness::spec::PathKind;
@@ -139,17 +140,17 @@ fn routers_delay(evidence: &ClaimEvidence<'_>) -> ClaimJudgment {
     for line in by_router_count(evidence, "latency") {
         let Some((_, first)) = line.first() else { continue };
         let label = line_label(first);
-        let x: Vec<f64> = line.iter().map(|(routers, _)| *routers).collect();
-        let y: Vec<f64> = line.iter().map(|(_, cell)| cell.median()).collect();
-        let Some(fitted) = theil_sen(&x, &y, CONFIDENCE) else {
-            found.missing.push(format!("{label} at three numbers of routers or more"));
+        let fitted = slope(&line, |value| value);
+        let ends = fitted.as_ref().and_then(|slope| slope.interval(CONFIDENCE));
+        let (Some(fitted), Some(ends)) = (fitted, ends) else {
+            found.missing.push(format!("{label} at three numbers of routers, six launches each"));
             continue;
         };
-        let (lo, hi) = (fitted.slope_interval.lo, fitted.slope_interval.hi);
+        let (value, lo, hi) = (fitted.estimate(), ends.lo, ends.hi);
         let outcome = if lo > 0.0 {
-            CaseOutcome::Supports
+            CaseOutcome::Supports(2.0 * fitted.p_above(0.0))
         } else if hi < 0.0 {
-            CaseOutcome::Contradicts(0.0)
+            CaseOutcome::Contradicts(2.0 * fitted.p_below(0.0))
         } else {
             CaseOutcome::Undecided(None)
         };
@@ -157,11 +158,11 @@ fn routers_delay(evidence: &ClaimEvidence<'_>) -> ClaimJudgment {
         found.cases.push(ClaimCase {
             placement: first.level("placement").to_owned(),
             label,
-            value: Some(fitted.slope),
+            value: Some(value),
             ci95: Some([lo, hi]),
-            text: format!("{} a router ({}–{})", time(fitted.slope), time(lo), time(hi)),
+            text: format!("{} a router ({}–{})", time(value), time(lo), time(hi)),
             outcome,
-            strength: fitted.slope,
+            strength: value,
         });
     }
     judge_all(found, &needs(EXPERIMENT.id, "routers=0,1,2,4,8"))

@@ -115,24 +115,35 @@ struct FaultCount {
     launches: u64,
 }
 
-/// "It never happens."
+/// "It never happens": one event refutes it, and many messages without one agree.
 fn never(evidence: &ClaimEvidence<'_>, mechanisms: &[&str], faults: &[&str]) -> ClaimJudgment {
     let cases = faults.iter().flat_map(|fault| counts(evidence, mechanisms, fault));
-    let opposite = |case: ClaimCase| ClaimCase {
-        outcome: case.outcome.opposite(),
-        strength: -case.strength,
-        ..case
+    let judged = |count: FaultCount| {
+        let outcome = if count.events > 0.0 {
+            CaseOutcome::Contradicts(0.0)
+        } else if count.messages >= ENOUGH {
+            CaseOutcome::Supports(0.0)
+        } else {
+            CaseOutcome::Undecided(Some(count.more_launches()))
+        };
+        let case = count.into_case(outcome);
+        ClaimCase { strength: -case.strength, ..case }
     };
-    judge_all(cases.map(opposite).collect(), NEEDS)
+    judge_all(cases.map(judged).collect(), NEEDS)
 }
 
-/// "It can happen."
+/// "It can happen": one event shows it, and no number of messages without one refutes it.
 fn happens(evidence: &ClaimEvidence<'_>, fault: &str) -> ClaimJudgment {
-    judge_any(counts(evidence, &UDP, fault).into_iter().collect(), NEEDS)
+    let judged = |count: FaultCount| {
+        let seen = count.events > 0.0;
+        let outcome = if seen { CaseOutcome::Supports(0.0) } else { CaseOutcome::Undecided(None) };
+        count.into_case(outcome)
+    };
+    judge_any(counts(evidence, &UDP, fault).into_iter().map(judged).collect(), NEEDS)
 }
 
-/// Cases of "it can happen", one a setting.
-fn counts(evidence: &ClaimEvidence<'_>, mechanisms: &[&str], fault: &str) -> Vec<ClaimCase> {
+/// What was counted of a fault, one entry a setting.
+fn counts(evidence: &ClaimEvidence<'_>, mechanisms: &[&str], fault: &str) -> Vec<FaultCount> {
     let mut counts: BTreeMap<String, FaultCount> = BTreeMap::new();
     for found in FAULTS.iter().flat_map(|response| evidence.cells(EXPERIMENT.id, response)) {
         let Some(mechanism) = found.text("mechanism").filter(|m| mechanisms.contains(m)) else {
@@ -150,30 +161,22 @@ fn counts(evidence: &ClaimEvidence<'_>, mechanisms: &[&str], fault: &str) -> Vec
         count.messages += sum("sent");
         count.launches += found.launches.len() as u64;
     }
-    counts.into_values().map(FaultCount::into_case).collect()
+    counts.into_values().collect()
 }
 
 impl FaultCount {
-    /// Whether it can happen: one event shows it, many messages without one refute it.
-    fn outcome(&self) -> CaseOutcome {
-        if self.events > 0.0 {
-            CaseOutcome::Supports
-        } else if self.messages >= ENOUGH {
-            CaseOutcome::Contradicts(0.0)
-        } else {
-            let each = self.messages / (self.launches as f64).max(1.0);
-            let more = (ENOUGH - self.messages) / each.max(1.0);
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "between 1 and the messages that are enough"
-            )]
-            CaseOutcome::Undecided(Some(more.ceil() as u64))
-        }
+    /// Launches that would probably send the messages that are missing.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "between 1 and the messages that are enough"
+    )]
+    fn more_launches(&self) -> u64 {
+        let each = self.messages / (self.launches as f64).max(1.0);
+        ((ENOUGH - self.messages) / each.max(1.0)).ceil() as u64
     }
 
-    fn into_case(self) -> ClaimCase {
-        let outcome = self.outcome();
+    fn into_case(self, outcome: CaseOutcome) -> ClaimCase {
         let Self { placement, label, events, messages, .. } = self;
         let share = if messages > 0.0 { events / messages } else { 0.0 };
         let none = events == 0.0;
@@ -184,7 +187,10 @@ impl FaultCount {
             // A count of events within launches has no interval over launches to speak of.
             ci95: none.then(|| [0.0, (3.0 / messages.max(3.0))]),
             text: if none {
-                format!("none of {messages}")
+                format!(
+                    "not seen in {messages} (rate below {})",
+                    significant(3.0 / messages.max(3.0), 2)
+                )
             } else {
                 format!("{events} of {messages}")
             },

@@ -197,7 +197,7 @@ fn case_of(placement: &str, missed: &[(String, ThroughputQuotient)]) -> Option<C
     let off = missed.iter().filter(|(_, q)| q.lo > most || q.hi < least).count();
     let near = missed.iter().filter(|(_, q)| q.hi <= most && q.lo >= least).count();
     let outcome = if off * 2 > total {
-        CaseOutcome::Supports
+        CaseOutcome::Supports(0.0)
     } else if near * 2 > total {
         CaseOutcome::Contradicts(0.0)
     } else {

@@ -147,13 +147,13 @@ fn tcp_wins(evidence: &ClaimEvidence<'_>) -> ClaimJudgment {
         let tcp = of("tcp4").find(|tcp| size(tcp) == size(udp) && place_label(tcp) == place);
         let Some(tcp) = tcp.filter(|_| !here.is_empty()) else { continue };
         let none_lost = here.iter().all(|case| matches!(case.outcome, CaseOutcome::Contradicts(_)));
-        let some_lost = here.iter().any(|case| case.outcome == CaseOutcome::Supports);
+        let some_lost = here.iter().any(|case| matches!(case.outcome, CaseOutcome::Supports(_)));
         let cause = if none_lost { "nothing lost" } else { "with loss" };
         let label = format!("udp4/tcp4 {}, {cause}", bytes(size(udp)));
         let case = ClaimCase::order(&place, label, tcp, udp);
         let outcome = match case.outcome {
-            CaseOutcome::Supports if none_lost => CaseOutcome::Contradicts(0.0),
-            CaseOutcome::Supports if !some_lost => CaseOutcome::Undecided(None),
+            CaseOutcome::Supports(p) if none_lost => CaseOutcome::Contradicts(p),
+            CaseOutcome::Supports(_) if !some_lost => CaseOutcome::Undecided(None),
             standing => standing,
         };
         found.cases.push(ClaimCase { outcome, ..case });

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use plumb_analysis::compare::{self, MARGIN_DEFAULT};
 use plumb_analysis::document::checks::SelftestCheck;
 use plumb_base::stats::quantile;
+use plumb_base::time::Span;
 use plumb_harness::environment;
 use plumb_harness::report::BlockReport;
 use plumb_store::record::{
@@ -237,7 +238,7 @@ impl RunUnderTest {
         });
         for (&variant, report) in variants.iter().zip(blocks) {
             let cell = i64::try_from(variant).unwrap_or(0) + 1;
-            self.data.blocks.push(block::record(cell, id, 0, report, Vec::new()));
+            self.data.blocks.push(block::record(cell, id, 0, report, Vec::new(), Span::ZERO));
         }
     }
 }

@@ -57,6 +57,7 @@ impl CpuTimeTrace {
             samples: share.into_iter().collect(),
             histogram: Vec::new(),
             histogram_scale: 1.0,
+            n_eff: None,
         };
         Ok([("in-stack", shares.stack()), ("unexplained", shares.unexplained())].map(part).to_vec())
     }

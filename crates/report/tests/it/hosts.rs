@@ -115,7 +115,6 @@ fn host(document: &mut RunDocument) {
     for (receive, rate, latency) in [
         ("each", 8e8, Some(14_000.0)),
         ("joined", 1.1e9, Some(15_000.0)),
-        ("delayed", 1.2e9, Some(110_000.0)),
         ("busy-poll", 1.0e9, Some(9_000.0)),
         ("low-water", 8.4e8, None),
     ] {
@@ -129,7 +128,6 @@ fn host(document: &mut RunDocument) {
         ("pinned", 1.04),
         ("locked", 1.0),
         ("real-time", 1.01),
-        ("published", 1.02),
         ("huge-pages", 0.99),
         ("all", 1.06),
     ] {

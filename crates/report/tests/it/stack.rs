@@ -88,11 +88,7 @@ fn times(document: &mut RunDocument) {
                 document.ratios.push(ratio("stack.time", "stack", &levels, &linux, share));
             }
             if stack == "linux" {
-                for (part, ns) in
-                    [("switch", 900.0), ("receive-path", 600.0), ("copy", 300.0), ("unexplained", 80.0)]
-                {
-                    document.results.push(fixture::cell("stack.time", part, &levels, ns));
-                }
+                document.results.push(fixture::cell("stack.time", "switch", &levels, 900.0));
             }
         }
     }
@@ -104,7 +100,6 @@ fn replays(document: &mut RunDocument) {
             let turns = [
                 ("udp", 1.0),
                 ("udp-unsummed", 0.8),
-                ("copied-unsummed", 1.1),
                 ("fused", 1.3),
                 ("separate", 1.7),
                 ("swap", 0.5),
