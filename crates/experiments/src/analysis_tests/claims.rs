@@ -167,8 +167,7 @@ fn one_event_refutes_never_and_proves_can() {
     assert_eq!(verdict(&counted("tcp4", "lost", 0, 10), tcp), "not decided");
     let udp = "ipc.reliability.udp-loses";
     assert_eq!(verdict(&counted("udp4", "lost", 1, 1_000_000), udp), "holds");
-    assert_eq!(verdict(&counted("udp4", "lost", 0, 1_000), udp), "does not hold");
-    assert_eq!(verdict(&counted("udp4", "lost", 0, 10), udp), "not decided");
+    assert_eq!(verdict(&counted("udp4", "lost", 0, 1_000_000), udp), "not decided");
 }
 
 #[test]

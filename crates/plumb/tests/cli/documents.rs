@@ -1,5 +1,7 @@
 //! With `--json` standard output is one document that matches its published schema.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use crate::home::{ProgramOutput, TestHome, assert_valid};
@@ -219,6 +221,33 @@ fn levels_are_compared_as_pairs_with_exit_code() {
     assert_eq!(compare["pairing"], "paired");
     assert_eq!(compare["verdict"], "slower", "Nagle's rule waits for a delayed acknowledgement");
     assert_eq!(outcome.code, Some(1));
+}
+
+#[test]
+fn two_levels_take_turns_block_by_block_in_processes_of_their_own() {
+    let place = TestHome::new();
+    place.run(
+        "ab latency.local --quick --launches=2 --factor=wake=block,poll --set=mechanism=pipe --set=size=64 \
+         --set=placement=same-cpu",
+    );
+    let exported = place.assert_success("export last --format jsonl").stdout;
+    let mut blocks: Vec<Value> =
+        exported.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    blocks.sort_by_key(|block| block["effort"]["started_ns"].as_u64().unwrap());
+    let visits: Vec<(&str, u64)> = blocks
+        .iter()
+        .map(|block| (block["factors"]["wake"].as_str().unwrap(), block["pass"].as_u64().unwrap()))
+        .collect();
+    assert!(visits.len() >= 16, "two launches of four blocks a level: {visits:?}");
+    for pair in visits.chunks(2) {
+        assert!(pair[0].0 != pair[1].0 && pair[0].1 == pair[1].1, "one block of each: {visits:?}");
+    }
+    for four in visits.chunks(4) {
+        assert_eq!(four[1].0, four[2].0, "A, B, B, A: {visits:?}");
+    }
+    let launches: BTreeSet<u64> =
+        blocks.iter().map(|block| block["launch"].as_u64().unwrap()).collect();
+    assert_eq!(launches.len(), 4, "each level has launches of its own");
 }
 
 #[test]
