@@ -218,14 +218,14 @@ mod tests {
             let rows = rows(&task(kind), outcomes).unwrap();
             rows.iter().map(|row| row.verdicts.first().copied()).collect()
         };
-        let slower = [vec![[9.0, 1.0], [9.1, 1.0], [9.2, 1.0]], vec![[10.0, 1.0]; 3]];
+        let slower = [[[9.0, 1.0], [9.1, 1.0], [9.2, 1.0]].repeat(2), vec![[10.0, 1.0]; 6]];
         assert_eq!(
             verdicts(NetBenchKind::Streams, &slower),
             [Some(TargetVerdict::Miss), Some(TargetVerdict::Pass)]
         );
-        let lost = [vec![[0.0, 1.0], [1.0, 1.0], [0.0, 1.0]], vec![[5.0, 1.0]; 3]];
+        let lost = [[[0.0, 1.0], [1.0, 1.0], [0.0, 1.0]].repeat(2), vec![[5.0, 1.0]; 6]];
         assert_eq!(verdicts(NetBenchKind::Datagrams, &lost), [Some(TargetVerdict::Miss), None]);
-        let level = [vec![[20.2, 40.0]; 3], vec![[20.0, 30.0]; 3]];
+        let level = [vec![[20.2, 40.0]; 6], vec![[20.0, 30.0]; 6]];
         assert_eq!(verdicts(NetBenchKind::Exchange, &level), [Some(TargetVerdict::Pass), None]);
     }
 }

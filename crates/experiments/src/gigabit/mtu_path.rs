@@ -49,7 +49,9 @@ pub static EXPERIMENT: Experiment = Experiment {
             Numbers(&[576, 1_500, 4_352, JUMBO]),
         )
         .at_quick(Numbers(&[1_500, JUMBO])),
-        Factor { meaning: "rate of both hops", ..link::RATE }.at(Words(&["10mbit", "1gbit"])),
+        Factor { meaning: "rate of both hops", ..link::RATE }
+            .at(Words(&["10mbit", "1gbit"]))
+            .at_quick(Words(&["10mbit"])),
         Factor::new(
             "ahead",
             "packets sent right before the urgent one",

@@ -260,17 +260,17 @@ mod tests {
             ("latency.remote throughput.remote path.length mtu.path", None),
             ("scaling.entry scaling.loopback scaling.lan scaling.wan scaling.http", Some(60)),
             ("scaling.smp host.peak host.buffers host.coalescing host.tweaks", Some(60)),
-            ("host.mtu host.interrupt window.bdp cc.utilisation", Some(60)),
+            ("host.mtu host.interrupt cc.utilisation", Some(60)),
+            ("window.bdp", Some(75)),
             ("ladder", Some(20)),
-            ("ipc", Some(600)),
         ] {
             for id in ids.split(' ') {
                 let estimate = estimate(id, &[]);
-                // Without a bound they may need more, and take a minute when soon precise.
+                // Without a bound they may need more, and take a minute when soon precise; whole studies end with
+                // their budget.
                 let time = if seconds.is_some() { estimate.most } else { estimate.least };
                 let bound = Span::from_secs(seconds.unwrap_or(60));
-                println!("{id}: {time} {estimate:?}");
-                assert!(estimate.cells > 0 && time < bound * 1000, "{id}: {estimate:?}");
+                assert!(estimate.cells > 0 && time < bound, "{id}: {estimate:?}");
                 assert!(estimate.least > Span::ZERO, "{id}");
             }
         }
