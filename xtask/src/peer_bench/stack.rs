@@ -311,7 +311,7 @@ mod tests {
         json!({
             "response": "rtt",
             "factors": {"stack": stack, "placement": placement, "frame": frame},
-            "summary": {"launch_medians": [medians, medians].concat()},
+            "summary": {"launch_medians": medians.repeat(2)},
         })
     }
 
