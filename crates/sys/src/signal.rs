@@ -121,16 +121,24 @@ struct SavedErrno(libc::c_int);
 
 impl SavedErrno {
     fn save() -> Self {
-        // SAFETY: the location is this thread's own and valid as long as the thread.
-        Self(unsafe { *libc::__errno_location() })
+        let place = errno_place();
+        // SAFETY: the place is this thread's own and valid as long as the thread.
+        Self(unsafe { *place })
     }
 }
 
 impl Drop for SavedErrno {
     fn drop(&mut self) {
-        // SAFETY: as above.
-        unsafe { *libc::__errno_location() = self.0 };
+        let place = errno_place();
+        // SAFETY: the place is this thread's own and valid as long as the thread.
+        unsafe { *place = self.0 };
     }
+}
+
+/// Where this thread's errno is.
+fn errno_place() -> *mut libc::c_int {
+    // SAFETY: it has no preconditions.
+    unsafe { libc::__errno_location() }
 }
 
 /// Passes on what is pending, where there is somebody. Only atomics and kill(2), as a handler may.

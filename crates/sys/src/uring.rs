@@ -173,6 +173,7 @@ mod tests {
             return println!("skipped: this kernel or its policy has no io_uring");
         };
         let (near, far) = UnixStream::pair().unwrap();
+        let _alone = crate::timer::TICK_IN_TESTS.lock().unwrap();
         for sleep in [false, true] {
             let mut buffer = [0; 4];
             if sleep {
