@@ -106,8 +106,7 @@ impl Store {
         let fault = |source| StoreError::from_sqlite(path, source);
         set_up(&connection).map_err(fault)?;
         match schema::identify(&connection).map_err(fault)? {
-            DatabaseIdentity::Blank => {}
-            DatabaseIdentity::Store(1..=VERSION) => {}
+            DatabaseIdentity::Blank | DatabaseIdentity::Store(1..=VERSION) => {}
             unfit => return Err(identity_error(path, unfit)),
         }
         // SQLite falls back to reading when the file is write-protected.

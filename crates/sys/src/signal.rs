@@ -260,8 +260,9 @@ mod tests {
         forward_signals().unwrap();
         // No process: kill fails with ESRCH.
         set_forward_target(i32::MAX.unsigned_abs());
+        let place = errno_place();
         // SAFETY: the location is this thread's own.
-        unsafe { *libc::__errno_location() = libc::ENOTEMPTY };
+        unsafe { *place = libc::ENOTEMPTY };
         // SAFETY: SIGUSR2 is handled.
         let raised = unsafe { libc::raise(libc::SIGUSR2) };
         let left = io::Error::last_os_error().raw_os_error();

@@ -98,6 +98,11 @@ fn every_claim_about_a_stack_can_hold_and_can_fail() {
             ],
         ),
     ];
+    assert_both_verdicts(claims);
+}
+
+/// Each claim holds by its first values and does not hold by its second ones.
+fn assert_both_verdicts(claims: &[JudgedClaim<'_>]) {
     for (id, experiment, response, cells) in claims {
         for (index, expected) in ["holds", "does not hold"].into_iter().enumerate() {
             let cells: Vec<Cell<'_>> =

@@ -159,7 +159,9 @@ impl RunState {
         let mut turns: Vec<Vec<usize>> = turns.into_values().collect();
         turns.shuffle(stream);
         if is_reversed {
-            turns.iter_mut().for_each(|turn| turn.reverse());
+            for turn in &mut turns {
+                turn.reverse();
+            }
         }
         turns.concat()
     }

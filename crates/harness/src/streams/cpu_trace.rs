@@ -35,7 +35,7 @@ impl CpuTimeTrace {
                 "only threads of this host that are bound to CPUs are traced: choose a placement";
             return Err(BlockError::Unavailable(why.to_owned()));
         };
-        let hit_ns = ProbeCost::measure_hit_ns(cpu, watch).map_err(unavailable)?;
+        let hit_ns = ProbeCost::measure_hit_ns(cpu, watch).map_err(|error| unavailable(&error))?;
         Ok(Self { sender, cpus: cpus.to_vec(), watch, hit_ns })
     }
 
@@ -44,8 +44,8 @@ impl CpuTimeTrace {
         let mut threads = thread_ids(std::process::id())?;
         threads.extend(thread_ids(self.sender)?);
         let set = TracepointSet::network();
-        let mut recorder =
-            TraceRecorder::open(&threads, &self.cpus, set, self.watch).map_err(unavailable)?;
+        let mut recorder = TraceRecorder::open(&threads, &self.cpus, set, self.watch)
+            .map_err(|error| unavailable(&error))?;
         let failed = |error| BlockError::Unavailable(format!("cannot record: {error}"));
         recorder.enable().map_err(failed)?;
         timer::sleep_ns(WATCHED.as_ns());
@@ -63,7 +63,7 @@ impl CpuTimeTrace {
     }
 }
 
-fn unavailable(error: TraceUnavailable) -> BlockError {
+fn unavailable(error: &TraceUnavailable) -> BlockError {
     BlockError::Unavailable(error.to_string())
 }
 

@@ -73,8 +73,14 @@ fn activity(from: TraceEventKind, to: TraceEventKind) -> CpuActivity {
         (_, Switch { .. }) | (Switch { .. } | Waking(_), _) => CpuActivity::Scheduler,
         (Exit(_), Enter(_)) => CpuActivity::User,
         (DeviceTransmit, _) => CpuActivity::Device,
-        (Enter(SyscallKind::Send | SyscallKind::Receive), _)
-        | (StackReceive | DataReady | Copy | Woken(_), _) => CpuActivity::Stack,
+        (
+            Enter(SyscallKind::Send | SyscallKind::Receive)
+            | StackReceive
+            | DataReady
+            | Copy
+            | Woken(_),
+            _,
+        ) => CpuActivity::Stack,
         (Enter(SyscallKind::Other) | Exit(_), _) => CpuActivity::Unexplained,
     }
 }

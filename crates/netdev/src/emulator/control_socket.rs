@@ -9,8 +9,10 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
+use plumb_base::time::Span;
 use plumb_link::spec::SpecError;
 use plumb_link::text::{FileContents, LinkTextFiles, NamedFile, TextError, files_of};
+use plumb_sys::timer;
 use serde::{Deserialize, Serialize};
 
 use super::running_link::{LinkHandle, LinkRevision, LinkState};
@@ -19,7 +21,7 @@ use crate::lab::{LinkRegistry, NamespaceFds, RegisteredName, RegistryError};
 /// Time for a line of the other side, which has it ready.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long to wait when the kernel has no descriptor for a connection.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
+const ACCEPT_PAUSE: Span = Span::from_ms(20);
 /// Longest line, in bytes: JSON may encode a byte of a file as six.
 const LINE_MAX: u64 = 6 * FILES_MAX as u64 + (1 << 20);
 /// Most bytes of files with a change: an hour of a trace of 100 Mb/s.
@@ -201,7 +203,10 @@ impl LinkControlServer {
 
 /// The connections of a listener, with a pause after each error: it may last, as that of too many open files does.
 fn paced_connections<S>(incoming: impl Iterator<Item = io::Result<S>>) -> impl Iterator<Item = S> {
-    incoming.filter_map(|stream| stream.inspect_err(|_| thread::sleep(ACCEPT_PAUSE)).ok())
+    let paused = |_: &io::Error| {
+        timer::sleep_ns(ACCEPT_PAUSE.as_ns());
+    };
+    incoming.filter_map(move |stream| stream.inspect_err(paused).ok())
 }
 
 /// Why a running link did not do what it was asked.

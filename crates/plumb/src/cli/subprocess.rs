@@ -82,6 +82,9 @@ mod tests {
         let outer = std::env::var_os("PATH").unwrap();
         let outer: Vec<_> = std::env::split_paths(&outer).collect();
         assert!(searched.starts_with(&outer), "{searched:?}");
-        assert_eq!(searched.last().map(|d| d.as_path()), std::env::current_exe().unwrap().parent());
+        assert_eq!(
+            searched.last().map(std::path::PathBuf::as_path),
+            std::env::current_exe().unwrap().parent()
+        );
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Left out: what the tool's figures mean.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 
 use plumb_base::units::Unit;
 
@@ -13,7 +13,7 @@ use crate::record::{
 };
 
 /// What a figure is a measurement of.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ImportedMetric {
     experiment: String,
     factors: Factors,
@@ -75,7 +75,7 @@ pub(super) struct ImportBuilder {
     format: ImportFormat,
     values: Vec<(ImportedMetric, ImportedValue)>,
     /// Where the numbers of a target are among the values.
-    numbers: HashMap<ImportedMetric, usize>,
+    numbers: BTreeMap<ImportedMetric, usize>,
     /// Names of notes with their facts.
     noted: BTreeSet<(String, String)>,
     unmeasured: Vec<String>,
@@ -97,7 +97,7 @@ impl ImportBuilder {
             notes: BTreeMap::new(),
             format,
             values: Vec::new(),
-            numbers: HashMap::new(),
+            numbers: BTreeMap::new(),
             noted: BTreeSet::new(),
             unmeasured: Vec::new(),
             known_unmeasured: BTreeSet::new(),

@@ -482,7 +482,7 @@ impl World {
         let place = self.random.random_range(0..PEERS);
         let Some(connection) = &mut self.connections[place] else {
             return if self.chance(3) {
-                self.connect(place)
+                self.connect(place);
             };
         };
         if connection.is_half_open {
@@ -501,7 +501,7 @@ impl World {
             }
             3 => {
                 *self.connections[place].as_ref().expect("it is there").host.sent.borrow_mut() =
-                    None
+                    None;
             }
             4..=9 => {}
             _ => {

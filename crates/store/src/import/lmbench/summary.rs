@@ -3,7 +3,7 @@
 //! Columns differ between versions, so each is known by its heading and by the dashes under it.
 //! Left out: file deletion and the guesses about caches.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use super::super::builder::{ImportBuilder, ImportedMetric};
 use super::super::{ImportError, excerpt};
@@ -60,7 +60,7 @@ struct LmbenchSummaryParser {
     /// A draft for each host and kernel, in the order of their first rows.
     drafts: Vec<ImportBuilder>,
     /// Where the draft of a host and kernel is.
-    hosts: HashMap<(String, String), usize>,
+    hosts: BTreeMap<(String, String), usize>,
 }
 
 impl LmbenchSummaryParser {
