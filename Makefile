@@ -12,7 +12,7 @@ COVERAGE = --cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-
   -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
   -Cllvm-args=-sanitizer-coverage-trace-compares
 
-.PHONY: help run test check race race-stack race-link race-net fuzz schema dist dist-check setup
+.PHONY: help run test check race race-stack race-link race-net selftest-full mutations fuzz schema dist dist-check setup
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -33,6 +33,13 @@ check: ## formatting, lints, documentation links and the rules of the house
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc --workspace --no-deps --document-private-items --quiet
 	$(CARGO) xtask tidy
+
+selftest-full: ## 2,000 simulated tables for every preset and launch effect, and the rest of the self-test; about an hour
+	$(CARGO) build --release
+	target/release/plumb selftest --tables 2000 $(ARGS)
+
+mutations: ## put each mended fault of the statistics back, and see a test or the self-test fail; ARGS="--only 4"
+	$(CARGO) xtask mutations $(ARGS)
 
 race: setup ## plumb against sockperf, iperf3 and qperf on the same CPUs; ARGS="--only tcp"
 	$(CARGO) build --release

@@ -5,11 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use plumb_analysis::document::{OUTER_LINK_AFTER, host_notes};
 use plumb_base::time::Span;
-use plumb_clock::monotonic_ns;
-use plumb_harness::launcher::{LaunchError, RunningLaunch};
+use plumb_harness::launcher::LaunchError;
 use plumb_harness::mechanisms;
 use plumb_harness::report::BlockReport;
-use plumb_harness::spec::{BlockSpec, BlockTask, LaunchSpec, LaunchSubject};
+use plumb_harness::spec::{BlockSpec, BlockTask, LaunchSubject};
 use plumb_harness::stop_signals;
 use plumb_store::lock::MeasureLock;
 use plumb_store::record::{self, CellStatus, RunStatus};
@@ -24,14 +23,16 @@ use crate::plan::RunPlan;
 use crate::plan::estimate::block_time;
 use crate::surroundings::RunSurroundings;
 
-pub(crate) mod block;
+mod block;
 mod calibration;
 mod prepare;
+pub(crate) mod source;
 mod state;
 
 use block::DisturbanceDetector;
-use calibration::CalibratedClock;
+pub(crate) use calibration::CalibratedClock;
 use prepare::{BegunIn, PreparedRun};
+use source::{LaunchSource, OpenLaunch, ProcessLaunches};
 use state::{CellCompletion, OpenUnit, RunState};
 
 /// What to carry out, and where to store it.
@@ -98,24 +99,46 @@ pub fn execute(
         watcher.note(&format!("removed {swept} leftovers of a run that was killed"));
     }
     let clock = CalibratedClock::calibrate(&request.cells)?;
+    let machine = MachineFacts { provenance: prepare::provenance(), clock: clock.notes() };
+    carry_out(request, &machine, &mut ProcessLaunches::new(&clock), watcher, Some(&mut lock))
+}
+
+/// What is recorded of the machine before a run.
+#[derive(Debug, Default)]
+pub(crate) struct MachineFacts {
+    /// Hardware, kernel and settings.
+    pub(crate) provenance: BTreeMap<String, String>,
+    /// The clock on every CPU used.
+    pub(crate) clock: BTreeMap<String, String>,
+}
+
+/// Carries out a request with launches of this source.
+pub(crate) fn carry_out(
+    request: RunRequest<'_>,
+    machine: &MachineFacts,
+    source: &mut dyn LaunchSource,
+    observer: &mut dyn RunObserver,
+    lock: Option<&mut MeasureLock>,
+) -> Result<RunOutcome, ExperimentError> {
     let RunRequest { plan, cells, store, resume, title, code_version, surroundings } = request;
-    let begun_in = BegunIn { code_version, surroundings: &surroundings.at_start };
-    let PreparedRun { id, seed, state: ledger, disturbances: flags } = match resume {
+    let begun_in = BegunIn { code_version, surroundings: &surroundings.at_start, machine };
+    let PreparedRun { id, seed, state, disturbances } = match resume {
         Some(id) => prepare::resumed(store, &id, &plan, cells, begun_in)?,
-        None => prepare::new(store, &plan, &title, cells, &clock, begun_in)?,
+        None => prepare::new(store, &plan, &title, cells, begun_in)?,
     };
-    // The lock names its holder for others to read; measuring does not depend on it.
-    drop(lock.rename(std::process::id(), &id));
+    if let Some(lock) = lock {
+        // The lock names its holder for others to read; measuring does not depend on it.
+        drop(lock.rename(std::process::id(), &id));
+    }
     let mut run = RunExecution {
         store,
-        observer: watcher,
+        observer,
         plan,
         id,
         seed,
-        clock,
-        state: ledger,
-        disturbances: flags,
-        began_ns: monotonic_ns(),
+        source,
+        state,
+        disturbances,
         surroundings,
         lost: None,
     };
@@ -156,10 +179,9 @@ struct RunExecution<'a> {
     plan: RunPlan,
     id: String,
     seed: plumb_base::seed::Seed,
-    clock: CalibratedClock,
+    source: &'a mut dyn LaunchSource,
     state: RunState,
     disturbances: DisturbanceDetector,
-    began_ns: u64,
     surroundings: RunSurroundings,
     /// Why the other host is no longer reached.
     lost: Option<String>,
@@ -228,7 +250,9 @@ impl RunExecution<'_> {
                 let of = launches.iter_mut().find(|(group, _)| unit[*group].contains(&cell));
                 let Some((&group, (id, launch))) = of else { continue };
                 let (open, started) = (unit[&group].as_slice(), self.elapsed());
-                match self.block(launch, CellVisit { launch: *id, cell, pass, open, started })? {
+                match self
+                    .block(launch.as_mut(), CellVisit { launch: *id, cell, pass, open, started })?
+                {
                     Ok(served) => visited.extend(served),
                     Err(error) => return self.launch_failed(group, &[cell], &error),
                 }
@@ -238,8 +262,7 @@ impl RunExecution<'_> {
             self.state.cells[cell].visits += 1;
         }
         for (_, launch) in launches.into_values() {
-            // Every block of it is stored; how the processes end changes nothing.
-            drop(launch.finish());
+            launch.finish();
         }
         Ok(self.interruption())
     }
@@ -249,18 +272,14 @@ impl RunExecution<'_> {
         &mut self,
         round: u32,
         cells: &[usize],
-    ) -> Result<Result<(i64, RunningLaunch), LaunchError>, ExperimentError> {
-        let first = cells[0];
-        let spec = match self.launch_spec(first) {
-            Ok(spec) => spec,
-            Err(reason) => return Ok(Err(LaunchError::Unavailable(reason))),
-        };
-        let mut abort = || stop_signals::stop_requests() >= 2;
-        let launch = match RunningLaunch::start(&program()?, &spec, &mut abort) {
+    ) -> Result<Result<(i64, Box<dyn OpenLaunch>), LaunchError>, ExperimentError> {
+        let group = self.state.cells[cells[0]].plan.group();
+        let seed = self.seed.derive(&format!("launch {}", self.state.launches)).0;
+        let launch = match self.source.start(&group, seed, deadline(self.plan.limits.block)) {
             Ok(launch) => launch,
             Err(error) => return Ok(Err(error)),
         };
-        self.state.record_facts(&spec, &launch.facts);
+        self.state.record_facts(&group.subject, launch.facts());
         self.state.launches += 1;
         let id = self.state.launches;
         self.store.add_launch(
@@ -268,7 +287,7 @@ impl RunExecution<'_> {
             &record::LaunchRecord {
                 id,
                 round,
-                group: describe(&self.state.cells[first].plan.group()),
+                group: describe(&group),
                 started_ns: i64::try_from(self.elapsed().as_ns()).unwrap_or(i64::MAX),
             },
         )?;
@@ -279,7 +298,7 @@ impl RunExecution<'_> {
     /// inner error ends the launch; the outer one the run.
     fn block(
         &mut self,
-        launch: &mut RunningLaunch,
+        launch: &mut dyn OpenLaunch,
         visit: CellVisit<'_>,
     ) -> Result<Result<Vec<usize>, LaunchError>, ExperimentError> {
         let cell = visit.cell;
@@ -292,8 +311,7 @@ impl RunExecution<'_> {
             samples_kept: SAMPLES_KEPT,
             injected_ns: plan.injected().as_ns(),
         };
-        let mut abort = || stop_signals::stop_requests() >= 2;
-        let report = match launch.measure(&spec, deadline(duration), &mut abort) {
+        let report = match launch.measure(&spec, deadline(duration)) {
             Ok(report) => report,
             Err(LaunchError::Unavailable(reason)) => {
                 let kin = self.state.served_by_one_block(cell, visit.open);
@@ -461,26 +479,6 @@ impl RunExecution<'_> {
         Ok(RunOutcome { run_id: self.id, status, stopped_by: stopped_by.to_owned() })
     }
 
-    fn launch_spec(&mut self, cell: usize) -> Result<LaunchSpec, String> {
-        let group = self.state.cells[cell].plan.group();
-        let mut pair = self.clock.pair(&group)?;
-        if let Some(host) = group.subject.other_host()
-            && pair.local.is_some()
-        {
-            // A CPU of that host, which knows its own by numbers of its own.
-            pair.peer = host.cpus.first().copied();
-        }
-        let seed = self.seed.derive(&format!("launch {}", self.state.launches)).0;
-        Ok(LaunchSpec {
-            subject: group.subject,
-            cpu_local: pair.local,
-            cpu_peer: pair.peer,
-            ticks_per_ns: self.clock.ticks_per_ns(),
-            seed,
-            deadline_ns: deadline(self.plan.limits.block).as_ns(),
-        })
-    }
-
     fn interruption(&self) -> Option<StopReason> {
         if stop_signals::stop_requests() > 0 {
             return Some(StopReason::User);
@@ -498,7 +496,7 @@ impl RunExecution<'_> {
     }
 
     fn elapsed(&self) -> Span {
-        Span::from_ns(monotonic_ns().saturating_sub(self.began_ns))
+        self.source.elapsed()
     }
 
     /// Blocks done and those that the open cells may still need, within the budget.
@@ -507,18 +505,12 @@ impl RunExecution<'_> {
     }
 
     fn time_left(&self) -> Span {
-        let left = self.state.time_open(&self.plan.limits);
+        let left = self.state.time_open(&self.plan.limits, self.elapsed());
         match self.plan.limits.budget {
             Some(budget) => left.min(budget.saturating_sub(self.elapsed())),
             None => left,
         }
     }
-}
-
-/// The program to start as a worker: this one.
-fn program() -> Result<std::path::PathBuf, ExperimentError> {
-    std::env::current_exe()
-        .map_err(|error| ExperimentError::failure("cannot find plumb's own binary").because(error))
 }
 
 /// Longest time a block may take before its processes are killed: its pilot, its own time and its

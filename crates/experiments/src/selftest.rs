@@ -1,16 +1,12 @@
 //! The self-test: proof, on this machine and with the shipped code, that intervals cover, that
 //! comparisons keep quiet about nothing, and that an injected delay is found as what it is.
 //!
-//! Coverage is tried on simulated samples, whose truth is known; the rest on real round trips,
-//! with delays spun by the peer.
-
-use std::num::NonZero;
+//! Intervals and verdicts are tried on simulated launches, whose truth is known, through the code that carries out
+//! real runs; the rest on real round trips, with delays spun by the peer.
 
 use plumb_analysis::document::checks::{SELFTEST_SCHEMA, SelftestCheck, SelftestDocument};
 use plumb_base::seed::Seed;
-use plumb_base::stats::hierarchy::SampleHierarchy;
-use plumb_base::stats::simulation::{DistributionShape, LaunchEffect, SimulationDesign};
-use plumb_base::stats::{ConfidenceInterval, quantile, stopping};
+use plumb_base::stats::quantile;
 use plumb_base::time::Span;
 use plumb_clock::monotonic_ns;
 use plumb_harness::mechanisms;
@@ -18,23 +14,29 @@ use plumb_harness::stop_signals;
 use statrs::distribution::{Beta, ContinuousCDF};
 
 use crate::error::{ErrorKind, ExperimentError};
-use crate::preset::{RunLimits, RunPreset};
+use crate::preset::RunPreset;
 
 mod channel;
+mod simulated_host;
+mod simulated_runs;
 mod verdicts;
 
 use channel::SelftestChannel;
+use simulated_runs::SimulatedSample;
 
 /// Whoever watches; called only while nothing is being measured.
 pub type SelftestProgress<'a> = dyn FnMut(&str, f64) + 'a;
 
 /// Runs every check; `progress` hears what is being tried and the share that is done.
 ///
+/// Simulated runs are a sample of the default preset, or so many `tables` of each preset and launch effect.
+///
 /// # Errors
 /// When measuring processes cannot be started, or the user stops it. A check that fails is an
 /// entry of the document and no error.
 pub fn run(
     seed: Seed,
+    tables: Option<u64>,
     code_version: &'static str,
     progress: &mut SelftestProgress<'_>,
 ) -> Result<SelftestDocument, ExperimentError> {
@@ -42,9 +44,20 @@ pub fn run(
         .map_err(|error| ExperimentError::failure("cannot listen for Ctrl-C").because(error))?;
     mechanisms::sweep_leftovers();
     let began = monotonic_ns();
-    let mut checks = check_coverage(seed, progress)?;
-    checks.extend(check_delays(&mut SelftestChannel::spinning(seed)?, progress)?);
-    checks.extend(verdicts::check(&mut SelftestChannel::pipe(seed)?, progress)?);
+    let (sample, simulated_until) = match tables {
+        Some(tables) => (SimulatedSample { tables, presets: &RunPreset::ALL }, 0.95),
+        None => (SAMPLE, 0.35),
+    };
+    let rest = 1.0 - simulated_until;
+    let mut checks = simulated_runs::check(seed, sample, &mut |what, share| {
+        progress(what, simulated_until * share);
+    })?;
+    checks.extend(check_delays(&mut SelftestChannel::spinning(seed)?, &mut |what, share| {
+        progress(what, simulated_until + rest * 0.2 * share);
+    })?);
+    checks.extend(verdicts::check(seed, &mut |what, share| {
+        progress(what, simulated_until + rest * (0.2 + 0.8 * share));
+    })?);
     let seconds = Span::from_ns(monotonic_ns().saturating_sub(began)).as_secs_f64();
     Ok(SelftestDocument {
         schema: SELFTEST_SCHEMA.to_owned(),
@@ -55,6 +68,9 @@ pub fn run(
         checks,
     })
 }
+
+/// The simulated runs of an ordinary self-test.
+const SAMPLE: SimulatedSample = SimulatedSample { tables: 60, presets: &[RunPreset::Default] };
 
 /// A check of a rate: so many of so many trials, which must lie within bounds.
 fn rate(
@@ -78,12 +94,31 @@ fn rate(
     }
 }
 
-/// The exact 95 % interval of a binomial share (Clopper & Pearson 1934).
+/// A check of a rate by a sample of simulations, which fails when its 99.9 % interval lies outside the bounds.
+fn sampled_rate(
+    id: &str,
+    claim: String,
+    (hits, trials): (u64, u64),
+    bounds: [f64; 2],
+    note: String,
+) -> SelftestCheck {
+    let [lo, hi] = binomial_interval_at(0.999, hits, trials);
+    let passed = hi >= bounds[0] && lo <= bounds[1] && trials > 0;
+    SelftestCheck { passed, ..rate(id, claim, (hits, trials), bounds, note) }
+}
+
+/// The exact 95 % interval of a binomial share.
 fn binomial_interval(hits: u64, trials: u64) -> [f64; 2] {
+    binomial_interval_at(0.95, hits, trials)
+}
+
+/// The exact interval of a binomial share (Clopper & Pearson 1934).
+fn binomial_interval_at(confidence: f64, hits: u64, trials: u64) -> [f64; 2] {
+    let tail = (1.0 - confidence) / 2.0;
     let (k, n) = (hits as f64, trials as f64);
     let quantile = |a: f64, b: f64, p: f64| Beta::new(a, b).map_or(f64::NAN, |d| d.inverse_cdf(p));
-    let lo = if hits == 0 { 0.0 } else { quantile(k, n - k + 1.0, 0.025) };
-    let hi = if hits == trials { 1.0 } else { quantile(k + 1.0, n - k, 0.975) };
+    let lo = if hits == 0 { 0.0 } else { quantile(k, n - k + 1.0, tail) };
+    let hi = if hits == trials { 1.0 } else { quantile(k + 1.0, n - k, 1.0 - tail) };
     [lo, hi]
 }
 
@@ -96,93 +131,6 @@ fn check_interrupted() -> Result<(), ExperimentError> {
         kind: ErrorKind::Interrupted,
         ..ExperimentError::failure("the self-test was interrupted")
     })
-}
-
-/// Simulated cells of each distribution.
-const COVERAGE_TRIALS: u64 = 2_000;
-
-/// A cell of a default run: two blocks, samples enough to matter, and launches that differ by so much that the
-/// rule stops at any number of them, where looking after each does the most harm.
-const DESIGN: SimulationDesign = SimulationDesign {
-    launches: 0,
-    blocks: 2,
-    samples: 100,
-    effect: LaunchEffect::Normal(LAUNCH_SD),
-};
-
-/// Standard deviation of what launches differ by.
-const LAUNCH_SD: f64 = 0.03;
-
-/// What a 95 % interval may do.
-const COVERAGE_BOUNDS: [f64; 2] = [0.93, 0.97];
-
-/// Coverage: how often the interval of the median holds the true median of simulated cells.
-fn check_coverage(
-    seed: Seed,
-    progress: &mut SelftestProgress<'_>,
-) -> Result<Vec<SelftestCheck>, ExperimentError> {
-    let limits = RunPreset::Default.limits();
-    let mut checks = Vec::new();
-    for (index, shape) in DistributionShape::ALL.into_iter().enumerate() {
-        progress(&format!("coverage on {} samples", shape.name()), 0.02 * index as f64);
-        check_interrupted()?;
-        let seed = seed.derive("selftest coverage").derive(shape.name());
-        let covers = |trial: &u64| {
-            let seed = seed.derive(&trial.to_string());
-            let interval = interval(shape, &limits, seed);
-            interval.is_some_and(|i| (i.lo..=i.hi).contains(&shape.median()))
-        };
-        let hits = count(COVERAGE_TRIALS, &covers);
-        checks.push(rate(
-            &format!("coverage.{}", shape.name()),
-            format!("95 % intervals hold the true median of {} samples", shape.name()),
-            (hits, COVERAGE_TRIALS),
-            COVERAGE_BOUNDS,
-            format!(
-                "simulated: {} to {} launches × {} blocks × {} samples until the interval is within {} %, launch \
-                 effect {} %",
-                limits.launches_min,
-                limits.launches_max,
-                DESIGN.blocks,
-                DESIGN.samples,
-                limits.precision * 100.0,
-                LAUNCH_SD * 100.0
-            ),
-        ));
-    }
-    Ok(checks)
-}
-
-/// How many of the trials do, tried on all CPUs: each has a seed of its own, whoever tries it.
-fn count(trials: u64, does: &(impl Fn(&u64) -> bool + Sync)) -> u64 {
-    let hands = std::thread::available_parallelism().map_or(1, NonZero::get);
-    std::thread::scope(|scope| {
-        let share = |hand| move || (hand as u64..trials).step_by(hands).filter(does).count();
-        let started: Vec<_> = (1..hands).map(|hand| scope.spawn(share(hand))).collect();
-        let own = share(0)();
-        let others = started.into_iter().map(|hand| hand.join().expect("trials do not panic"));
-        (own + others.sum::<usize>()) as u64
-    })
-}
-
-/// The interval at which a run stops measuring a cell.
-fn interval(
-    shape: DistributionShape,
-    limits: &RunLimits,
-    seed: Seed,
-) -> Option<ConfidenceInterval> {
-    let [least, most] = [limits.launches_min, limits.launches_max].map(|count| count as usize);
-    let samples = SimulationDesign { launches: most, ..DESIGN }.samples(shape, 1.0, seed);
-    let mut last = None;
-    for count in least..=most {
-        let cell = SampleHierarchy::new(samples[..count].to_vec());
-        let interval = stopping::interval(&cell)?;
-        last = Some(interval);
-        if stopping::is_precise(&interval, cell.median(), limits.precision) {
-            break;
-        }
-    }
-    last
 }
 
 /// The delays, in nanoseconds.
@@ -209,7 +157,7 @@ fn check_delays(
 ) -> Result<Vec<SelftestCheck>, ExperimentError> {
     let mut differences: Vec<Vec<f64>> = vec![Vec::new(); DELAYS_NS.len()];
     for launch in 0..LAUNCHES {
-        progress("injected delays", 0.1 + 0.1 * launch as f64 / LAUNCHES as f64);
+        progress("injected delays", launch as f64 / LAUNCHES as f64);
         // Without, with, with, without: a drift within the launch cancels.
         for (delay, found) in DELAYS_NS.into_iter().zip(&mut differences) {
             let longer = SERVICE_NS + delay;
@@ -286,16 +234,19 @@ mod tests {
     }
 
     #[test]
-    fn every_trial_is_tried_once_however_many_try() {
-        let tried = std::sync::Mutex::new(Vec::new());
-        let is_third = |trial: &u64| {
-            tried.lock().expect("nobody panicked").push(*trial);
-            trial.is_multiple_of(3)
-        };
-        assert_eq!(count(1_000, &is_third), 334);
-        let mut tried = tried.into_inner().expect("nobody panicked");
-        tried.sort_unstable();
-        assert!(tried.into_iter().eq(0..1_000));
+    fn a_sampled_rate_fails_only_where_its_interval_leaves_the_bounds() {
+        let check =
+            |hits| sampled_rate("x", String::new(), (hits, 100), [0.0, 0.05], String::new());
+        assert!(check(6).passed);
+        assert!(!check(20).passed);
+    }
+
+    #[test]
+    fn simulated_runs_of_equal_levels_pass_and_the_true_effects_are_found() {
+        let sample = SimulatedSample { tables: 10, presets: &[RunPreset::Quick] };
+        let checks = simulated_runs::check(Seed(20_261_124), sample, &mut |_, _| ()).unwrap();
+        let failed: Vec<_> = checks.iter().filter(|check| !check.passed).collect();
+        assert!(failed.is_empty(), "{failed:#?}");
     }
 
     #[test]

@@ -51,3 +51,9 @@ pub struct RunSurroundings {
     /// Why the other host is no longer reached, if it is not.
     pub host_lost: fn() -> Option<String>,
 }
+
+impl RunSurroundings {
+    /// No link and no other host.
+    pub(crate) const NONE: Self =
+        Self { at_start: Surroundings::NONE, changed_link: || None, host_lost: || None };
+}

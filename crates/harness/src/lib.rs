@@ -61,7 +61,7 @@ pub mod peer;
 mod peer_handle;
 mod peer_protocol;
 pub mod report;
-mod sampler;
+pub mod sampler;
 pub mod spec;
 pub mod streams;
 pub mod supervisor;

@@ -14,7 +14,7 @@ const WINDOWS: usize = 32;
 
 /// Fills in the sample part of a report. `values` are in time order and in the response's unit;
 /// `scale` is what one histogram count is worth in it.
-pub(crate) fn summarize(values: &[f64], scale: f64, spec: &BlockSpec, report: &mut BlockReport) {
+pub fn summarize(values: &[f64], scale: f64, spec: &BlockSpec, report: &mut BlockReport) {
     let warmup = match steady_from(values) {
         SteadyState::From(index) => index,
         SteadyState::Never => {

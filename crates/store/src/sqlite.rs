@@ -62,6 +62,17 @@ impl Store {
         }
     }
 
+    /// An empty store in memory, gone when it is dropped.
+    ///
+    /// # Errors
+    /// SQLite cannot make one.
+    pub fn in_memory() -> Result<Self, StoreError> {
+        let path = Path::new(":memory:");
+        let connection =
+            Connection::open_in_memory().map_err(|source| StoreError::from_sqlite(path, source))?;
+        Self::initialize(connection, path)
+    }
+
     /// The file.
     pub fn path(&self) -> &Path {
         &self.path

@@ -7,8 +7,7 @@
 use rand::RngExt;
 
 use super::distribution::normal_cdf;
-use super::hierarchy::SampleHierarchy;
-use crate::seed::{RandomStream, Seed};
+use crate::seed::RandomStream;
 
 /// The shape of the samples within a launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,37 +136,53 @@ impl LaunchEffect {
     }
 }
 
-/// How a simulated cell is measured.
+/// Samples of which some come in bursts: a body around 1, and bursts about three times as slow.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct SimulationDesign {
-    /// Launches.
-    pub launches: usize,
-    /// Blocks in each.
-    pub blocks: usize,
-    /// Samples in each block.
-    pub samples: usize,
-    /// By what launches differ.
-    pub effect: LaunchEffect,
+pub struct BurstySamples {
+    /// Share of the samples that are in bursts.
+    pub slow: f64,
+    /// Mean length of a burst, in samples.
+    pub length: f64,
+    /// Standard deviation of the logarithm of the body.
+    pub body_sd: f64,
+    /// Standard deviation of the logarithm of a burst's level, and of the samples in it.
+    pub burst_sd: f64,
 }
 
-impl SimulationDesign {
-    /// The raw samples of a cell, launch → block → samples, all multiplied by `factor`.
-    pub fn samples(self, shape: DistributionShape, factor: f64, seed: Seed) -> Vec<Vec<Vec<f64>>> {
-        let mut stream = seed.stream("simulate.cell");
-        let effects = self.effect.factors(self.launches, &mut seed.stream("simulate.launches"));
-        let mut block = |effect: f64| -> Vec<f64> {
-            let series = shape.series(self.samples, &mut stream);
-            series.into_iter().map(|v| v * effect * factor).collect()
+impl BurstySamples {
+    /// 1.5 % of the samples in bursts of about a hundred.
+    pub const TYPICAL: Self = Self { slow: 0.015, length: 100.0, body_sd: 0.05, burst_sd: 0.3 };
+
+    /// `n` samples in time order.
+    pub fn block(self, n: usize, stream: &mut RandomStream) -> Vec<f64> {
+        // Bursts begin between bursts, so this often for the share to be what it is called.
+        let begin = self.slow / (self.slow + self.length * (1.0 - self.slow));
+        let (mut left, mut level) = (0.0, 0.0);
+        let mut log = |at: usize| {
+            let chance = if at == 0 { self.slow } else { begin };
+            if left < 1.0 && stream.random::<f64>() < chance {
+                left = 0.5 - (1.0 - stream.random::<f64>()).ln() * self.length;
+                left = left.floor() + 1.0;
+                level = 3_f64.ln() + self.burst_sd * normal(stream);
+            }
+            left -= 1.0;
+            let is_slow = left >= 0.0;
+            if is_slow {
+                level + self.burst_sd * normal(stream)
+            } else {
+                self.body_sd * normal(stream)
+            }
         };
-        effects
-            .into_iter()
-            .map(|effect| (0..self.blocks).map(|_| block(effect)).collect())
-            .collect()
+        (0..n).map(|at| log(at).exp()).collect()
     }
 
-    /// [`SimulationDesign::samples`] as a hierarchy.
-    pub fn cell(self, shape: DistributionShape, factor: f64, seed: Seed) -> SampleHierarchy {
-        SampleHierarchy::new(self.samples(shape, factor, seed))
+    /// The true quantile of such samples.
+    pub fn quantile(self, p: f64) -> f64 {
+        let below = |log: f64| {
+            let slow = (log - 3_f64.ln()) / (self.burst_sd * 2_f64.sqrt());
+            (1.0 - self.slow) * normal_cdf(log / self.body_sd) + self.slow * normal_cdf(slow)
+        };
+        crossing(-1.0, 4.0, p, below).exp()
     }
 }
 
@@ -185,11 +200,16 @@ fn bimodal_median() -> f64 {
     middle(90.0, 115.0, below)
 }
 
-/// Where an increasing distribution function is one half, by bisection.
-fn middle(mut lo: f64, mut hi: f64, below: impl Fn(f64) -> f64) -> f64 {
+/// Where an increasing distribution function is one half.
+fn middle(lo: f64, hi: f64, below: impl Fn(f64) -> f64) -> f64 {
+    crossing(lo, hi, 0.5, below)
+}
+
+/// Where an increasing distribution function is `p`, by bisection.
+fn crossing(mut lo: f64, mut hi: f64, p: f64, below: impl Fn(f64) -> f64) -> f64 {
     for _ in 0..60 {
         let middle = f64::midpoint(lo, hi);
-        if below(middle) < 0.5 {
+        if below(middle) < p {
             lo = middle;
         } else {
             hi = middle;
@@ -201,6 +221,7 @@ fn middle(mut lo: f64, mut hi: f64, below: impl Fn(f64) -> f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::seed::Seed;
 
     #[test]
     fn every_shape_has_the_median_it_claims() {

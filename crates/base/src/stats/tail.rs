@@ -127,66 +127,24 @@ impl LaunchTails {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::seed::{RandomStream, Seed};
-    use crate::stats::distribution::normal_cdf;
+    use crate::seed::Seed;
     use crate::stats::quantile;
-    use crate::stats::simulation::normal;
-    use rand::RngExt as _;
+    use crate::stats::simulation::BurstySamples;
 
     const BLOCKS: usize = 2;
     const SAMPLES: usize = 6_000;
-    /// Share of the samples that are in bursts.
-    const SLOW: f64 = 0.015;
-    /// Mean length of a burst.
-    const LENGTH: f64 = 100.0;
-    const BODY_SD: f64 = 0.05;
-    /// Standard deviation of the logarithm of a burst's level, and of the samples in it.
-    const BURST_SD: f64 = 0.3;
-
-    /// The logarithms of a block's samples: a body 5 % wide, and bursts about three times as slow.
-    fn block(stream: &mut RandomStream) -> Vec<f64> {
-        // Bursts begin between bursts, so this often for the share to be what it is called.
-        let begin = SLOW / (SLOW + LENGTH * (1.0 - SLOW));
-        let (mut left, mut level) = (0.0, 0.0);
-        (0..SAMPLES)
-            .map(|at| {
-                let chance = if at == 0 { SLOW } else { begin };
-                if left < 1.0 && stream.random::<f64>() < chance {
-                    left = 0.5 - (1.0 - stream.random::<f64>()).ln() * LENGTH;
-                    left = left.floor() + 1.0;
-                    level = 3_f64.ln() + BURST_SD * normal(stream);
-                }
-                left -= 1.0;
-                let is_slow = left >= 0.0;
-                if is_slow { level + BURST_SD * normal(stream) } else { BODY_SD * normal(stream) }
-            })
-            .collect()
-    }
-
     fn cell(launches: usize, seed: Seed) -> Vec<LaunchSample> {
         let mut stream = seed.stream("tail");
         let share = 1.0 / (SAMPLES * BLOCKS) as f64;
         let mut samples = Vec::new();
         for launch in 0..launches {
             for _ in 0..BLOCKS {
-                let block = block(&mut stream).into_iter();
-                samples.extend(block.map(|v| LaunchSample { value: v.exp(), launch, share }));
+                let block = BurstySamples::TYPICAL.block(SAMPLES, &mut stream).into_iter();
+                samples.extend(block.map(|value| LaunchSample { value, launch, share }));
             }
         }
         samples.sort_unstable_by(|a, b| a.value.total_cmp(&b.value));
         samples
-    }
-
-    /// The true percentile of such samples.
-    fn truth(p: f64) -> f64 {
-        let (mut lo, mut hi) = (-1.0, 4.0);
-        for _ in 0..60 {
-            let middle = f64::midpoint(lo, hi);
-            let slow = (middle - 3_f64.ln()) / (BURST_SD * 2_f64.sqrt());
-            let below = (1.0 - SLOW) * normal_cdf(middle / BODY_SD) + SLOW * normal_cdf(slow);
-            if below < p { lo = middle } else { hi = middle }
-        }
-        hi.exp()
     }
 
     fn interval(cell: &[LaunchSample], launches: usize, p: f64) -> Option<ConfidenceInterval> {
@@ -202,7 +160,8 @@ mod tests {
         for launches in [5, 10, 20] {
             let held = (0..TRIALS).filter(|trial| {
                 let cell = cell(launches, Seed(1).derive(&format!("{launches} {trial}")));
-                interval(&cell, launches, 0.99).is_some_and(|found| found.contains(truth(0.99)))
+                interval(&cell, launches, 0.99)
+                    .is_some_and(|found| found.contains(BurstySamples::TYPICAL.quantile(0.99)))
             });
             let share = held.count() as f64 / f64::from(TRIALS);
             assert!((0.9..=0.99).contains(&share), "{launches} launches: {share}");

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use plumb_base::stats::quantile;
 use plumb_base::time::Span;
 use plumb_clock::{self, ClockCalibration};
-use plumb_harness::launcher::RunningLaunch;
+use plumb_harness::launcher::{LaunchError, RunningLaunch};
 use plumb_harness::spec::{BlockSpec, BlockTask, LaunchSpec, LaunchSubject};
 use plumb_harness::topology::{CpuPair, CpuTopology};
 
@@ -20,7 +20,7 @@ const CPUS_MAX: usize = 16;
 
 /// The clock of a run.
 #[derive(Debug)]
-pub(super) struct CalibratedClock {
+pub(crate) struct CalibratedClock {
     calibration: ClockCalibration,
     topology: CpuTopology,
     notes: BTreeMap<String, String>,
@@ -29,7 +29,7 @@ pub(super) struct CalibratedClock {
 impl CalibratedClock {
     /// Calibrates the counter, then measures its resolution, its read cost and its offset on every CPU
     /// that the cells use.
-    pub(super) fn calibrate(cells: &[CellPlan]) -> Result<Self, ExperimentError> {
+    pub(crate) fn calibrate(cells: &[CellPlan]) -> Result<Self, ExperimentError> {
         let calibration = plumb_clock::calibrate(CALIBRATION);
         let mut this =
             Self { calibration, topology: CpuTopology::machine(), notes: BTreeMap::new() };
@@ -90,8 +90,10 @@ impl CalibratedClock {
             deadline_ns: Span::from_secs(10).as_ns(),
         };
         let mut abort = || plumb_harness::stop_signals::stop_requests() >= 2;
-        let mut launch =
-            RunningLaunch::start(&super::program()?, &spec, &mut abort).map_err(|error| {
+        let mut launch = super::source::program()
+            .map_err(LaunchError::from)
+            .and_then(|program| RunningLaunch::start(&program, &spec, &mut abort))
+            .map_err(|error| {
                 ExperimentError::failure(format!("cannot calibrate the clock on CPU {cpu}"))
                     .because(error)
             })?;

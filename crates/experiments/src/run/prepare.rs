@@ -9,8 +9,8 @@ use plumb_harness::environment;
 use plumb_store::record::{Cell, CellStatus, RunData, RunRecord, RunStatus};
 use plumb_store::sqlite::Store;
 
+use super::MachineFacts;
 use super::block::DisturbanceDetector;
-use super::calibration::CalibratedClock;
 use super::state::RunState;
 use crate::definition::{CellAction, CellPlan};
 use crate::error::ExperimentError;
@@ -33,6 +33,7 @@ const DIFFERENCES_NAMED: usize = 3;
 pub(super) struct BegunIn<'a> {
     pub(super) code_version: &'static str,
     pub(super) surroundings: &'a Surroundings,
+    pub(super) machine: &'a MachineFacts,
 }
 
 /// Stores a new run with all its cells.
@@ -41,7 +42,6 @@ pub(super) fn new(
     plan: &RunPlan,
     title: &str,
     plans: Vec<CellPlan>,
-    clock: &CalibratedClock,
     begun_in: BegunIn<'_>,
 ) -> Result<PreparedRun, ExperimentError> {
     let entropy = || {
@@ -64,8 +64,13 @@ pub(super) fn new(
         plan_toml: plan.to_toml(),
         seed,
         code_version: begun_in.code_version.to_owned(),
-        provenance: provenance(),
-        notes: begun_in.surroundings.notes().into_iter().chain(clock.notes()).collect(),
+        provenance: begun_in.machine.provenance.clone(),
+        notes: begun_in
+            .surroundings
+            .notes()
+            .into_iter()
+            .chain(begun_in.machine.clock.clone())
+            .collect(),
     };
     let cells: Vec<Cell> = (1..).zip(&plans).map(|(id, plan)| cell_of(id, plan)).collect();
     // One transaction: a run without its cells could not be resumed.
@@ -79,7 +84,7 @@ pub(super) fn new(
 }
 
 /// The machine, and which canary watches it.
-fn provenance() -> BTreeMap<String, String> {
+pub(super) fn provenance() -> BTreeMap<String, String> {
     let mut facts = environment::capture();
     facts.insert("plumb.canary".to_owned(), CANARY_COMPUTATION.to_owned());
     facts
@@ -105,7 +110,7 @@ fn cell_of(id: i64, plan: &CellPlan) -> Cell {
 fn refuse_other_settings(run: &RunRecord, begun_in: BegunIn<'_>) -> Result<(), ExperimentError> {
     let now = RunRecord {
         code_version: begun_in.code_version.to_owned(),
-        provenance: provenance(),
+        provenance: begun_in.machine.provenance.clone(),
         notes: begun_in.surroundings.notes(),
         ..run.clone()
     };
@@ -164,7 +169,9 @@ mod tests {
 
     #[test]
     fn a_run_is_taken_up_only_by_the_program_and_the_machine_that_began_it() {
-        let begun_in = BegunIn { code_version: "0.0.2", surroundings: &Surroundings::NONE };
+        let machine = MachineFacts { provenance: provenance(), clock: BTreeMap::new() };
+        let begun_in =
+            BegunIn { code_version: "0.0.2", surroundings: &Surroundings::NONE, machine: &machine };
         let mut run = RunRecord {
             id: "before".to_owned(),
             title: "before".to_owned(),

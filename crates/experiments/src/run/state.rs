@@ -8,9 +8,8 @@ use plumb_base::stats::hierarchy::SampleHierarchy;
 use plumb_base::stats::histogram::Histogram;
 use plumb_base::stats::{quantile, stopping};
 use plumb_base::time::Span;
-use plumb_clock::monotonic_ns;
 use plumb_harness::report::LaunchFacts;
-use plumb_harness::spec::{LaunchSpec, LaunchSubject};
+use plumb_harness::spec::LaunchSubject;
 use plumb_store::record::{CellStatus, RunData, SampleBlock};
 use rand::seq::SliceRandom as _;
 
@@ -63,7 +62,6 @@ pub(super) struct RunState {
     pub(super) rounds: u32,
     pub(super) blocks_done: u64,
     blocks_before: u64,
-    began_ns: u64,
     /// Facts about channels.
     pub(super) facts: BTreeMap<String, String>,
 }
@@ -97,7 +95,6 @@ impl RunState {
             rounds: 0,
             blocks_done: 0,
             blocks_before: 0,
-            began_ns: monotonic_ns(),
             facts: BTreeMap::new(),
         }
     }
@@ -223,8 +220,8 @@ impl RunState {
     }
 
     /// Keeps what a launch found out about its channel, once for each mechanism.
-    pub(super) fn record_facts(&mut self, spec: &LaunchSpec, facts: &LaunchFacts) {
-        let name = match &spec.subject {
+    pub(super) fn record_facts(&mut self, subject: &LaunchSubject, facts: &LaunchFacts) {
+        let name = match subject {
             LaunchSubject::Alone => return,
             LaunchSubject::Channel(channel) => channel.mechanism.name().to_owned(),
             LaunchSubject::Mirror(mirror) => mirror.name(),
@@ -250,13 +247,12 @@ impl RunState {
     }
 
     /// Time that these will take, by the blocks measured so far, or as the plan was estimated.
-    pub(super) fn time_open(&self, limits: &RunLimits) -> Span {
+    pub(super) fn time_open(&self, limits: &RunLimits, elapsed: Span) -> Span {
         let done = self.blocks_done - self.blocks_before;
         if done < 20 {
             return self.time_estimated(limits);
         }
-        let elapsed = monotonic_ns().saturating_sub(self.began_ns) as f64 * 1e-9;
-        Span::from_secs_f64(elapsed / done as f64 * self.blocks_open(limits) as f64)
+        Span::from_secs_f64(elapsed.as_secs_f64() / done as f64 * self.blocks_open(limits) as f64)
     }
 
     /// Rounds of the cells that still want as many, one estimate for each set of them.
@@ -379,11 +375,11 @@ mod tests {
         let limits = RunLimits { budget: None, ..crate::preset::RunPreset::Quick.limits() };
         let estimate = crate::plan::RunEstimate::of(&cells, &limits);
         let mut ledger = RunState::new(cells, None);
-        assert_eq!(ledger.time_open(&limits), estimate.most);
+        assert_eq!(ledger.time_open(&limits, Span::ZERO), estimate.most);
         let mut before = estimate.most;
         for cell in 0..3 {
             ledger.cells[cell].visits += 1;
-            let left = ledger.time_open(&limits);
+            let left = ledger.time_open(&limits, Span::ZERO);
             assert!(left < before, "{left} {before}");
             before = left;
         }

@@ -16,7 +16,7 @@ use super::check_interrupted;
 use crate::error::ExperimentError;
 
 /// Message size: one cache line.
-const SIZE: u64 = 64;
+pub(super) const SIZE: u64 = 64;
 
 /// Wall time of a block between two spinning CPUs.
 const BLOCK_SPINNING: Span = Span::from_ms(5);
@@ -38,13 +38,11 @@ pub(super) struct SelftestChannel {
     pub(super) subject: &'static str,
     seed: Seed,
     launches: u64,
-    /// What the canary took around each block, in nanoseconds.
-    pub(super) canaries: Vec<f64>,
 }
 
 impl SelftestChannel {
     /// A pipe with both processes on one CPU, where nothing but the pipe varies.
-    pub(super) fn pipe(seed: Seed) -> Result<Self, ExperimentError> {
+    fn pipe(seed: Seed) -> Result<Self, ExperimentError> {
         let channel = channel(Mechanism::Pipe, WakeMode::Block);
         Self::new(seed, CpuPlacement::SameCpu, channel, BLOCK_PIPE, "a pipe on one CPU")
     }
@@ -74,16 +72,7 @@ impl SelftestChannel {
         })?;
         let calibration = plumb_clock::calibrate(Span::from_ms(100));
         let seed = seed.derive(subject);
-        Ok(Self {
-            calibration,
-            pair,
-            channel,
-            block,
-            subject,
-            seed,
-            launches: 0,
-            canaries: Vec::new(),
-        })
+        Ok(Self { calibration, pair, channel, block, subject, seed, launches: 0 })
     }
 
     /// One turn of the spin that injects delays: a read of the clock, in nanoseconds.
@@ -143,7 +132,6 @@ impl SelftestChannel {
             blocks.push(launch.measure(&block, DEADLINE, &mut abort)?);
         }
         launch.finish()?;
-        self.canaries.extend(blocks.iter().map(|block| block.effort.canary_ns));
         Ok(blocks)
     }
 }

@@ -1,92 +1,98 @@
-//! Verdicts: comparisons of nothing with nothing must keep quiet, a real slowdown must be called.
+//! Verdicts on this machine: comparisons of nothing with nothing must keep quiet, a real slowdown must be called.
 //!
-//! Both go through the comparison that `plumb compare` and `plumb ab` use, on real launches.
-
-use std::collections::BTreeMap;
+//! Real launches of a pipe, carried out and compared as `plumb compare` and `plumb ab` do. The levels differ in what a
+//! launch holds constant, so that each has processes of its own.
 
 use plumb_analysis::compare::{self, MARGIN_DEFAULT};
 use plumb_analysis::document::checks::SelftestCheck;
-use plumb_base::stats::quantile;
+use plumb_analysis::summary;
+use plumb_base::seed::Seed;
 use plumb_base::time::Span;
+use plumb_base::units::Unit;
 use plumb_harness::environment;
-use plumb_harness::report::BlockReport;
-use plumb_store::record::{
-    Better, Cell, CellStatus, FactorLevel, Factors, LaunchRecord, RunData, RunRecord, RunStatus,
+use plumb_harness::spec::{
+    BlockTask, ChannelSpec, LaunchSubject, Mechanism, SocketOptions, WakeMode,
 };
+use plumb_harness::topology::{CpuPlacement, CpuTopology};
+use plumb_store::record::{Better, FactorLevel, Factors, RunData, RunStatus};
+use plumb_store::sqlite::Store;
 
-use super::SelftestProgress;
-use super::channel::SelftestChannel;
-use super::rate;
+use super::channel::SIZE;
+use super::simulated_runs::Unwatched;
+use super::{SelftestProgress, check_interrupted, rate};
+use crate::definition::{CellAction, CellPlan, LaunchGroup};
 use crate::error::ExperimentError;
-use crate::run::block;
+use crate::plan::RunPlan;
+use crate::preset::RunLimits;
+use crate::run::source::ProcessLaunches;
+use crate::run::{self, CalibratedClock, MachineFacts, RunRequest};
+use crate::surroundings::RunSurroundings;
 
 /// Comparisons of each kind.
-const TRIALS: u64 = 90;
+const TRIALS: u64 = 60;
 
-/// Launches in a comparison of two runs, each.
-const LAUNCHES_APART: usize = 5;
-
-/// Launches in an interleaved comparison. As many in every trial: to end where the interval happens to
-/// be narrow would favour those that are too narrow.
-const LAUNCHES_PAIRED: usize = 10;
-
-/// The variants of a launch's blocks. The sequence of Thue and Morse: neither a drift nor a bend of it
-/// favours one of them.
-const TURNS: [usize; 32] = {
-    let mut turns = [0; 32];
-    let mut turn = 0;
-    while turn < turns.len() {
-        turns[turn] = (turn.count_ones() % 2) as usize;
-        turn += 1;
-    }
-    turns
+/// An interleaved comparison: as many launches in every trial, and blocks so short that a neighbour on the core stays
+/// for longer than one.
+const INTERLEAVED: RunLimits = RunLimits {
+    budget: None,
+    launches_min: 8,
+    launches_max: 8,
+    passes: 16,
+    block: Span::from_us(500),
+    samples_max: 10_000,
+    precision: 0.02,
 };
 
-/// Blocks of a launch in a comparison of two runs.
-const BLOCKS_APART: usize = 6;
-
-/// A canary longer than the shortest by so much says that something else used the core.
-const DISTURBED: f64 = 1.1;
-
-/// The weight of the newest block in what a round trip usually takes.
-const NEWEST: f64 = 0.25;
+/// One of two runs that are compared.
+const APART: RunLimits = RunLimits { launches_min: 6, passes: 6, precision: 0.05, ..INTERLEAVED };
 
 /// The slowdown that must be called.
 const SLOWDOWN: f64 = 0.03;
 
+/// A canary longer than the shortest by so much says that something else used the core.
+const DISTURBED: f64 = 1.1;
+
+const FACTOR: &str = "variant";
+
 /// The three checks.
 pub(super) fn check(
-    bench: &mut SelftestChannel,
+    seed: Seed,
     progress: &mut SelftestProgress<'_>,
 ) -> Result<Vec<SelftestCheck>, ExperimentError> {
-    let mut usual = usual_trip_ns(bench)?;
-    let paired_same = trials(bench, progress, 0.2, |bench| paired(bench, &mut usual, 0.0))?;
-    let apart_same = trials(bench, progress, 0.45, apart)?;
-    let slower = trials(bench, progress, 0.75, |bench| paired(bench, &mut usual, SLOWDOWN))?;
-    let false_of = |counts: &VerdictCounts| counts.slower + counts.faster;
-    let disturbed = disturbed_share(&bench.canaries);
-    let spelt = |counts: &VerdictCounts, launches: usize| {
+    let mut pipe = PipeRuns::new(seed)?;
+    let paired_same = pipe.trials(progress, 0.0, |pipe| pipe.interleaved(0.0))?;
+    let apart_same = pipe.trials(progress, 0.3, PipeRuns::apart)?;
+    let slower = pipe.trials(progress, 0.7, |pipe| pipe.interleaved(SLOWDOWN))?;
+    let usual = pipe.usual_ns;
+    let disturbed = pipe.disturbed_percentage();
+    let note = |counts: &VerdictCounts, limits: &RunLimits| {
         format!(
-            "{} slower, {} faster, {} equivalent, {} inconclusive; {launches} launches each; \
+            "{} slower, {} faster, {} equivalent, {} inconclusive; {} to {} launches each; \
              {disturbed:.0} % of all blocks had a neighbour on the core (canary)",
-            counts.slower, counts.faster, counts.equivalent, counts.inconclusive
+            counts.slower,
+            counts.faster,
+            counts.equivalent,
+            counts.inconclusive,
+            limits.launches_min,
+            limits.launches_max
         )
     };
+    let is_false = |counts: &VerdictCounts| (counts.slower + counts.faster, TRIALS);
     Ok(vec![
         rate(
             "aa.interleaved",
-            "comparing a pipe with itself, interleaved, gives no verdict of faster or slower"
+            "comparing a pipe with itself, interleaved, gives a verdict of faster or slower"
                 .to_owned(),
-            (false_of(&paired_same), TRIALS),
+            is_false(&paired_same),
             [0.0, 0.05],
-            spelt(&paired_same, LAUNCHES_PAIRED),
+            note(&paired_same, &INTERLEAVED),
         ),
         rate(
             "aa.apart",
-            "comparing two runs of the same pipe gives no verdict of faster or slower".to_owned(),
-            (false_of(&apart_same), TRIALS),
+            "comparing two runs of the same pipe gives a verdict of faster or slower".to_owned(),
+            is_false(&apart_same),
             [0.0, 0.05],
-            spelt(&apart_same, LAUNCHES_APART),
+            note(&apart_same, &APART),
         ),
         rate(
             "power.slowdown-3-percent",
@@ -96,30 +102,9 @@ pub(super) fn check(
             ),
             (slower.slower, TRIALS),
             [0.8, 1.0],
-            spelt(&slower, LAUNCHES_PAIRED),
+            note(&slower, &INTERLEAVED),
         ),
     ])
-}
-
-/// The usual round trip, to know what 3 % of it is.
-fn usual_trip_ns(bench: &mut SelftestChannel) -> Result<f64, ExperimentError> {
-    let mut medians = Vec::new();
-    for _ in 0..10 {
-        medians.extend(bench.launch(&[0, 0])?.iter().map(trip_ns));
-    }
-    Ok(quantile::of_sorted(&quantile::sorted(&medians), 0.5))
-}
-
-/// The percentage of blocks whose canary was disturbed.
-fn disturbed_share(canaries: &[f64]) -> f64 {
-    let least = canaries.iter().copied().fold(f64::INFINITY, f64::min);
-    let disturbed = canaries.iter().filter(|canary| **canary > DISTURBED * least).count();
-    100.0 * disturbed as f64 / canaries.len().max(1) as f64
-}
-
-/// The median round trip of a block, in nanoseconds.
-fn trip_ns(block: &BlockReport) -> f64 {
-    2.0 * quantile::of_sorted(&quantile::sorted(&block.samples), 0.5)
 }
 
 /// Verdicts by kind.
@@ -131,114 +116,147 @@ struct VerdictCounts {
     inconclusive: u64,
 }
 
-fn trials(
-    bench: &mut SelftestChannel,
-    progress: &mut SelftestProgress<'_>,
-    from: f64,
-    mut trial: impl FnMut(&mut SelftestChannel) -> Result<String, ExperimentError>,
-) -> Result<VerdictCounts, ExperimentError> {
-    let mut counts = VerdictCounts::default();
-    for number in 0..TRIALS {
-        progress("comparisons", from + 0.25 * number as f64 / TRIALS as f64);
-        match trial(bench)?.as_str() {
-            "slower" => counts.slower += 1,
-            "faster" => counts.faster += 1,
-            "equivalent" => counts.equivalent += 1,
-            _ => counts.inconclusive += 1,
-        }
-    }
-    Ok(counts)
+/// Runs of a pipe with both processes on one CPU, where nothing but the pipe varies.
+struct PipeRuns {
+    clock: CalibratedClock,
+    /// The first CPU, by its number and by what the placement means.
+    groups: [LaunchGroup; 2],
+    machine: MachineFacts,
+    seed: Seed,
+    runs: u64,
+    /// What a round trip takes lately, in nanoseconds: with a neighbour on the core half as long again, and so does
+    /// whatever makes a program slower.
+    usual_ns: f64,
+    canaries: Vec<f64>,
 }
 
-/// One interleaved comparison, as `plumb ab` makes it: every launch visits both variants in turn.
-///
-/// `slowdown` is a share of what a round trip took lately, `usual`, in nanoseconds: with a neighbour on
-/// the core it takes half as long again, and so does whatever makes a program slower.
-fn paired(
-    bench: &mut SelftestChannel,
-    usual: &mut f64,
-    slowdown: f64,
-) -> Result<String, ExperimentError> {
-    let mut run = RunUnderTest::new(&["a", "b"]);
-    let (a, b) = (FactorLevel::from("a"), FactorLevel::from("b"));
-    for launch in 0..LAUNCHES_PAIRED {
-        let order = TURNS.map(|variant| if launch % 2 == 0 { variant } else { 1 - variant });
+impl PipeRuns {
+    fn new(seed: Seed) -> Result<Self, ExperimentError> {
+        let pair = CpuTopology::machine().pair(CpuPlacement::SameCpu).map_err(|error| {
+            ExperimentError::failure("the self-test needs a CPU to bind to").because(error)
+        })?;
+        let options = SocketOptions::default();
+        let channel = ChannelSpec { mechanism: Mechanism::Pipe, wake: WakeMode::Block, options };
+        let group = LaunchGroup::new(LaunchSubject::Channel(channel), CpuPlacement::SameCpu);
+        let groups = [group.clone(), LaunchGroup { cpu: pair.local, ..group }];
+        let clock = CalibratedClock::calibrate(&[cell(&groups[0], "a", 0)])?;
+        let machine = MachineFacts { provenance: environment::capture(), ..Default::default() };
+        let mut pipe = Self {
+            clock,
+            groups,
+            machine,
+            seed: seed.derive("pipe runs"),
+            runs: 0,
+            usual_ns: 0.0,
+            canaries: Vec::new(),
+        };
+        pipe.interleaved(0.0)?;
+        Ok(pipe)
+    }
+
+    fn trials(
+        &mut self,
+        progress: &mut SelftestProgress<'_>,
+        from: f64,
+        mut trial: impl FnMut(&mut Self) -> Result<String, ExperimentError>,
+    ) -> Result<VerdictCounts, ExperimentError> {
+        let mut counts = VerdictCounts::default();
+        for number in 0..TRIALS {
+            progress("comparisons of real runs", from + 0.3 * number as f64 / TRIALS as f64);
+            match trial(self)?.as_str() {
+                "slower" => counts.slower += 1,
+                "faster" => counts.faster += 1,
+                "equivalent" => counts.equivalent += 1,
+                _ => counts.inconclusive += 1,
+            }
+        }
+        Ok(counts)
+    }
+
+    /// The verdict of one interleaved comparison; the second level is slower by this share of a round trip.
+    fn interleaved(&mut self, slowdown: f64) -> Result<String, ExperimentError> {
         #[expect(
             clippy::cast_possible_truncation,
             clippy::cast_sign_loss,
             reason = "a share of a round trip is a few hundred nanoseconds"
         )]
-        let delay_ns = (slowdown * *usual).round() as u64;
-        let delays: Vec<u64> = order.iter().map(|&v| if v == 1 { delay_ns } else { 0 }).collect();
-        let blocks = bench.launch(&delays)?;
-        let undelayed = order.iter().zip(&blocks).filter(|(variant, _)| **variant == 0);
-        for trip in undelayed.map(|(_, block)| trip_ns(block)) {
-            *usual += (trip - *usual) * NEWEST;
+        let delay_ns = (slowdown * self.usual_ns).round() as u64;
+        let [first, second] = &self.groups;
+        let cells = vec![cell(first, "a", 0), cell(second, "b", delay_ns)];
+        let data = self.run(cells, INTERLEAVED, Some(FACTOR))?;
+        let measured = summary::measured_cells(&data);
+        if let Some(undelayed) = measured.first() {
+            self.usual_ns = 2.0 * undelayed.median();
         }
-        run.add(&order, blocks);
+        let (a, b) = (FactorLevel::from("a"), FactorLevel::from("b"));
+        let document = compare::compare_levels(&data, FACTOR, &a, &b, MARGIN_DEFAULT);
+        Ok(document.rows.first().map_or_else(String::new, |row| row.verdict.clone()))
     }
-    let document = compare::compare_levels(&run.data, "variant", &a, &b, MARGIN_DEFAULT);
-    Ok(document.rows.first().map_or_else(String::new, |cell| cell.verdict.clone()))
-}
 
-/// One comparison of two runs, one after the other, as `plumb compare` makes it.
-fn apart(bench: &mut SelftestChannel) -> Result<String, ExperimentError> {
-    let mut runs = [RunUnderTest::new(&["a"]), RunUnderTest::new(&["a"])];
-    for run in &mut runs {
-        for _ in 0..LAUNCHES_APART {
-            let blocks = bench.launch(&[0; BLOCKS_APART])?;
-            run.add(&[0; BLOCKS_APART], blocks);
-        }
+    /// The verdict of comparing two runs, one after the other.
+    fn apart(&mut self) -> Result<String, ExperimentError> {
+        let mut run = || self.run(vec![cell(&self.groups[0], "a", 0)], APART, None);
+        let (a, b) = (run()?, run()?);
+        let document = compare::compare_runs(&a, &b, MARGIN_DEFAULT);
+        Ok(document.rows.first().map_or_else(String::new, |row| row.verdict.clone()))
     }
-    let document = compare::compare_runs(&runs[0].data, &runs[1].data, MARGIN_DEFAULT);
-    Ok(document.rows.first().map_or_else(String::new, |cell| cell.verdict.clone()))
-}
 
-/// A run in memory: one cell for each variant.
-struct RunUnderTest {
-    data: RunData,
-}
-
-impl RunUnderTest {
-    fn new(variants: &[&str]) -> Self {
-        let cell = |(id, variant): (i64, &&str)| Cell {
-            id,
-            experiment: "selftest".to_owned(),
-            factors: Factors::default().with("variant", *variant),
-            response: "latency".to_owned(),
-            unit: "ns".to_owned(),
-            better: Better::Lower,
-            status: CellStatus::Done("launches".to_owned()),
-            imported: None,
-        };
-        let run = RunRecord {
-            id: "selftest".to_owned(),
+    fn run(
+        &mut self,
+        cells: Vec<CellPlan>,
+        limits: RunLimits,
+        interleave: Option<&str>,
+    ) -> Result<RunData, ExperimentError> {
+        self.runs += 1;
+        let plan = RunPlan {
             title: "selftest".to_owned(),
-            created_unix_ms: 0,
-            status: RunStatus::Complete,
-            plan_toml: String::new(),
-            seed: 0,
-            code_version: String::new(),
-            provenance: environment::capture(),
-            notes: BTreeMap::new(),
+            seed: Some(self.seed.derive(&self.runs.to_string()).0),
+            limits,
+            interleave: interleave.map(str::to_owned),
+            experiments: Vec::new(),
         };
-        let cells = (1..).zip(variants).map(cell).collect();
-        Self { data: RunData { run, cells, launches: Vec::new(), blocks: Vec::new() } }
+        let mut store = Store::in_memory()?;
+        let request = RunRequest {
+            title: plan.title.clone(),
+            plan,
+            cells,
+            store: &mut store,
+            resume: None,
+            code_version: "",
+            surroundings: RunSurroundings::NONE,
+        };
+        let mut source = ProcessLaunches::new(&self.clock);
+        let outcome = run::carry_out(request, &self.machine, &mut source, &mut Unwatched, None)?;
+        check_interrupted()?;
+        let data = store.load(&outcome.run_id)?;
+        if outcome.status != RunStatus::Complete || data.blocks.is_empty() {
+            return Err(ExperimentError::failure("the self-test could not measure a pipe")
+                .because(outcome.stopped_by)
+                .fix("see what this host can measure with: plumb doctor"));
+        }
+        self.canaries.extend(data.blocks.iter().map(|block| block.effort.canary_ns));
+        Ok(data)
     }
 
-    /// Adds a launch whose blocks belong to these variants.
-    fn add(&mut self, variants: &[usize], blocks: Vec<BlockReport>) {
-        let round = u32::try_from(self.data.launches.len()).unwrap_or(u32::MAX);
-        let id = i64::from(round) + 1;
-        self.data.launches.push(LaunchRecord {
-            id,
-            round,
-            group: "pipe".to_owned(),
-            started_ns: 0,
-        });
-        for (&variant, report) in variants.iter().zip(blocks) {
-            let cell = i64::try_from(variant).unwrap_or(0) + 1;
-            self.data.blocks.push(block::record(cell, id, 0, report, Vec::new(), Span::ZERO));
-        }
+    /// The percentage of blocks whose canary was disturbed.
+    fn disturbed_percentage(&self) -> f64 {
+        let least = self.canaries.iter().copied().fold(f64::INFINITY, f64::min);
+        let disturbed = self.canaries.iter().filter(|canary| **canary > DISTURBED * least);
+        100.0 * disturbed.count() as f64 / self.canaries.len().max(1) as f64
+    }
+}
+
+fn cell(group: &LaunchGroup, variant: &str, delay_ns: u64) -> CellPlan {
+    CellPlan {
+        experiment: "selftest".to_owned(),
+        factors: Factors::default().with(FACTOR, variant),
+        response: "latency".to_owned(),
+        unit: Unit::Nanoseconds,
+        better: Better::Lower,
+        action: CellAction::Measure {
+            group: group.clone(),
+            task: BlockTask::Latency { size: SIZE },
+            injected: Span::from_ns(delay_ns),
+        },
     }
 }
