@@ -6,6 +6,7 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 
+pub mod mutations;
 pub mod peer_bench;
 pub mod stats;
 pub mod tidy;

@@ -11,6 +11,7 @@ const USAGE: &str = "usage: cargo xtask CHORE
 
   tidy                 check what the compiler cannot: dependencies, cycles, links, words
   stats [FOLDER] [--details]  lines, names, import cycles and long functions, per crate and in all
+  mutations [--only N] put each known fault of the statistics back, and see a test fail
   race [OPTIONS]       plumb against sockperf, iperf3 and qperf on the same CPUs
   race-stack [OPTIONS] plumb's stack against Linux's and smoltcp's
   race-link [OPTIONS]  plumb's emulated link against what it promises, and Linux's beside it
@@ -55,6 +56,10 @@ fn run(arguments: &[String], out: &mut dyn Write) -> anyhow::Result<bool> {
                 write!(out, "{}", stats.details())?;
             }
             Ok(true)
+        }
+        Some(("mutations", [])) => xtask::mutations::run(&root, None, out),
+        Some(("mutations", [only, finding])) if only == "--only" => {
+            xtask::mutations::run(&root, Some(finding.parse()?), out)
         }
         Some((chore, rest)) => {
             let race = match chore {

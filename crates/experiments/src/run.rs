@@ -172,6 +172,9 @@ struct CellVisit<'a> {
     started: Span,
 }
 
+/// A launch under way, with the id by which it is stored.
+type StoredLaunch = (i64, Box<dyn OpenLaunch>);
+
 /// A run under way.
 struct RunExecution<'a> {
     store: &'a mut Store,
@@ -224,7 +227,7 @@ impl RunExecution<'_> {
         let mut order = self.seed.stream(&format!("launch {}", self.state.launches + 1));
         let mut groups: Vec<usize> = unit.keys().copied().collect();
         groups.shuffle(&mut order);
-        let mut launches = BTreeMap::new();
+        let mut launches: BTreeMap<usize, StoredLaunch> = BTreeMap::new();
         for group in groups {
             let cells = &unit[&group];
             match self.start(round, cells)? {
@@ -272,7 +275,7 @@ impl RunExecution<'_> {
         &mut self,
         round: u32,
         cells: &[usize],
-    ) -> Result<Result<(i64, Box<dyn OpenLaunch>), LaunchError>, ExperimentError> {
+    ) -> Result<Result<StoredLaunch, LaunchError>, ExperimentError> {
         let group = self.state.cells[cells[0]].plan.group();
         let seed = self.seed.derive(&format!("launch {}", self.state.launches)).0;
         let launch = match self.source.start(&group, seed, deadline(self.plan.limits.block)) {

@@ -243,7 +243,8 @@ mod tests {
 
     #[test]
     fn simulated_runs_of_equal_levels_pass_and_the_true_effects_are_found() {
-        let sample = SimulatedSample { tables: 10, presets: &[RunPreset::Quick] };
+        let tables = std::env::var("PLUMB_SELFTEST_TABLES").ok().and_then(|n| n.parse().ok());
+        let sample = SimulatedSample { tables: tables.unwrap_or(40), presets: &[RunPreset::Quick] };
         let checks = simulated_runs::check(Seed(20_261_124), sample, &mut |_, _| ()).unwrap();
         let failed: Vec<_> = checks.iter().filter(|check| !check.passed).collect();
         assert!(failed.is_empty(), "{failed:#?}");

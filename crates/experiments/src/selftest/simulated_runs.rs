@@ -60,7 +60,7 @@ pub(super) fn check(
     let mut checks = Vec::new();
     let topology = CpuTopology::machine();
     let stages = sample.presets.len() * (EFFECTS.len() + 1);
-    let mut stage = 0;
+    let mut stage = 0_usize;
     let mut begin = |preset: RunPreset, what: &str| {
         progress(
             &format!("simulated runs, preset {}, {what}", preset.name()),
@@ -145,12 +145,12 @@ impl Simulation<'_> {
             truth.effect = LaunchEffect::Normal(DRIFT_SD / 10.0);
         }
         let ab = self.tried(|trial| {
-            let noise = self.drift(&self.preset.limits().interleaved(), 2, is_correlated);
+            let noise = Self::drift(&self.preset.limits().interleaved(), 2, is_correlated);
             self.ab(SimulatedTruth { noise, ..truth }, CELLS, seed.derive(&format!("ab {trial}")))
                 .map(|document| TableCounts::of(&document))
         })?;
         let apart = self.tried(|trial| {
-            let noise = self.drift(&self.preset.limits(), 1, is_correlated);
+            let noise = Self::drift(&self.preset.limits(), 1, is_correlated);
             self.apart(SimulatedTruth { noise, ..truth }, seed.derive(&format!("apart {trial}")))
         })?;
         let mut checks = self.table_checks("ab", name, sum(&ab));
@@ -281,7 +281,7 @@ impl Simulation<'_> {
     }
 
     /// The noise of a host whose rounds, of so many levels, are correlated; quiet otherwise.
-    fn drift(&self, limits: &RunLimits, levels: u64, is_correlated: bool) -> HostNoise {
+    fn drift(limits: &RunLimits, levels: u64, is_correlated: bool) -> HostNoise {
         let round = limits.block * (u64::from(limits.passes) * CELLS * levels);
         let time = Span::from_secs_f64(round.as_secs_f64() / -DRIFT_CORRELATION.ln());
         if is_correlated { HostNoise::Drift(DRIFT_SD, time) } else { HostNoise::Quiet }

@@ -1,0 +1,93 @@
+//! Puts known faults back, one at a time, and sees that a test fails for each.
+//!
+//! In a copy of what is committed, so that nothing is left in the tree whatever happens.
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, ensure};
+
+/// Simulated tables of the self-test: enough for intervals a little too narrow to show.
+const TABLES: &str = "200";
+
+/// The faults of `xtask/mutations.toml`.
+struct Mutation {
+    finding: i64,
+    fault: String,
+    file: String,
+    find: String,
+    replace: String,
+    test: Vec<String>,
+}
+
+impl Mutation {
+    fn read(entry: &toml::Value) -> Option<Self> {
+        let text = |key: &str| entry.get(key)?.as_str().map(str::to_owned);
+        let words = entry.get("test")?.as_array()?.iter();
+        Some(Self {
+            finding: entry.get("finding")?.as_integer()?,
+            fault: text("fault")?,
+            file: text("file")?,
+            find: text("find")?,
+            replace: text("replace")?,
+            test: words.map(|word| word.as_str().map(str::to_owned)).collect::<Option<_>>()?,
+        })
+    }
+}
+
+/// Whether every fault, or the one of this number, makes its test fail; each is told on a line of `out`.
+///
+/// # Errors
+/// A mutation that no longer fits the code, tests that fail without one, or a tool that is missing.
+pub fn run(root: &Path, only: Option<i64>, out: &mut dyn Write) -> anyhow::Result<bool> {
+    let list = std::fs::read_to_string(root.join("xtask/mutations.toml"))?;
+    let list: toml::Value = toml::from_str(&list)?;
+    let entries = list.get("mutation").and_then(toml::Value::as_array).context("no mutations")?;
+    let all: Option<Vec<Mutation>> = entries.iter().map(Mutation::read).collect();
+    let mut all = all.context("a mutation lacks a key")?;
+    all.retain(|mutation| only.is_none_or(|finding| mutation.finding == finding));
+    ensure!(!all.is_empty(), "no mutation of this number in xtask/mutations.toml");
+    let folder = tempfile::tempdir_in(root.join("target"))?;
+    let tree = folder.path().join("tree");
+    let tar = format!("mkdir {0:?} && git archive HEAD | tar -x -C {0:?}", tree.display());
+    let status = Command::new("sh").args(["-c", &tar]).current_dir(root).status()?;
+    ensure!(status.success(), "cannot copy the tree with git archive and tar");
+    let target = root.join("target/mutations");
+    let test = |action: &str, of: &Mutation| {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["test", "--quiet", action]).args(&of.test).arg("--target-dir").arg(&target);
+        cargo.env("PLUMB_SELFTEST_TABLES", TABLES).current_dir(&tree);
+        Ok::<_, anyhow::Error>(
+            cargo.stdout(Stdio::null()).stderr(Stdio::null()).status()?.success(),
+        )
+    };
+    let mut is_caught = true;
+    for (index, mutation) in all.iter().enumerate() {
+        let is_new = all[..index].iter().all(|other| other.test != mutation.test);
+        ensure!(!is_new || test("--no-fail-fast", mutation)?, "{:?} fails as it is", mutation.test);
+        let path = tree.join(&mutation.file);
+        let text = std::fs::read_to_string(&path).with_context(|| mutation.file.clone())?;
+        ensure!(
+            text.contains(&mutation.find),
+            "finding {}: {} no longer has {:?}: bring xtask/mutations.toml up to date",
+            mutation.finding,
+            mutation.file,
+            mutation.find
+        );
+        std::fs::write(&path, text.replace(&mutation.find, &mutation.replace))?;
+        // A fault that does not compile would pass for one that was found.
+        let builds = test("--no-run", mutation)?;
+        let fails = !test("--no-fail-fast", mutation)?;
+        std::fs::write(&path, text)?;
+        let told = match (builds, fails) {
+            (false, _) => "DOES NOT COMPILE",
+            (true, true) => "caught",
+            (true, false) => "MISSED",
+        };
+        is_caught &= builds && fails;
+        writeln!(out, "{:>2}  {told:8}  {}", mutation.finding, mutation.fault)?;
+        out.flush()?;
+    }
+    Ok(is_caught)
+}
