@@ -452,3 +452,28 @@ fn needs_text(open: &[&ClaimCase], missing: &[String], needs: &str) -> String {
     }
     parts.join("; ")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_agreeing_case_of_twenty_must_stand_the_correction_for_all() {
+        let judged = |p: f64, count: usize| {
+            let case = ClaimCase {
+                placement: "same-cpu".to_owned(),
+                label: "pipe/udp4 16".to_owned(),
+                value: Some(1.1),
+                ci95: Some([1.01, 1.2]),
+                text: "1.1".to_owned(),
+                outcome: CaseOutcome::Supports(p),
+                strength: 0.1,
+            };
+            let cases = ClaimCases { cases: vec![case; count], missing: Vec::new() };
+            judge_any(cases, "more launches").outcome
+        };
+        assert_eq!(judged(0.02, 1), ClaimOutcome::Holds);
+        assert_eq!(judged(0.02, 20), ClaimOutcome::NotDecided);
+        assert_eq!(judged(0.002, 20), ClaimOutcome::Holds);
+    }
+}

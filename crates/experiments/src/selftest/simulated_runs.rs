@@ -27,8 +27,10 @@ const CELLS: u64 = 20;
 
 /// What launches may differ by, with the name of its checks. The last one is correlated from launch to launch, by a
 /// drift of the host.
-const EFFECTS: [(&str, LaunchEffect); 5] = [
+const EFFECTS: [(&str, LaunchEffect); 6] = [
     ("normal", LaunchEffect::Normal(0.02)),
+    // So far apart that the margin decides nothing, and the correction for all cells everything.
+    ("wide", LaunchEffect::Normal(0.1)),
     ("skewed", LaunchEffect::Skewed(0.03)),
     ("mixed-10", LaunchEffect::Mixed(0.1)),
     ("mixed-30", LaunchEffect::Mixed(0.3)),
