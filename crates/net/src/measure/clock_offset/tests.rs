@@ -142,13 +142,15 @@ proptest! {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "hundreds")]
         let index = index as u32;
         world.step = Some((index, size));
-        // One exchange at a time, so that none straddles the step.
-        world.every_ns += world.forward_ns + world.backward_ns + 40.0 * world.jitter_ns;
+        // The clock is set a quarter of the interval before an exchange is sent. The one before
+        // it is over by then: its delays, of at most 23 means each, take less than half.
+        world.every_ns += 2.0 * (world.forward_ns + world.backward_ns + 46.0 * world.jitter_ns);
         prop_assume!(size.abs() > world.every_ns * 2e-3);
         let estimate = ClockOffsetEstimate::new(&world.exchanges(), ClockRelation::Apart).unwrap();
-        prop_assert_eq!(estimate.steps.len(), 1, "{:?}", estimate.steps);
-        let step = estimate.steps[0];
-        prop_assert!(step.proved);
+        // Heavy jitter can look like a step within the round trip, which is never proved.
+        let proved: Vec<_> = estimate.steps.iter().filter(|step| step.proved).collect();
+        prop_assert_eq!(proved.len(), 1, "{:?}", estimate.steps);
+        let step = proved[0];
         let near = world.sent_ns(index);
         prop_assert!(step.after_ns as f64 <= near && near <= step.before_ns as f64);
         let slack = 2.0 * (world.forward_ns + world.backward_ns) + 0.05 * size.abs();
