@@ -121,10 +121,6 @@ impl AsFd for TimerFd {
     }
 }
 
-/// The tick is one of the whole process: tests that start it wait for each other.
-#[cfg(test)]
-pub(crate) static TICK_IN_TESTS: std::sync::Mutex<()> = std::sync::Mutex::new(());
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,7 +129,6 @@ mod tests {
 
     #[test]
     fn a_postponed_tick_comes_after_its_time_and_then_again() {
-        let _alone = TICK_IN_TESTS.lock().unwrap();
         start_periodic_tick(1_000).unwrap();
         let began = read_ns(ClockId::Monotonic);
         postpone_tick(300_000_000).unwrap();

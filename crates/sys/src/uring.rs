@@ -164,6 +164,7 @@ fn busy<E>(_: E) -> io::Error {
 mod tests {
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
 
@@ -173,21 +174,41 @@ mod tests {
             return println!("skipped: this kernel or its policy has no io_uring");
         };
         let (near, far) = UnixStream::pair().unwrap();
-        let _alone = crate::timer::TICK_IN_TESTS.lock().unwrap();
-        for sleep in [false, true] {
-            let mut buffer = [0; 4];
-            if sleep {
-                // Interrupts the call that waits.
-                crate::timer::start_periodic_tick(1_000).unwrap();
+        crate::signal::handle(&[libc::SIGUSR1], ignore).unwrap();
+        // SAFETY: takes nothing.
+        let waiting = unsafe { libc::pthread_self() };
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            // To this thread: the kernel would give a signal for the process to any other one.
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    // SAFETY: the thread outlives this scope.
+                    assert_eq!(unsafe { libc::pthread_kill(waiting, libc::SIGUSR1) }, 0);
+                    crate::timer::sleep_ns(1_000_000);
+                }
+            });
+            let _over = SetWhenDropped(&is_over);
+            for sleep in [false, true] {
+                let mut buffer = [0; 4];
+                let give_up = &mut || Err(io::ErrorKind::TimedOut.into());
+                let error = ring.receive(near.as_fd(), &mut buffer, sleep, give_up).unwrap_err();
+                assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+                assert_eq!(ring.send(far.as_fd(), b"late").unwrap(), 4);
+                assert_eq!(buffer, [0; 4]);
+                let go_on = &mut || Ok(());
+                assert_eq!(ring.receive(near.as_fd(), &mut buffer, sleep, go_on).unwrap(), 4);
+                assert_eq!(&buffer, b"late");
             }
-            let give_up = &mut || Err(io::ErrorKind::TimedOut.into());
-            let error = ring.receive(near.as_fd(), &mut buffer, sleep, give_up).unwrap_err();
-            assert_eq!(error.kind(), io::ErrorKind::TimedOut);
-            assert_eq!(ring.send(far.as_fd(), b"late").unwrap(), 4);
-            assert_eq!(buffer, [0; 4]);
-            let go_on = &mut || Ok(());
-            assert_eq!(ring.receive(near.as_fd(), &mut buffer, sleep, go_on).unwrap(), 4);
-            assert_eq!(&buffer, b"late");
+        });
+    }
+
+    extern "C" fn ignore(_signal: libc::c_int) {}
+
+    struct SetWhenDropped<'a>(&'a AtomicBool);
+
+    impl Drop for SetWhenDropped<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
         }
     }
 }
