@@ -12,6 +12,8 @@
 //! | interval of any statistic of one sample | [`bootstrap`] |
 //! | what does a cell measured over launches say | [`hierarchy`] |
 //! | by how much does one set of launches lie above another | [`shift`] |
+//! | are launches independent of the one before | [`drift`] |
+//! | do launches fall into two groups | [`groups`] |
 //! | does one sample tend to exceed another | [`rank`] |
 //! | has the sample more than one mode | [`modes`] |
 //! | from where on is a series steady | [`change_point`] |
@@ -27,6 +29,8 @@ pub mod autocorrelation;
 pub mod bootstrap;
 pub mod change_point;
 pub mod distribution;
+pub mod drift;
+pub mod groups;
 pub mod hierarchy;
 pub mod histogram;
 pub mod means;

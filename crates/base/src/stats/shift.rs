@@ -78,6 +78,11 @@ impl Shift {
         Some(ConfidenceInterval { lo, hi: *self.candidates.get(last)?, confidence })
     }
 
+    /// The least probability that either of [`Shift::p_above`] and [`Shift::p_below`] can have with so many values.
+    pub fn least_p(&self) -> f64 {
+        self.distribution[0]
+    }
+
     /// The probability of values so high were the shift `value` or less.
     pub fn p_above(&self, value: f64) -> f64 {
         self.distribution[self.candidates.partition_point(|candidate| *candidate <= value)]

@@ -85,7 +85,7 @@ pub enum LaunchEffect {
 }
 
 /// The correlation of [`LaunchEffect::Correlated`].
-const CORRELATION: f64 = 0.7;
+pub const CORRELATION: f64 = 0.7;
 
 impl LaunchEffect {
     /// Effects of launches that are independent.
