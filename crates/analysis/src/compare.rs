@@ -1,28 +1,28 @@
-//! Comparisons: every cell of two runs, or of two levels of a factor within one, with a verdict.
+//! Comparisons: every cell of two runs, of two sets of runs, or of two levels of a factor within one, with a verdict.
 //!
 //! Rule 16: the effect first, then one of four verdicts, and how much more it would take.
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use plumb_base::stats::means;
 use plumb_base::stats::rank::holm;
-use plumb_store::record::{Cell, CellStatus, FactorLevel, Factors, RunData, RunRecord, RunStatus};
+use plumb_base::stats::{drift, means, simulation};
+use plumb_base::units::significant;
+use plumb_store::record::{Cell, CellStatus, FactorLevel, Factors, RunData};
 
-use crate::build::{instant, trust};
-use crate::cost_ratio::LaunchPairing;
+use crate::cost_ratio;
 use crate::document::compare::{
-    CellName, CompareDocument, ComparedCell, ComparedSide, ComparisonCounts, MedianEstimate,
-    SCHEMA, SettingDifference,
+    CellName, CompareDocument, ComparedCell, ComparedSide, ComparisonCounts, SCHEMA,
+    SettingDifference,
 };
-use crate::document::{OUTER_LINK, host_notes};
-use crate::summary::{self, MeasuredCell};
+use crate::summary;
 
 mod markdown;
+mod sides;
 mod verdict;
 
 pub use markdown::markdown;
+pub use sides::setting_differences;
 
-use verdict::{CellComparison, ComparisonVerdict, VerdictThresholds};
+use sides::SideCells;
+use verdict::{CellComparison, CellPair, ComparisonVerdict, VerdictThresholds};
 
 /// Costs within this share of each other are practically equal, unless the user says otherwise.
 pub const MARGIN_DEFAULT: f64 = 0.02;
@@ -30,31 +30,95 @@ pub const MARGIN_DEFAULT: f64 = 0.02;
 /// Cells that were lost and are named; of more, the number is told.
 const LOST_NAMED: usize = 5;
 
+/// More launches a side than any table takes: they show a probability below 1e-300.
+const MANY: usize = 1_000;
+
+/// What is replicated: what an interval is over, and what a verdict holds for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Replicate {
+    /// Launches of one run, those of a round together.
+    PairedLaunch,
+    /// Launches of two runs: the verdict is about these two runs.
+    UnpairedLaunch,
+    /// Runs, several a side.
+    Run,
+}
+
+impl Replicate {
+    const fn pairing(self) -> &'static str {
+        match self {
+            Self::PairedLaunch => "paired",
+            Self::UnpairedLaunch | Self::Run => "unpaired",
+        }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::PairedLaunch | Self::UnpairedLaunch => "launch",
+            Self::Run => "run",
+        }
+    }
+
+    const fn plural(self) -> &'static str {
+        match self {
+            Self::PairedLaunch | Self::UnpairedLaunch => "launches",
+            Self::Run => "runs",
+        }
+    }
+
+    /// How many a side it takes for an interval.
+    const fn needed(self) -> usize {
+        match self {
+            Self::PairedLaunch | Self::UnpairedLaunch => summary::LAUNCHES_NEEDED,
+            Self::Run => cost_ratio::RUNS_NEEDED,
+        }
+    }
+
+    /// The least probability of equal costs that so many a side can show.
+    fn least_p(self, count: usize) -> f64 {
+        let orders = |step: usize| match self {
+            Self::PairedLaunch => 2.0,
+            Self::UnpairedLaunch | Self::Run => (count + step) as f64 / step as f64,
+        };
+        2.0 / (1..=count).map(orders).product::<f64>()
+    }
+
+    /// How many a side it takes, up to [`MANY`], for one of so many cells to be called faster or slower.
+    fn needed_for(self, cells: u64) -> u64 {
+        let is_enough =
+            |count: &usize| self.least_p(*count) * cells as f64 <= verdict::SIGNIFICANCE;
+        (self.needed()..=MANY).find(is_enough).map_or(u64::MAX, |count| count as u64)
+    }
+}
+
+/// Launches of each level that `plumb ab` needs for one of so many cells to be called faster or slower.
+pub fn launches_for_verdicts(cells: u64) -> u64 {
+    Replicate::PairedLaunch.needed_for(cells)
+}
+
 /// Compares two runs cell by cell, B against A, as unpaired launches.
 ///
 /// `margin` is a share such as [`MARGIN_DEFAULT`].
 pub fn compare_runs(a: &RunData, b: &RunData, margin: f64) -> CompareDocument {
-    let (cells_a, cells_b) = (summary::measured_cells(a), summary::measured_cells(b));
-    let mut warnings = vec![
-        "unpaired: the runs were measured apart, so drift between them counts as a difference"
-            .to_owned(),
-    ];
-    warnings.extend([a, b].into_iter().filter_map(trust_warning));
-    warnings.extend([a, b].into_iter().filter_map(imported_warning));
-    warnings.extend(link_warning(&a.run, &b.run));
-    let sides = (side(&a.run, a.run.id.clone()), side(&b.run, b.run.id.clone()));
-    let differences = setting_differences(&a.run, &b.run);
-    let mut comparison = ComparisonBuilder::new(margin, LaunchPairing::Unpaired, warnings);
+    compare_run_sets(&[a], &[b], margin)
+}
+
+/// Compares two sets of runs cell by cell, B against A: as soon as a side has several, the runs are what is replicated,
+/// and a verdict holds for further runs as well.
+pub fn compare_run_sets(a: &[&RunData], b: &[&RunData], margin: f64) -> CompareDocument {
+    let is_one_each = a.len() <= 1 && b.len() <= 1;
+    let replicate = if is_one_each { Replicate::UnpairedLaunch } else { Replicate::Run };
+    let cells_a: Vec<_> = a.iter().map(|run| summary::measured_cells(run)).collect();
+    let cells_b: Vec<_> = b.iter().map(|run| summary::measured_cells(run)).collect();
+    let runs_a: Vec<_> = a.iter().map(|data| &data.run).collect();
+    let runs_b: Vec<_> = b.iter().map(|data| &data.run).collect();
+    let differences = setting_differences(&runs_a, &runs_b);
+    let mut comparison = ComparisonBuilder::new(margin, replicate, sides::warnings(a, b));
     // What somebody changed on purpose is not to be explained away by what it did to the canary.
     comparison.same_machine = differences.iter().all(|difference| difference.key == "code");
-    let names = |data: &RunData| -> Vec<(String, Cell)> {
-        data.cells.iter().map(|cell| (match_key(cell), cell.clone())).collect()
-    };
-    comparison.compare(
-        &SideCells { cells: names(a), measured: by_key(&cells_a, match_key) },
-        &SideCells { cells: names(b), measured: by_key(&cells_b, match_key) },
-    );
-    comparison.document(sides.0, sides.1, differences)
+    comparison.compare(&SideCells::of_runs(a, &cells_a), &SideCells::of_runs(b, &cells_b));
+    let head = |runs: &[_]| sides::head(runs, sides::label(runs));
+    comparison.document(head(&runs_a), head(&runs_b), differences)
 }
 
 /// Compares two levels of one factor within a run, paired by the rounds that interleaved them.
@@ -82,12 +146,12 @@ pub fn compare_levels(
                     (rest(cell), bare)
                 })
                 .collect(),
-            measured: chosen.map(|measured| (rest(measured.cell), measured)).collect(),
+            measured: chosen.map(|measured| (rest(measured.cell), vec![measured])).collect(),
         }
     };
-    let side_of = |level: &FactorLevel| side(&data.run, format!("{factor}={level}"));
-    let warnings = trust_warning(data).into_iter().collect();
-    let mut comparison = ComparisonBuilder::new(margin, LaunchPairing::Paired, warnings);
+    let side_of = |level: &FactorLevel| sides::head(&[&data.run], format!("{factor}={level}"));
+    let warnings = sides::trust_warning(data).into_iter().collect();
+    let mut comparison = ComparisonBuilder::new(margin, Replicate::PairedLaunch, warnings);
     comparison.compare(&group(level_a), &group(level_b));
     comparison.document(side_of(level_a), side_of(level_b), Vec::new())
 }
@@ -99,76 +163,10 @@ pub fn factors_without(factors: &Factors, factor: &str) -> Factors {
     if factor == "mechanism" { others.without("congestion") } else { others }
 }
 
-/// What the cells of two runs are matched by. The link that a run was behind, or the host that it went to, is no
-/// reason for two cells not to be compared, only to say so.
-fn match_key(cell: &Cell) -> String {
-    let link = cell.factors.text("link").unwrap_or_default();
-    let Some(which) = ["outer", "host"].into_iter().find(|which| link.starts_with(which)) else {
-        return cell.key();
-    };
-    Cell { factors: cell.factors.clone().with("link", which), ..cell.clone() }.key()
-}
-
-/// One side's cells: all that were planned, and those that have numbers, by the key to match.
-struct SideCells<'a> {
-    cells: Vec<(String, Cell)>,
-    measured: BTreeMap<String, &'a MeasuredCell<'a>>,
-}
-
-fn by_key<'a>(
-    measured: &'a [MeasuredCell<'a>],
-    key: fn(&Cell) -> String,
-) -> BTreeMap<String, &'a MeasuredCell<'a>> {
-    measured.iter().map(|measured| (key(measured.cell), measured)).collect()
-}
-
-fn trust_warning(data: &RunData) -> Option<String> {
-    let trust = trust(data);
-    (!trust.trusted).then(|| {
-        format!(
-            "not to be trusted: {} of {} blocks of {} were disturbed",
-            trust.flagged, trust.blocks, data.run.id
-        )
-    })
-}
-
-fn imported_warning(data: &RunData) -> Option<String> {
-    (data.run.status == RunStatus::Imported).then(|| {
-        format!("{} was measured by another tool: its cells carry no verdict", data.run.id)
-    })
-}
-
-/// What differs most between two runs, where it does.
-fn link_warning(a: &RunRecord, b: &RunRecord) -> Option<String> {
-    let [of_a, of_b] = [a, b].map(|run| run.notes.get(OUTER_LINK));
-    let told = |link: Option<&String>| {
-        link.map_or_else(|| "no link".to_owned(), |link| format!("the link {link}"))
-    };
-    (of_a != of_b).then(|| {
-        format!(
-            "measured behind different links: {} behind {}, {} behind {}; a difference may be the \
-             network's",
-            a.id,
-            told(of_a),
-            b.id,
-            told(of_b)
-        )
-    })
-}
-
-fn side(run: &RunRecord, label: String) -> ComparedSide {
-    ComparedSide {
-        run: run.id.clone(),
-        label,
-        created: instant(run.created_unix_ms),
-        code: run.code_version.clone(),
-    }
-}
-
 /// A comparison being made.
 struct ComparisonBuilder {
     margin: f64,
-    pairing: LaunchPairing,
+    replicate: Replicate,
     /// Whether both sides were measured apart, but on one machine with the same settings.
     same_machine: bool,
     warnings: Vec<String>,
@@ -183,10 +181,10 @@ struct ComparisonBuilder {
 }
 
 impl ComparisonBuilder {
-    fn new(margin: f64, pairing: LaunchPairing, warnings: Vec<String>) -> Self {
+    fn new(margin: f64, replicate: Replicate, warnings: Vec<String>) -> Self {
         Self {
             margin,
-            pairing,
+            replicate,
             same_machine: false,
             warnings,
             rows: Vec::new(),
@@ -206,38 +204,79 @@ impl ComparisonBuilder {
                 self.lost.extend(self.lost_cell(b, key));
             }
             match (a.measured.get(key), b.measured.get(key)) {
-                (Some(left), Some(right)) => matches.push((cell, *left, *right)),
-                (Some(_), None) => self.only_in_a.push(name(cell, b, key)),
-                (None, _) => {
-                    let other = b.cells.iter().find(|(other, _)| other == key);
-                    imported.extend(other.map(|(_, other)| (cell, other)));
+                (Some(left), Some(right)) => {
+                    matches.push((cell, CellPair { a: left, b: right }));
                 }
+                (Some(_), None) => self.only_in_a.push(b.missing(cell, key)),
+                (None, _) => imported.extend(b.planned(key).map(|other| (cell, other))),
             }
         }
         for (key, cell) in &b.cells {
             if b.measured.contains_key(key) && !a.measured.contains_key(key) {
-                self.only_in_b.push(name(cell, a, key));
+                self.only_in_b.push(a.missing(cell, key));
             }
         }
-        let trials: Vec<CellComparison> = matches
-            .iter()
-            .map(|(_, left, right)| CellComparison::new(left, right, self.pairing))
-            .collect();
+        let trials: Vec<CellComparison> =
+            matches.iter().map(|(_, pair)| CellComparison::new(*pair, self.replicate)).collect();
+        self.warn_of_power(&matches, &trials);
         // Holm's step-down over every cell that can be judged: the chance of one false
         // "faster" or "slower" in the whole table stays at 5 %.
         let judged: Vec<f64> = trials.iter().filter_map(|trial| trial.p(self.margin)).collect();
         let mut adjusted = holm(&judged).into_iter();
-        for ((cell, left, right), trial) in matches.into_iter().zip(trials) {
+        for ((cell, pair), trial) in matches.into_iter().zip(trials) {
             let p = trial.p(self.margin).and_then(|_| adjusted.next());
-            let slowdown = if self.same_machine { verdict::slowdown(left, right) } else { None };
-            let bar = VerdictThresholds { p_adjusted: p, margin: self.margin, slowdown };
-            let (verdict, row) = trial.row(cell, left, right, bar);
+            let bar = VerdictThresholds {
+                p_adjusted: p,
+                margin: self.margin,
+                slowdown: if self.same_machine { pair.slowdown() } else { None },
+                has_drift: self.replicate == Replicate::UnpairedLaunch && pair.has_drift(),
+            };
+            let (verdict, row) = trial.row(cell, pair, self.replicate, bar);
             self.push(verdict, row);
         }
         for (cell, other) in imported {
             if let Some(row) = verdict::imported_row(cell, other) {
                 self.push(ComparisonVerdict::Inconclusive { may_be_slower: true }, row);
             }
+        }
+    }
+
+    /// Says what so few launches, pairs or runs cannot show of so many cells.
+    fn warn_of_power(&mut self, matches: &[(&Cell, CellPair<'_>)], trials: &[CellComparison]) {
+        let replicate = self.replicate;
+        let drift = || {
+            let launches = matches.iter().map(|(_, pair)| pair.launches()).min()?;
+            let found = significant(100.0 * drift::power(launches), 2);
+            Some(format!(
+                "; a drift within one run (a correlation of {} from launch to launch) is found in {found}% of cells of \
+                 {launches} launches",
+                simulation::CORRELATION
+            ))
+        };
+        match replicate {
+            Replicate::PairedLaunch => {}
+            Replicate::UnpairedLaunch => self.warnings.insert(
+                0,
+                format!(
+                    "unpaired: the runs were measured apart, so drift between them counts as a difference{}",
+                    drift().unwrap_or_default()
+                ),
+            ),
+            Replicate::Run => self.warnings.insert(
+                0,
+                "unpaired: the runs were measured apart; what changed between the two sets counts as a difference"
+                    .to_owned(),
+            ),
+        }
+        let ratios = || trials.iter().filter_map(CellComparison::least_p);
+        let judged = trials.iter().filter(|trial| trial.p(self.margin).is_some()).count();
+        let least = ratios().fold(1.0, f64::min);
+        if ratios().count() > 0 && least * judged as f64 > verdict::SIGNIFICANCE {
+            self.warnings.push(format!(
+                "too few {} for any cell to be called faster or slower: of {judged} cells one takes {} a side",
+                replicate.plural(),
+                replicate.needed_for(judged as u64)
+            ));
         }
     }
 
@@ -257,10 +296,10 @@ impl ComparisonBuilder {
     /// Why B has no numbers, or not all, of a cell that it planned. That a level of a factor does not exist here
     /// is known of it; that something does not exist any more is a loss.
     fn lost_cell(&self, b: &SideCells<'_>, key: &str) -> Option<String> {
-        let (_, cell) = b.cells.iter().find(|(candidate, _)| candidate == key)?;
+        let cell = b.planned(key)?;
         let is_lost = match &cell.status {
             CellStatus::Failed(_) => true,
-            CellStatus::Unavailable(_) => self.pairing == LaunchPairing::Unpaired,
+            CellStatus::Unavailable(_) => self.replicate != Replicate::PairedLaunch,
             CellStatus::Open | CellStatus::Done(_) => !b.measured.contains_key(key),
         };
         let name = || format!("{} {} [{}]", cell.experiment, cell.factors, cell.response);
@@ -294,12 +333,10 @@ impl ComparisonBuilder {
             schema: SCHEMA.to_owned(),
             a,
             b,
-            pairing: match self.pairing {
-                LaunchPairing::Paired => "paired".to_owned(),
-                LaunchPairing::Unpaired => "unpaired".to_owned(),
-            },
+            pairing: self.replicate.pairing().to_owned(),
+            replicate: self.replicate.name().to_owned(),
             margin: self.margin,
-            method: verdict::method(self.margin, self.pairing),
+            method: verdict::method(self.margin, self.replicate),
             rows: self.rows,
             only_in_a: self.only_in_a,
             only_in_b: self.only_in_b,
@@ -313,69 +350,10 @@ impl ComparisonBuilder {
     }
 }
 
-/// A cell that only one side measured, with the reason that the other side has.
-fn name(cell: &Cell, other: &SideCells<'_>, key: &str) -> CellName {
-    let reason = other.cells.iter().find(|(candidate, _)| candidate == key).map_or_else(
-        || "not in its plan".to_owned(),
-        |(_, cell)| summary::missing_reason(&cell.status).1,
-    );
-    CellName {
-        experiment: cell.experiment.clone(),
-        factors: summary::factors(cell),
-        response: cell.response.clone(),
-        reason,
-    }
-}
-
-fn estimate(cell: &MeasuredCell<'_>) -> MedianEstimate {
-    let ends = cell.interval().map(|i| [summary::rounded(i.lo), summary::rounded(i.hi)]);
-    MedianEstimate {
-        median: Some(cell.median()).filter(|median| median.is_finite()).map(summary::rounded),
-        ci95: ends,
-        launches: cell.launches.len() as u64,
-    }
-}
-
-/// Facts that vary from run to run without anybody setting them.
-const TRANSIENT_KEYS: [&str; 6] = [
-    "cgroup.cpu.throttled",
-    "cpu.mhz",
-    "kernel.clock.correction_ppm",
-    "kernel.uptime_s",
-    "memory.available",
-    "memory.swap.free",
-];
-
-/// Facts below this are conditions of the moment as well.
-const TRANSIENT_PREFIX: &str = "load.";
-
-fn is_setting(key: &str) -> bool {
-    !TRANSIENT_KEYS.contains(&key) && !key.starts_with(TRANSIENT_PREFIX)
-}
-
-/// Settings that differ, the outer link, the other host and the program's version among them, by their names.
-pub fn setting_differences(a: &RunRecord, b: &RunRecord) -> Vec<SettingDifference> {
-    let keys = |of: fn(&RunRecord) -> &BTreeMap<String, String>| -> BTreeSet<&String> {
-        of(a).keys().chain(of(b).keys()).collect()
-    };
-    let difference = |key: &str, a: Option<&String>, b: Option<&String>| {
-        (a != b).then(|| SettingDifference { key: key.to_owned(), a: a.cloned(), b: b.cloned() })
-    };
-    let mut found: Vec<SettingDifference> = keys(|run| &run.provenance)
-        .into_iter()
-        .filter(|key| is_setting(key))
-        .filter_map(|key| difference(key, a.provenance.get(key), b.provenance.get(key)))
-        .collect();
-    found.extend(difference(OUTER_LINK, a.notes.get(OUTER_LINK), b.notes.get(OUTER_LINK)));
-    let of_host = keys(|run| &run.notes).into_iter().filter(|name| host_notes::is_setting(name));
-    found.extend(of_host.filter_map(|key| difference(key, a.notes.get(key), b.notes.get(key))));
-    found.extend(difference("code", Some(&a.code_version), Some(&b.code_version)));
-    found
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::document::OUTER_LINK;
     use crate::fixture::{SyntheticDesign, SyntheticRun, local};
 
     /// Four mechanisms with these cost factors.
@@ -591,6 +569,122 @@ mod tests {
         let same = compare_runs(&near, &behind(3, "delay=1ms", 1e6), 0.02);
         assert!(!same.warnings.iter().any(|warning| warning.contains("different links")));
         assert!(same.differences.iter().all(|difference| difference.key != OUTER_LINK));
+    }
+
+    /// Runs of one cell that differ by 1 % from each other, as their launches do.
+    fn set(seed: u64, size: u64, factor: f64) -> Vec<RunData> {
+        use plumb_base::seed::Seed;
+        use plumb_base::stats::simulation::LaunchEffect;
+        let design = SyntheticDesign { launch_sd: 0.01, samples: 50, ..SyntheticDesign::default() };
+        let mut stream = Seed(seed).stream("runs");
+        let runs = LaunchEffect::Normal(0.01).factors(size.try_into().unwrap(), &mut stream);
+        let made = |(i, run_factor): (u64, f64)| {
+            let mut synthetic = SyntheticRun::new(seed * size + i);
+            synthetic.design = design;
+            let factors = local("pipe", "same-cpu", 64);
+            synthetic.measure("latency.local", "latency", factors, 1e6 * factor * run_factor);
+            synthetic.data
+        };
+        (0..).zip(runs).map(made).collect()
+    }
+
+    fn of_sets(a: &[RunData], b: &[RunData]) -> CompareDocument {
+        compare_run_sets(
+            &a.iter().collect::<Vec<_>>(),
+            &b.iter().collect::<Vec<_>>(),
+            MARGIN_DEFAULT,
+        )
+    }
+
+    #[test]
+    fn runs_that_differ_by_chance_are_not_different_sets() {
+        let excluded = |size: u64| {
+            let of = |seed: u64| {
+                let document = of_sets(&set(2 * seed, size, 1.0), &set(2 * seed + 1, size, 1.0));
+                let [low, high] = document.rows[0].ci95.unwrap();
+                !(low..=high).contains(&1.0)
+            };
+            (0..400).filter(|seed| of(*seed)).count()
+        };
+        // The interval of 5 runs a side holds 96.8 %: 25 or more of 400 would have a probability of 0.1 %.
+        let by_chance = excluded(5);
+        assert!(by_chance <= 24, "{by_chance} of 400");
+        // Launches of one run a side know nothing of it.
+        assert!(excluded(1) > 100);
+        let verdict =
+            |seed: u64| of_sets(&set(2 * seed, 6, 1.0), &set(2 * seed + 1, 6, 1.06)).verdict;
+        let slower = (0..100).filter(|seed| verdict(*seed) == "slower").count();
+        assert!(slower >= 95, "{slower} of 100 sets of 6 runs that are 6 % slower");
+    }
+
+    #[test]
+    fn sets_of_fewer_than_four_runs_have_no_verdict() {
+        let document = of_sets(&set(1, 3, 1.0), &set(2, 5, 2.0));
+        assert_eq!((document.replicate.as_str(), document.exit_code), ("run", 3));
+        let row = &document.rows[0];
+        assert_eq!(row.why, "needs at least 4 runs a side; has 3 and 5");
+        assert_eq!((row.more_launches, row.more_runs), (None, Some(1)));
+        assert_eq!(document.b.runs.len(), 5);
+        assert_eq!(verdicts(&of_sets(&set(1, 4, 1.0), &set(2, 4, 2.0))), ["slower"]);
+    }
+
+    #[test]
+    fn a_table_too_wide_for_its_launches_says_so() {
+        let warned = |rounds| {
+            let design = SyntheticDesign { rounds, ..SyntheticDesign::default() };
+            let document = compare_runs(&run(1, [1.0; 4], design), &run(2, [1.5; 4], design), 0.02);
+            let warned = document.warnings.iter().any(|warning| warning.contains("too few"));
+            (document.verdict, warned)
+        };
+        // The least probability of six and six is 2 in 924: enough for 23 cells, not for 24.
+        assert_eq!(warned(6), ("slower".to_owned(), false));
+        assert_eq!(Replicate::UnpairedLaunch.needed_for(23), 6);
+        assert_eq!(Replicate::UnpairedLaunch.needed_for(24), 7);
+        // Of four and four runs 2 in 70; of n pairs 2 in 2^n.
+        assert_eq!((Replicate::Run.needed_for(1), Replicate::Run.needed_for(2)), (4, 5));
+        assert_eq!((launches_for_verdicts(1), launches_for_verdicts(20)), (6, 10));
+        let four = |first: u64| -> Vec<RunData> {
+            (first..first + 4).map(|seed| run(seed, [1.0; 4], SyntheticDesign::default())).collect()
+        };
+        let document = of_sets(&four(1), &four(11));
+        let warning = document.warnings.iter().find(|warning| warning.contains("too few"));
+        assert!(warning.unwrap().contains("of 4 cells one takes 5 a side"), "{warning:?}");
+    }
+
+    #[test]
+    fn launches_that_drift_decide_nothing() {
+        let quiet = || run(1, [1.0; 4], SyntheticDesign::default());
+        let mut drifting = run(2, [1.2; 4], SyntheticDesign::default());
+        for block in drifting.blocks.iter_mut().filter(|block| block.cell == 1) {
+            let launch = block.launch as f64;
+            block.samples.iter_mut().for_each(|sample| *sample *= 1.0 + 0.01 * launch);
+        }
+        let document = compare_runs(&quiet(), &drifting, MARGIN_DEFAULT);
+        assert_eq!(verdicts(&document), ["inconclusive", "slower", "slower", "slower"]);
+        assert!(document.rows[0].why.contains("resemble"), "{}", document.rows[0].why);
+        assert!(
+            document.warnings[0].contains("of cells of 10 launches"),
+            "{:?}",
+            document.warnings
+        );
+    }
+
+    #[test]
+    fn launches_in_two_groups_are_told() {
+        let mut b = run(2, [1.0; 4], SyntheticDesign::default());
+        let of_cell = b.blocks.iter().filter(|block| block.cell == 1);
+        let slow: Vec<i64> = of_cell.map(|block| block.launch).step_by(3).collect();
+        for block in b.blocks.iter_mut().filter(|block| block.cell == 1) {
+            let factor = if slow.contains(&block.launch) { 1.2 } else { 1.0 };
+            block.samples.iter_mut().for_each(|sample| *sample *= factor);
+        }
+        let document = compare_runs(&run(1, [1.0; 4], SyntheticDesign::default()), &b, 0.02);
+        let why = &document.rows[0].why;
+        assert!(
+            why.contains("; B: 4 of 10 launches lie") && why.contains("above the others"),
+            "{why}"
+        );
+        assert!(!document.rows[1].why.contains("launches lie"), "{}", document.rows[1].why);
     }
 
     #[test]

@@ -21,6 +21,9 @@ const LAUNCHES_AFFORDABLE: u64 = 1_000;
 /// Blocks whose canaries differ by more than this share were measured on a machine of different speed.
 const CANARY_APART: f64 = 0.05;
 
+/// Runs a side below which their ratio has no interval: three and three leave 10 % to chance.
+pub const RUNS_NEEDED: usize = 4;
+
 /// How the launches of two cells belong together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LaunchPairing {
@@ -41,8 +44,8 @@ pub struct CostRatio {
     pub interval90: ConfidenceInterval,
     /// Two-sided probability of a ratio so far from 1 by chance.
     pub p: f64,
-    /// Launches (pairs of launches) behind it: the smaller of the two sides.
-    pub launches: u64,
+    /// Launches, pairs of launches, or runs behind it: the smaller of the two sides.
+    pub replicates: u64,
     /// Pairs of blocks in it, and those left out.
     pub blocks: BlockPairs,
     /// The shift of the logarithms.
@@ -85,7 +88,8 @@ pub fn cost_ratio(
         LaunchPairing::Unpaired => {
             let (den, num) = (log_medians(den)?, log_medians(num)?);
             let launches = den.len().min(num.len());
-            CostRatio::new(Shift::between(&den, &num)?, launches, BlockPairs::default())
+            let shift = Shift::between(&den, &num)?;
+            CostRatio::new(shift, launches, LAUNCHES_NEEDED, BlockPairs::default())
         }
         LaunchPairing::Paired => {
             let mut blocks = BlockPairs::default();
@@ -96,9 +100,27 @@ pub fn cost_ratio(
             if a.cell.better == Better::Higher {
                 std::mem::swap(&mut blocks.first_slower, &mut blocks.second_slower);
             }
-            CostRatio::new(Shift::of_pairs(&differences)?, differences.len(), blocks)
+            let shift = Shift::of_pairs(&differences)?;
+            CostRatio::new(shift, differences.len(), LAUNCHES_NEEDED, blocks)
         }
     }
+}
+
+/// Cost of a run of `b` over the cost of a run of `a`: one cell measured in several runs a side.
+///
+/// Whatever differs from run to run counts as chance, as it does for launches within one. `None` with fewer than
+/// [`RUNS_NEEDED`] runs a side or where a median is not positive.
+pub fn ratio_of_runs(a: &[&MeasuredCell<'_>], b: &[&MeasuredCell<'_>]) -> Option<CostRatio> {
+    let (den, num) = match a.first()?.cell.better {
+        Better::Lower => (a, b),
+        Better::Higher => (b, a),
+    };
+    let logs = |runs: &[&MeasuredCell<'_>]| -> Option<Vec<f64>> {
+        runs.iter().map(|run| positive_log(run.median())).collect()
+    };
+    let (den, num) = (logs(den)?, logs(num)?);
+    let runs = den.len().min(num.len());
+    CostRatio::new(Shift::between(&den, &num)?, runs, RUNS_NEEDED, BlockPairs::default())
 }
 
 fn log_medians(cell: &MeasuredCell<'_>) -> Option<Vec<f64>> {
@@ -186,8 +208,8 @@ fn took_turns(a: &MeasuredLaunch<'_>, b: &MeasuredLaunch<'_>) -> bool {
 }
 
 impl CostRatio {
-    fn new(shift: Shift, launches: usize, blocks: BlockPairs) -> Option<Self> {
-        if launches < LAUNCHES_NEEDED {
+    fn new(shift: Shift, replicates: usize, needed: usize, blocks: BlockPairs) -> Option<Self> {
+        if replicates < needed {
             return None;
         }
         let at = |confidence| {
@@ -199,7 +221,7 @@ impl CostRatio {
             interval: at(CONFIDENCE)?,
             interval90: at(EQUIVALENCE_CONFIDENCE)?,
             p: two_sided(shift.p_above(0.0), shift.p_below(0.0)),
-            launches: launches as u64,
+            replicates: replicates as u64,
             blocks,
             shift,
         })
@@ -230,12 +252,17 @@ impl CostRatio {
         self.p_outside((1.0 / (1.0 + margin), 1.0 + margin))
     }
 
+    /// The least of all such probabilities that so many launches could have given.
+    pub fn least_p(&self) -> f64 {
+        (2.0 * self.shift.least_p()).min(1.0)
+    }
+
     /// Whether the 95 % interval leaves no room for equal costs.
     pub fn excludes_one(&self) -> bool {
         !self.interval.contains(1.0)
     }
 
-    /// Launches a side beyond those made that would probably decide; none when too many would.
+    /// Launches (or runs) a side beyond those made that would probably decide; none when too many would.
     ///
     /// A ratio beyond the margin has to clear it with its 95 % interval, one inside it has to fit
     /// the 90 % interval between the margins; widths shrink with the root of the launches.
@@ -248,8 +275,8 @@ impl CostRatio {
         if target <= 0.0 || !observed.is_finite() {
             return None;
         }
-        let total = stopping::launches_to_decide(observed, target, self.launches);
-        let more = total.saturating_sub(self.launches).max(1);
+        let total = stopping::launches_to_decide(observed, target, self.replicates);
+        let more = total.saturating_sub(self.replicates).max(1);
         (more <= LAUNCHES_AFFORDABLE).then_some(more)
     }
 
@@ -295,7 +322,7 @@ mod tests {
         synthetic.data.blocks.retain(|block| block.cell == 1 || block.launch % 10 > 2);
         let cells = measured_cells(&synthetic.data);
         let paired = cost_ratio(&cells[0], &cells[1], LaunchPairing::Paired).unwrap();
-        assert_eq!(paired.launches, cells[1].launches.len() as u64);
+        assert_eq!(paired.replicates, cells[1].launches.len() as u64);
         assert!(paired.is_equivalent(0.02), "{paired:?}");
         let unpaired = cost_ratio(&cells[0], &cells[1], LaunchPairing::Unpaired).unwrap();
         assert!(!unpaired.is_equivalent(0.02), "{unpaired:?}");

@@ -6,8 +6,9 @@
 use std::collections::BTreeMap;
 
 use plumb_base::seed::Seed;
+use plumb_base::stats::groups::{self, LaunchGroups};
 use plumb_base::stats::hierarchy::SampleHierarchy;
-use plumb_base::stats::{ConfidenceInterval, autocorrelation, modes, quantile, stopping};
+use plumb_base::stats::{ConfidenceInterval, autocorrelation, drift, modes, quantile, stopping};
 use plumb_base::units::Unit;
 use plumb_store::record::{
     Better, Cell, CellStatus, FactorLevel, RunData, RunRecord, SampleBlock, SideCpu,
@@ -20,7 +21,7 @@ mod percentile;
 pub mod single_process;
 mod weighted_samples;
 
-pub use flags::{DISTURBANCES, counts as flag_counts, is_disturbed};
+pub use flags::{DISTURBANCES, counts as flag_counts, groups_in_words, is_disturbed};
 
 use percentile::TailPercentiles;
 use weighted_samples::WeightedSamples;
@@ -155,6 +156,19 @@ impl<'a> MeasuredCell<'a> {
         self.interval().map(|interval| [interval.lo, interval.hi])
     }
 
+    /// Whether launches made one after the other resemble each other, so that intervals over launches are too short.
+    pub fn has_drift(&self) -> bool {
+        drift::is_correlated(&self.hierarchy.launch_medians())
+    }
+
+    /// The two groups that the launches fall into, where they do and are further apart than two ticks of the clock.
+    pub fn launch_groups(&self) -> Option<LaunchGroups> {
+        let found = groups::two_groups(&self.hierarchy.launch_medians())?;
+        let is_apart = found.above >= found.below * (1.0 + MODES_APART)
+            && found.above - found.below > 2.0 * self.resolution;
+        is_apart.then_some(found)
+    }
+
     /// The level of a factor that is a word.
     pub fn text(&self, factor: &str) -> Option<&'a str> {
         self.cell.factors.text(factor)
@@ -202,6 +216,10 @@ impl<'a> MeasuredCell<'a> {
             ..SampleSummary::default()
         };
         self.fill_summary(&mut summary, &pool, n_eff, batch, &mut flags);
+        flags.extend(self.launch_groups().map(flags::launch_groups));
+        if self.has_drift() {
+            flags.push(flags::DRIFT.to_owned());
+        }
         flags::below_floor(&blocks, &mut summary, &mut flags);
         let damaged = blocks.iter().filter(|block| weighted_samples::is_damaged(block)).count();
         if damaged > 0 {

@@ -67,10 +67,11 @@ fn row(row: &ComparedCell) -> String {
         || "–".to_owned(),
         |[lo, hi]| format!("{}–{}", significant(lo, 3), significant(hi, 3)),
     );
-    let verdict = match (row.verdict.as_str(), row.more_launches) {
-        ("inconclusive", Some(more)) => format!("inconclusive; about {more} more launches"),
-        ("faster" | "slower", _) => format!("**{}**", row.verdict),
-        (verdict, _) => verdict.to_owned(),
+    let verdict = match (row.verdict.as_str(), row.more_launches, row.more_runs) {
+        ("inconclusive", Some(more), _) => format!("inconclusive; about {more} more launches"),
+        ("inconclusive", None, Some(more)) => format!("inconclusive; about {more} more runs"),
+        ("faster" | "slower", ..) => format!("**{}**", row.verdict),
+        (verdict, ..) => verdict.to_owned(),
     };
     format!(
         "| {} | {} | {} | {ratio} | {interval} | {verdict} |",

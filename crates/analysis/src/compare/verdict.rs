@@ -4,18 +4,19 @@
 //! on the same core. The canary (rule 10) sees both, and a difference of cost that the canary shares is not the subject's.
 //! It is not corrected for: how much of it affects a subject is unknown.
 
-use plumb_base::stats::quantile;
+use plumb_base::stats::hierarchy::SampleHierarchy;
 use plumb_base::stats::rank::mann_whitney;
+use plumb_base::stats::{means, quantile};
 use plumb_base::units::significant;
 use plumb_store::record::{Better, Cell};
 
-use super::estimate;
+use super::Replicate;
 use crate::cost_ratio::{self, BlockPairs, CostRatio, LaunchPairing};
 use crate::document::compare::{ComparedCell, MedianEstimate};
 use crate::summary::{self, MeasuredCell, MeasuredLaunch};
 
 /// Chance of a false verdict that is accepted, for the whole table.
-const SIGNIFICANCE: f64 = 0.05;
+pub const SIGNIFICANCE: f64 = 0.05;
 
 /// What a comparison found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,6 +54,92 @@ pub struct VerdictThresholds {
     pub margin: f64,
     /// How much slower the machine was for B, where that is no part of what is compared.
     pub slowdown: Option<f64>,
+    /// Whether the launches of a side are not independent, so that no interval over them holds.
+    pub has_drift: bool,
+}
+
+/// One cell on both sides, in each run that measured it: one a side unless runs are what is replicated.
+#[derive(Clone, Copy, Debug)]
+pub struct CellPair<'a> {
+    /// Before; at least one.
+    pub a: &'a [&'a MeasuredCell<'a>],
+    /// After; at least one.
+    pub b: &'a [&'a MeasuredCell<'a>],
+}
+
+impl CellPair<'_> {
+    /// Whether launches of one side resemble the ones before them.
+    pub fn has_drift(self) -> bool {
+        self.a.iter().chain(self.b).any(|cell| cell.has_drift())
+    }
+
+    /// The launches of the run that has the fewest.
+    pub fn launches(self) -> usize {
+        self.a.iter().chain(self.b).map(|cell| cell.launches.len()).min().unwrap_or(0)
+    }
+
+    /// How much slower the machine was for B than for A: the ratio of their canaries, each launch with
+    /// equal weight. `None` where one side has none.
+    pub fn slowdown(self) -> Option<f64> {
+        let (left, right) = (canaries(self.a), canaries(self.b));
+        let least = left.iter().chain(&right).copied().fold(f64::INFINITY, f64::min);
+        let mean = |side: &[f64]| {
+            let steady = side.iter().filter(|canary| **canary <= INTERRUPTED * least);
+            means::geometric(&steady.copied().collect::<Vec<_>>())
+        };
+        Some(mean(&right)? / mean(&left)?)
+    }
+
+    /// `; 2 of 10 launches of A lie 20% above the others`, where they do.
+    fn groups(self) -> String {
+        let side = |name: &str, cells: &[&MeasuredCell<'_>]| -> String {
+            let [cell] = cells else { return String::new() };
+            let found = cell.launch_groups().map(summary::groups_in_words);
+            found.map_or_else(String::new, |groups| format!("; {name}: {groups}"))
+        };
+        side("A", self.a) + &side("B", self.b)
+    }
+}
+
+/// The canary of each launch.
+fn canaries(side: &[&MeasuredCell<'_>]) -> Vec<f64> {
+    let each = |launch: &MeasuredLaunch<'_>| {
+        let heard: Vec<f64> = launch.blocks.iter().map(|block| block.effort.canary_ns).collect();
+        quantile::of_sorted(&quantile::sorted(&heard), 0.5)
+    };
+    let launches = side.iter().flat_map(|cell| &cell.launches);
+    launches.map(each).filter(|canary| *canary > 0.0).collect()
+}
+
+/// The median of each launch, or of each run.
+fn replicates(side: &[&MeasuredCell<'_>], replicate: Replicate) -> Vec<f64> {
+    match replicate {
+        Replicate::Run => side.iter().map(|run| run.median()).collect(),
+        Replicate::PairedLaunch | Replicate::UnpairedLaunch => {
+            side.iter().flat_map(|cell| cell.hierarchy.launch_medians()).collect()
+        }
+    }
+}
+
+fn median(values: &[f64]) -> f64 {
+    quantile::of_sorted(&quantile::sorted(values), 0.5)
+}
+
+/// The median of one side, over its launches or over its runs.
+fn estimate(side: &[&MeasuredCell<'_>], replicate: Replicate) -> MedianEstimate {
+    let interval = match side {
+        [cell] => cell.interval(),
+        runs => {
+            let medians = runs.iter().map(|run| vec![vec![run.median()]]).collect();
+            SampleHierarchy::new(medians).median_interval(summary::CONFIDENCE)
+        }
+    };
+    let middle = Some(median(&replicates(side, replicate))).filter(|median| median.is_finite());
+    MedianEstimate {
+        median: middle.map(summary::rounded),
+        ci95: interval.map(|i| [summary::rounded(i.lo), summary::rounded(i.hi)]),
+        launches: side.iter().map(|cell| cell.launches.len() as u64).sum(),
+    }
 }
 
 /// Two cells before the verdict.
@@ -60,9 +147,9 @@ pub struct VerdictThresholds {
 pub enum CellComparison {
     /// A ratio with its interval.
     Ratio(CostRatio),
-    /// Every launch of both sides has the same median.
+    /// Every launch (or run) of both sides has the same median.
     Identical,
-    /// A median is zero, so there is no ratio: launch medians by rank instead.
+    /// A median is zero, so there is no ratio: medians by rank instead.
     Ranked {
         /// Mann–Whitney.
         p: f64,
@@ -71,31 +158,53 @@ pub enum CellComparison {
         /// The smaller one of both medians: a margin is a share of it.
         least: f64,
     },
-    /// Too few launches on one side: so many are missing.
-    TooFewLaunches(u64),
+    /// Too few launches or runs on one side.
+    TooFew {
+        /// How many each side has.
+        has: (usize, usize),
+        /// How many each side needs.
+        needed: usize,
+    },
 }
 
 impl CellComparison {
     /// Estimates what can be estimated.
-    pub fn new(a: &MeasuredCell<'_>, b: &MeasuredCell<'_>, pairing: LaunchPairing) -> Self {
-        if let Some(contrast) = cost_ratio::cost_ratio(a, b, pairing) {
-            return Self::Ratio(contrast);
+    pub fn new(pair: CellPair<'_>, replicate: Replicate) -> Self {
+        let ratio = match (replicate, pair.a, pair.b) {
+            (Replicate::Run, a, b) => cost_ratio::ratio_of_runs(a, b),
+            (Replicate::PairedLaunch, [a, ..], [b, ..]) => {
+                cost_ratio::cost_ratio(a, b, LaunchPairing::Paired)
+            }
+            (Replicate::UnpairedLaunch, [a, ..], [b, ..]) => {
+                cost_ratio::cost_ratio(a, b, LaunchPairing::Unpaired)
+            }
+            _ => None,
+        };
+        if let Some(ratio) = ratio {
+            return Self::Ratio(ratio);
         }
-        let (left, right) = (a.hierarchy.launch_medians(), b.hierarchy.launch_medians());
-        if left.len().min(right.len()) < summary::LAUNCHES_NEEDED {
-            let missing = |launches: usize| summary::LAUNCHES_NEEDED.saturating_sub(launches);
-            return Self::TooFewLaunches(missing(left.len()).max(missing(right.len())) as u64);
+        let (left, right) = (replicates(pair.a, replicate), replicates(pair.b, replicate));
+        let has = (left.len(), right.len());
+        if has.0.min(has.1) < replicate.needed() {
+            return Self::TooFew { has, needed: replicate.needed() };
         }
         let first = left[0];
         if left.iter().chain(&right).all(|median| median.total_cmp(&first).is_eq()) {
             return Self::Identical;
         }
-        let rise = match a.cell.better {
-            Better::Lower => b.median() - a.median(),
-            Better::Higher => a.median() - b.median(),
-        };
-        let least = a.median().abs().min(b.median().abs());
+        let (before, after) = (median(&left), median(&right));
+        let is_cost = pair.a.first().is_none_or(|a| a.cell.better == Better::Lower);
+        let rise = if is_cost { after - before } else { before - after };
+        let least = before.abs().min(after.abs());
         Self::Ranked { p: mann_whitney(&left, &right).p, rise, least }
+    }
+
+    /// The least probability that so many launches or runs can give a ratio.
+    pub fn least_p(&self) -> Option<f64> {
+        match self {
+            Self::Ratio(ratio) => Some(ratio.least_p()),
+            _ => None,
+        }
     }
 
     /// The probability, were the costs equal within `margin`, that takes part in the adjustment.
@@ -103,7 +212,7 @@ impl CellComparison {
         match self {
             Self::Ratio(contrast) => Some(contrast.p_beyond(margin)),
             Self::Ranked { p, .. } => Some(*p),
-            Self::Identical | Self::TooFewLaunches(_) => None,
+            Self::Identical | Self::TooFew { .. } => None,
         }
     }
 
@@ -111,42 +220,56 @@ impl CellComparison {
     pub fn row(
         self,
         cell: &Cell,
-        a: &MeasuredCell<'_>,
-        b: &MeasuredCell<'_>,
+        pair: CellPair<'_>,
+        replicate: Replicate,
         bar: VerdictThresholds,
     ) -> (ComparisonVerdict, ComparedCell) {
-        let (verdict, why, more_launches) = self.judge(bar);
+        let (verdict, mut why, more) = self.judge(replicate, bar);
         let contrast = match &self {
             Self::Ratio(contrast) => Some(contrast),
             _ => None,
         };
-        let why = why + &contrast.map_or_else(String::new, |contrast| left_out(contrast.blocks));
+        why += &contrast.map_or_else(String::new, |contrast| left_out(contrast.blocks));
+        why += &pair.groups();
+        let (more_launches, more_runs) =
+            if replicate == Replicate::Run { (None, more) } else { (more, None) };
         let row = ComparedCell {
             experiment: cell.experiment.clone(),
             factors: summary::factors(cell),
             response: cell.response.clone(),
             unit: cell.unit.clone(),
             better: summary::direction(cell.better).to_owned(),
-            a: estimate(a),
-            b: estimate(b),
+            a: estimate(pair.a, replicate),
+            b: estimate(pair.b, replicate),
             ratio: contrast.map(|contrast| summary::rounded(contrast.ratio)),
             ci95: contrast.map(|contrast| contrast.ends().map(summary::rounded)),
             p_adjusted: bar.p_adjusted.map(summary::rounded),
             machine: bar.slowdown.map(summary::rounded),
             verdict: verdict.name().to_owned(),
             more_launches,
+            more_runs,
             why,
         };
         (verdict, row)
     }
 
-    fn judge(&self, bar: VerdictThresholds) -> (ComparisonVerdict, String, Option<u64>) {
+    fn judge(
+        &self,
+        replicate: Replicate,
+        bar: VerdictThresholds,
+    ) -> (ComparisonVerdict, String, Option<u64>) {
         let p = bar.p_adjusted.unwrap_or(1.0);
         match self {
+            Self::Ratio(_) if bar.has_drift => (
+                ComparisonVerdict::Inconclusive { may_be_slower: true },
+                "launches resemble the ones before them, so their interval is too short: interleave with plumb ab"
+                    .to_owned(),
+                None,
+            ),
             Self::Ratio(contrast) => judge_ratio(contrast, p, bar),
             Self::Identical => (
                 ComparisonVerdict::Equivalent,
-                "every launch of both sides is the same".to_owned(),
+                format!("every {} of both sides is the same", replicate.name()),
                 None,
             ),
             Self::Ranked { rise, least, .. }
@@ -166,10 +289,10 @@ impl CellComparison {
                 "a median is zero, so there is no ratio, and the ranks do not decide".to_owned(),
                 None,
             ),
-            Self::TooFewLaunches(missing) => (
+            Self::TooFew { has: (a, b), needed } => (
                 ComparisonVerdict::Inconclusive { may_be_slower: true },
-                format!("one side has fewer than {} launches", summary::LAUNCHES_NEEDED),
-                Some(*missing),
+                format!("needs at least {needed} {} a side; has {a} and {b}", replicate.plural()),
+                Some(needed.saturating_sub(*a.min(b)) as u64),
             ),
         }
     }
@@ -238,27 +361,6 @@ const INTERRUPTED: f64 = 2.0;
 /// The share of a difference of cost that the canary must show as well to be its explanation.
 const SHARED: f64 = 0.5;
 
-/// How much slower the machine was for B than for A: the ratio of their canaries, each launch with
-/// equal weight. `None` where one side has none.
-pub fn slowdown(a: &MeasuredCell<'_>, b: &MeasuredCell<'_>) -> Option<f64> {
-    let canaries = |side: &MeasuredCell<'_>| -> Vec<f64> {
-        let each = |launch: &MeasuredLaunch<'_>| {
-            let heard: Vec<f64> =
-                launch.blocks.iter().map(|block| block.effort.canary_ns).collect();
-            quantile::of_sorted(&quantile::sorted(&heard), 0.5)
-        };
-        side.launches.iter().map(each).filter(|canary| *canary > 0.0).collect()
-    };
-    let (left, right) = (canaries(a), canaries(b));
-    let least = left.iter().chain(&right).copied().fold(f64::INFINITY, f64::min);
-    let mean = |side: &[f64]| {
-        let logs: Vec<f64> =
-            side.iter().filter(|canary| **canary <= INTERRUPTED * least).map(|c| c.ln()).collect();
-        (!logs.is_empty()).then(|| logs.iter().sum::<f64>() / logs.len() as f64)
-    };
-    Some((mean(&right)? - mean(&left)?).exp())
-}
-
 /// Whether a ratio of costs may be no more than the machine's own.
 fn explains(slowdown: f64, ratio: f64) -> bool {
     let (machine, cost) = (slowdown.ln(), ratio.ln());
@@ -291,22 +393,32 @@ pub fn imported_row(a: &Cell, b: &Cell) -> Option<ComparedCell> {
         machine: None,
         verdict: ComparisonVerdict::Inconclusive { may_be_slower: true }.name().to_owned(),
         more_launches: None,
+        more_runs: None,
         why: "imported figures carry no launches, so no interval".to_owned(),
     })
 }
 
 /// How the verdicts of a table are reached.
-pub fn method(margin: f64, pairing: LaunchPairing) -> String {
-    let (ratio, alone) = match pairing {
-        LaunchPairing::Paired => (
+pub fn method(margin: f64, replicate: Replicate) -> String {
+    let canary = ", and the canary shows less than half of it";
+    let (ratio, alone, about) = match replicate {
+        Replicate::PairedLaunch => (
             "each launch of B is paired with the one of A that took turns with it, and the ratio is the \
              Hodges-Lehmann estimate over pairs, with the interval of Wilcoxon's signed ranks",
             "",
+            "",
         ),
-        LaunchPairing::Unpaired => (
+        Replicate::UnpairedLaunch => (
             "the ratio is the median of the ratios of every launch of B to every launch of A (Hodges-Lehmann), with \
              the interval of the Mann-Whitney test",
-            ", and the canary shows less than half of it",
+            canary,
+            " Verdicts are about these two runs; compare several runs a side to see how much runs differ.",
+        ),
+        Replicate::Run => (
+            "the ratio is the median of the ratios of every run of B to every run of A (Hodges-Lehmann), each by its \
+             median launch, with the interval of the Mann-Whitney test",
+            canary,
+            "",
         ),
     };
     let margin = percent(margin);
@@ -314,7 +426,7 @@ pub fn method(margin: f64, pairing: LaunchPairing) -> String {
         "Costs of B over A, turned so that above 1 costs more: {ratio}. Equivalent: the 90% interval lies within \
          ±{margin} (two one-sided tests). Faster or slower: the same test says that the costs differ by more than \
          {margin}, with a probability adjusted by Holm for all cells of the table under 5%{alone}. Otherwise \
-         inconclusive."
+         inconclusive.{about}"
     )
 }
 

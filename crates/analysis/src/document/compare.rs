@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// The name of this document's shape.
 pub const SCHEMA: &str = "plumb.compare/1";
 
-/// Two runs, or two levels of a factor within one, compared cell by cell.
+/// Two runs, two sets of runs, or two levels of a factor within one run, compared cell by cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct CompareDocument {
     /// Always `plumb.compare/1`.
@@ -21,6 +21,8 @@ pub struct CompareDocument {
     pub b: ComparedSide,
     /// `paired` when both sides were measured interleaved, else `unpaired`.
     pub pairing: String,
+    /// What verdicts are about, and intervals are over: `launch`, or `run` where a side has several runs.
+    pub replicate: String,
     /// Two cells whose costs differ by less than this share are practically equal: the
     /// equivalence margin, and the least effect that is called faster or slower.
     pub margin: f64,
@@ -49,13 +51,15 @@ pub struct CompareDocument {
 /// One side of a comparison.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ComparedSide {
-    /// The run.
+    /// The run; of several, the first one given.
     pub run: String,
-    /// What people call this side: a run's id, or `wake=spin`.
+    /// Every run of this side.
+    pub runs: Vec<String>,
+    /// What people call this side: a run's id, `4 runs, FIRST to LAST`, or `wake=spin`.
     pub label: String,
     /// When its run began: RFC 3339, UTC.
     pub created: String,
-    /// Version and commit of the program that measured.
+    /// Version and commit of the program that measured; of several, each of them.
     pub code: String,
 }
 
@@ -88,8 +92,10 @@ pub struct ComparedCell {
     /// `faster`, `slower`, `equivalent` or `inconclusive`.
     pub verdict: String,
     /// Launches a side, beyond those there are, that would probably decide; null when decided or
-    /// when no affordable number would.
+    /// when no affordable number would. Null where runs are compared.
     pub more_launches: Option<u64>,
+    /// The same in runs, where several runs a side are compared.
+    pub more_runs: Option<u64>,
     /// Why the verdict is what it is, in one sentence.
     pub why: String,
 }
@@ -99,7 +105,7 @@ pub struct ComparedCell {
 pub struct MedianEstimate {
     /// The median; null where the sample supports none.
     pub median: Option<f64>,
-    /// Its 95 % interval.
+    /// Its 95 % interval: over launches, or over runs where several are compared.
     pub ci95: Option<[f64; 2]>,
     /// Launches behind it.
     pub launches: u64,

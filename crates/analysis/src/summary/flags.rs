@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use plumb_base::stats::groups::LaunchGroups;
 use plumb_base::units::significant;
 use plumb_store::record::{Cell, CellStatus, SampleBlock};
 
@@ -26,6 +27,23 @@ const WARM_UP_TOLD: f64 = 0.01;
 
 /// A corrected result is a number only above this multiple of its own uncertainty (rule 3).
 const FLOOR_MULTIPLE: f64 = 3.0;
+
+/// Flag of a cell whose launches are not independent.
+pub const DRIFT: &str =
+    "drift: launches resemble the ones before them, so the interval is too short";
+
+/// `launch modes: 2 of 10 launches lie 20% above the others`
+pub fn launch_groups(found: LaunchGroups) -> String {
+    format!("launch modes: {}", groups_in_words(found))
+}
+
+/// `2 of 10 launches lie 20% above the others`: the smaller group against the larger one.
+pub fn groups_in_words(LaunchGroups { low, high, ratio, .. }: LaunchGroups) -> String {
+    let all = low + high;
+    let (few, share, side) =
+        if high <= low { (high, ratio - 1.0, "above") } else { (low, 1.0 - 1.0 / ratio, "below") };
+    format!("{few} of {all} launches lie {}% {side} the others", significant(share * 100.0, 2))
+}
 
 /// Whether something outside the measurement disturbed the block.
 pub fn is_disturbed(block: &SampleBlock) -> bool {

@@ -114,7 +114,7 @@ fn refuse_other_settings(run: &RunRecord, begun_in: BegunIn<'_>) -> Result<(), E
         notes: begun_in.surroundings.notes(),
         ..run.clone()
     };
-    let differences = compare::setting_differences(run, &now);
+    let differences = compare::setting_differences(&[run], &[&now]);
     if differences.is_empty() {
         return Ok(());
     }

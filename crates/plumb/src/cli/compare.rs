@@ -1,11 +1,13 @@
 //! `plumb compare` and `plumb ab`: compare two runs, or two levels of a factor.
 
+use std::collections::BTreeSet;
+
 use clap::Args;
 use plumb_analysis::compare::{self, MARGIN_DEFAULT};
 use plumb_analysis::document::compare::CompareDocument;
 use plumb_base::units::quantity::parse_probability;
 use plumb_report::{markdown, terminal};
-use plumb_store::record::FactorLevel;
+use plumb_store::record::{FactorLevel, RunData};
 use plumb_store::sqlite::StoreMode;
 
 use crate::cli::output::{CliOutput, CommandResult};
@@ -17,18 +19,22 @@ use plumb_experiments::list;
 use plumb_experiments::plan::ChosenLevels;
 use plumb_experiments::plan::resolve::domain;
 
-/// Compare two runs cell by cell: faster, slower, equivalent or inconclusive
+/// Compare two runs, or several runs a side, cell by cell: faster, slower, equivalent or inconclusive
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
   plumb compare last~1 last
+  plumb compare last~7,last~5,last~3,last~1 last~6,last~4,last~2,last
   plumb compare before after --margin 5% --markdown >> \"$GITHUB_STEP_SUMMARY\"
 
 Exit codes: 0 no cell of B is slower, 1 some cell is, 3 inconclusive.")]
 pub struct CompareCommand {
-    /// The run before: its id, a prefix of it, last or last~N
-    a: String,
-    /// The run after
-    b: String,
+    /// The run before: its id, a prefix of it, last or last~N; of several (4 a side or more), separated by commas,
+    /// the runs are what is replicated
+    #[arg(value_delimiter = ',', num_args = 1)]
+    a: Vec<String>,
+    /// The run after, or several
+    #[arg(value_delimiter = ',', num_args = 1, required = true)]
+    b: Vec<String>,
     #[command(flatten)]
     options: CompareOptions,
 }
@@ -65,9 +71,27 @@ impl CompareCommand {
     /// No such run, or a store that cannot be read.
     pub fn perform(self, global: &GlobalOptions, output: &CliOutput) -> CommandResult {
         let store = store::open(global, StoreMode::Read)?;
-        let a = store::load(&store, &self.a)?;
-        let b = store::load(&store, &self.b)?;
-        print(&compare::compare_runs(&a, &b, self.options.margin), &self.options, output)
+        let load = |names: &[String]| -> Result<Vec<RunData>, Problem> {
+            names.iter().map(|name| store::load(&store, name)).collect()
+        };
+        let (a, b) = (load(&self.a)?, load(&self.b)?);
+        let (a, b): (Vec<&RunData>, Vec<&RunData>) = (a.iter().collect(), b.iter().collect());
+        refuse_repeats(&a, &b)?;
+        print(&compare::compare_run_sets(&a, &b, self.options.margin), &self.options, output)
+    }
+}
+
+/// A run that is named twice is no second run.
+fn refuse_repeats(a: &[&RunData], b: &[&RunData]) -> Result<(), Problem> {
+    if a.len() + b.len() <= 2 {
+        return Ok(());
+    }
+    let mut seen = BTreeSet::new();
+    match a.iter().chain(b).find(|data| !seen.insert(&data.run.id)) {
+        None => Ok(()),
+        Some(data) => Err(Problem::usage(format!("run {} is named twice", data.run.id))
+            .because("the same numbers twice would count as two runs that agree")
+            .fix("name each run once; 'plumb runs' lists them")),
     }
 }
 
@@ -152,7 +176,7 @@ impl AbCommand {
                 return Err(Problem::usage(format!(
                     "'{}' gives factor {name} {} different levels",
                     self.factor,
-                    levels.iter().collect::<std::collections::BTreeSet<_>>().len()
+                    levels.iter().collect::<BTreeSet<_>>().len()
                 ))
                 .because("a comparison has two sides: before and after")
                 .fix("write it like --factor wake=block,spin"));

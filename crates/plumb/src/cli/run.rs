@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use plumb_analysis::compare;
 use plumb_analysis::document::host_notes;
 use plumb_base::time::Span;
 use plumb_base::units::quantity::parse_span;
@@ -368,6 +369,16 @@ fn print_estimate(plan: &RunPlan, cells: &[CellPlan], output: &CliOutput) {
         count(estimate.groups, "launch", "es"),
         between(estimate.least, estimate.most),
     ));
+    if plan.interleave.is_some() {
+        let (rows, launches) = (estimate.cells / 2, plan.limits.launches_max);
+        let needed = compare::launches_for_verdicts(rows);
+        if u64::from(launches) < needed {
+            output.note(&format!(
+                "{launches} launches can call none of {rows} cells faster or slower: that takes {needed} \
+                 (--launches {needed}), or fewer cells (--set)"
+            ));
+        }
+    }
 }
 
 fn count(n: u64, thing: &str, plural: &str) -> String {

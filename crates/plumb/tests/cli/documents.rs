@@ -70,6 +70,22 @@ fn runs_of_one_machine_differ_in_no_setting() {
     let compare = valid(&compared, "plumb.compare/1");
     assert_eq!(compare["differences"].as_array().unwrap().len(), 0, "{compare}");
     assert!(compare["rows"][0]["machine"].as_f64().is_some_and(|by| by > 0.0), "{compare}");
+    let twice = place.run("compare last~1,last last");
+    assert_eq!(twice.code, Some(2));
+    assert!(twice.stderr.contains("is named twice"), "{}", twice.stderr);
+}
+
+#[test]
+fn sets_of_runs_are_compared_over_runs() {
+    let place = TestHome::new();
+    for _ in 0..8 {
+        place.assert_success("run call.kernel --set=call=getppid --launches=1 --quick");
+    }
+    let sides = "last~7,last~5,last~3,last~1 last~6,last~4,last~2,last";
+    let compare = valid(&place.run(&format!("compare {sides} --json")), "plumb.compare/1");
+    assert_eq!(compare["replicate"], "run");
+    assert_eq!(compare["b"]["runs"].as_array().unwrap().len(), 4, "{compare}");
+    assert!(compare["rows"][0]["ci95"].is_array(), "one launch a run is enough: {compare}");
 }
 
 #[test]

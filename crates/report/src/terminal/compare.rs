@@ -77,9 +77,10 @@ pub fn table(document: &CompareDocument) -> TextTable {
         (Some(ratio), None) => digits(ratio),
         _ => "–".to_owned(),
     };
-    let verdict = |row: &ComparedCell| match row.more_launches {
-        Some(more) => format!("{} (+{more} launches)", row.verdict),
-        None => row.verdict.clone(),
+    let verdict = |row: &ComparedCell| match (row.more_launches, row.more_runs) {
+        (Some(more), _) => format!("{} (+{more} launches)", row.verdict),
+        (None, Some(more)) => format!("{} (+{more} runs)", row.verdict),
+        (None, None) => row.verdict.clone(),
     };
     TextTable::of_rows(
         &document.rows,
