@@ -79,6 +79,7 @@ pub fn table(document: &CompareDocument) -> TextTable {
     };
     let verdict = |row: &ComparedCell| match (row.more_launches, row.more_runs) {
         (Some(more), _) => format!("{} (+{more} launches)", row.verdict),
+        (None, Some(1)) => format!("{} (+1 run)", row.verdict),
         (None, Some(more)) => format!("{} (+{more} runs)", row.verdict),
         (None, None) => row.verdict.clone(),
     };
