@@ -20,8 +20,9 @@ mod budget;
 #[cfg(test)]
 mod tests;
 
-/// How long nothing may show that a client is there whose session is lost. On a busy host data may pause for two seconds.
-const ABANDONED_TIMEOUT: Span = Span::from_secs(3);
+/// How long nothing may show that a client is there whose session is lost. With the time between two looks it is under the
+/// two seconds after which nobody who is gone is sent anything. On a busy host data may pause as long, and such a test is lost.
+const ABANDONED_TIMEOUT: Span = Span::from_ms(1_400);
 
 /// How long a test may take, for its session.
 pub(crate) fn times(spec: &TestSpec) -> TaskTimes {

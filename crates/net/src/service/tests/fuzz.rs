@@ -48,7 +48,7 @@ const NOISE_MAX: usize = 600;
 /// Lines of the log a minute.
 const LINES: u32 = 20;
 /// What a peer that is gone may still be sent.
-const SENT_AFTER_LOSS: Span = Span::from_ms(3_500);
+const SENT_AFTER_LOSS: Span = Span::from_secs(2);
 const LIMITS: fn() -> AgentLimits = || AgentLimits {
     duration_max: Span::from_secs(600),
     streams_max: 16,
