@@ -30,13 +30,26 @@ Exit codes: 0 no cell of B is slower, 1 some cell is, 3 inconclusive.")]
 pub struct CompareCommand {
     /// The run before: its id, a prefix of it, last or last~N; of several (4 a side or more), separated by commas,
     /// the runs are what is replicated
-    #[arg(value_delimiter = ',', num_args = 1)]
-    a: Vec<String>,
+    #[arg(value_parser = run_names)]
+    a: RunNames,
     /// The run after, or several
-    #[arg(value_delimiter = ',', num_args = 1, required = true)]
-    b: Vec<String>,
+    #[arg(value_parser = run_names)]
+    b: RunNames,
     #[command(flatten)]
     options: CompareOptions,
+}
+
+/// The runs of one side. A type of its own, as clap takes a list for an option that may be repeated.
+#[derive(Clone, Debug)]
+struct RunNames(Vec<String>);
+
+/// Reads `last` or `last~1,last`.
+fn run_names(text: &str) -> Result<RunNames, String> {
+    let names: Vec<String> = text.split(',').map(|name| name.trim().to_owned()).collect();
+    if names.iter().any(String::is_empty) {
+        return Err(format!("'{text}' has an empty name: write RUN or RUN,RUN,…"));
+    }
+    Ok(RunNames(names))
 }
 
 /// Options of a comparison.
@@ -71,8 +84,8 @@ impl CompareCommand {
     /// No such run, or a store that cannot be read.
     pub fn perform(self, global: &GlobalOptions, output: &CliOutput) -> CommandResult {
         let store = store::open(global, StoreMode::Read)?;
-        let load = |names: &[String]| -> Result<Vec<RunData>, Problem> {
-            names.iter().map(|name| store::load(&store, name)).collect()
+        let load = |names: &RunNames| -> Result<Vec<RunData>, Problem> {
+            names.0.iter().map(|name| store::load(&store, name)).collect()
         };
         let (a, b) = (load(&self.a)?, load(&self.b)?);
         let (a, b): (Vec<&RunData>, Vec<&RunData>) = (a.iter().collect(), b.iter().collect());
