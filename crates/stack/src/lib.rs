@@ -16,5 +16,6 @@ pub mod reassembly;
 pub mod route;
 pub mod routing;
 pub mod service;
+pub mod tcp;
 mod timers;
 pub mod udp;

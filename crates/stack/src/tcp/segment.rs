@@ -1,0 +1,215 @@
+//! Segments as a connection sees them: received ones read, with their options; those to be sent described.
+
+use plumb_base::time::Instant;
+use plumb_copy::Sum16;
+use plumb_wire::checksum::PseudoHeader;
+use plumb_wire::ip::Ecn;
+use plumb_wire::malformed::FormatError;
+use plumb_wire::option::{self, OptionArea};
+use plumb_wire::tcp::{TcpFlags, TcpSegment};
+
+use super::seq::SeqNum;
+
+/// Most blocks that fit into an option area.
+pub const SACK_BLOCKS_MAX: usize = 4;
+
+/// A received segment.
+#[derive(Clone, Copy, Debug)]
+pub struct InboundSegment<'a> {
+    /// Sequence number of the first byte, or of the SYN.
+    pub seq: u32,
+    /// Acknowledgement number; counts with ACK only.
+    pub ack: u32,
+    /// Control bits.
+    pub flags: TcpFlags,
+    /// Window as it stands in the header.
+    pub window: u16,
+    /// Its options.
+    pub options: SegmentOptions,
+    /// Its payload.
+    pub payload: &'a [u8],
+    /// Congestion notification of its packet.
+    pub ecn: Ecn,
+    /// Segments that a device or the host joined to this one, itself included.
+    pub count: u16,
+    /// When its device received it.
+    pub received: Instant,
+    checksum: ChecksumWork<'a>,
+}
+
+/// What is left to be done about the checksum.
+#[derive(Clone, Copy, Debug)]
+enum ChecksumWork<'a> {
+    Verified,
+    Pending(TcpSegment<'a>, PseudoHeader),
+}
+
+impl<'a> InboundSegment<'a> {
+    /// Reads the header and the options of a segment. Its checksum is verified later ([`InboundSegment::verify`]), with `pseudo`; `None`: the device
+    /// did.
+    ///
+    /// # Errors
+    /// [`FormatError::HeaderLength`] or [`FormatError::Truncated`]. Malformed options end where they go wrong, as in Linux.
+    #[inline]
+    pub fn parse(
+        bytes: &'a [u8],
+        pseudo: Option<PseudoHeader>,
+        (received, ecn, count): (Instant, Ecn, u16),
+    ) -> Result<Self, FormatError> {
+        let segment = TcpSegment::parse(bytes)?;
+        let checksum = match pseudo {
+            None => ChecksumWork::Verified,
+            Some(pseudo) => ChecksumWork::Pending(segment, pseudo),
+        };
+        Ok(Self {
+            seq: segment.seq(),
+            ack: segment.ack(),
+            flags: segment.flags(),
+            window: segment.window(),
+            options: SegmentOptions::parse(segment.options()),
+            payload: segment.payload(),
+            ecn,
+            count,
+            received,
+            checksum,
+        })
+    }
+
+    /// Whether its checksum is right.
+    #[inline]
+    pub fn verify(&mut self) -> bool {
+        let ChecksumWork::Pending(segment, pseudo) = self.checksum else { return true };
+        let right = segment.verify(pseudo).is_ok();
+        if right {
+            self.checksum = ChecksumWork::Verified;
+        }
+        right
+    }
+
+    /// Whether nothing is left to be verified.
+    #[inline]
+    pub fn is_verified(&self) -> bool {
+        matches!(self.checksum, ChecksumWork::Verified)
+    }
+
+    /// Whether its checksum is right, its payload summing to `payload`: for whoever summed it while copying.
+    #[inline]
+    pub fn verify_with(&mut self, payload: Sum16) -> bool {
+        let ChecksumWork::Pending(segment, pseudo) = self.checksum else { return true };
+        let right = segment.verifies(pseudo, payload);
+        if right {
+            self.checksum = ChecksumWork::Verified;
+        }
+        right
+    }
+
+    /// Sequence numbers that it takes: its payload, SYN and FIN (RFC 9293 §3.4).
+    #[inline]
+    pub fn seq_len(&self) -> u64 {
+        let controls = u64::from(self.flags.contains(TcpFlags::SYN)) + u64::from(self.flags.contains(TcpFlags::FIN));
+        self.payload.len() as u64 + controls
+    }
+}
+
+/// The options of a segment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SegmentOptions {
+    /// Maximum segment size (RFC 9293 §3.7.1).
+    pub mss: Option<u16>,
+    /// Window scale, at most 14 (RFC 7323 §2.3).
+    pub window_scale: Option<u8>,
+    /// SACK permitted (RFC 2018 §2).
+    pub sack_permitted: bool,
+    /// Value and echo reply of the timestamps (RFC 7323 §3.2).
+    pub timestamps: Option<(u32, u32)>,
+    /// SACK blocks, left and right edge (RFC 2018 §3).
+    pub sack: SackBlocks,
+}
+
+/// SACK blocks as they are on the wire, in order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SackBlocks {
+    blocks: [(u32, u32); SACK_BLOCKS_MAX],
+    count: u8,
+}
+
+impl SackBlocks {
+    /// The blocks.
+    #[inline]
+    pub fn as_slice(&self) -> &[(u32, u32)] {
+        &self.blocks[..usize::from(self.count)]
+    }
+
+    /// Appends a block, while there is room.
+    pub fn push(&mut self, block: (u32, u32)) {
+        if let Some(free) = self.blocks.get_mut(usize::from(self.count)) {
+            *free = block;
+            self.count += 1;
+        }
+    }
+}
+
+const MSS: u8 = 2;
+const WINDOW_SCALE: u8 = 3;
+const SACK_PERMITTED: u8 = 4;
+const SACK: u8 = 5;
+const TIMESTAMPS: u8 = 8;
+
+/// Largest shift of a window (RFC 7323 §2.3).
+pub const WINDOW_SCALE_MAX: u8 = 14;
+
+impl SegmentOptions {
+    /// Reads options up to where they end or go wrong; unknown ones are passed over.
+    #[inline]
+    pub fn parse(area: &[u8]) -> Self {
+        // What nearly every segment of an established connection has (RFC 7323 appendix A).
+        if let &[1, 1, TIMESTAMPS, 10, a, b, c, d, e, f, g, h] = area {
+            let timestamps = (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]));
+            return Self { timestamps: Some(timestamps), ..Self::default() };
+        }
+        Self::parse_any(area)
+    }
+
+    fn parse_any(area: &[u8]) -> Self {
+        let mut options = Self::default();
+        for item in option::items(area).map_while(Result::ok) {
+            match *item {
+                [MSS, 4, a, b] => options.mss = Some(u16::from_be_bytes([a, b])),
+                [WINDOW_SCALE, 3, shift] => options.window_scale = Some(shift.min(WINDOW_SCALE_MAX)),
+                [SACK_PERMITTED, 2] => options.sack_permitted = true,
+                [TIMESTAMPS, 10, a, b, c, d, e, f, g, h] => {
+                    let value = u32::from_be_bytes([a, b, c, d]);
+                    options.timestamps = Some((value, u32::from_be_bytes([e, f, g, h])));
+                }
+                [SACK, _, ref blocks @ ..] => {
+                    for &[a, b, c, d, e, f, g, h] in blocks.as_chunks::<8>().0 {
+                        options.sack.push((u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h])));
+                    }
+                }
+                _ => {}
+            }
+        }
+        options
+    }
+}
+
+/// A segment that a connection wants to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutboundSegment {
+    /// Sequence number of its first byte.
+    pub seq: SeqNum,
+    /// Acknowledgement number; written as 0 without ACK.
+    pub ack: u32,
+    /// Control bits.
+    pub flags: TcpFlags,
+    /// Window, scaled.
+    pub window: u16,
+    /// Options.
+    pub options: OptionArea,
+    /// Bytes of payload, which `Connection::copy_payload` writes.
+    pub len: usize,
+    /// Most payload of one frame: a longer segment is a super-segment.
+    pub size: u16,
+    /// Congestion notification that its packet gets.
+    pub ecn: Ecn,
+}
