@@ -1,6 +1,8 @@
 //! TCP (RFC 9293) by role: a [`Connection`] takes segments and time and gives segments and a deadline.
 #![allow(dead_code, missing_docs)]
 
+pub mod config;
 pub mod congestion;
+pub mod handshake;
 pub mod segment;
 pub mod seq;

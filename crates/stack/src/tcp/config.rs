@@ -1,0 +1,260 @@
+//! Configuration of connections: bounds, policies, what is visible from outside, and the defects of the experiments.
+
+use plumb_base::time::Span;
+
+use super::congestion::CongestionChoice;
+
+/// Configuration of a connection or of all that a listener accepts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TcpConfig {
+    /// What is visible from outside and differs between systems.
+    pub personality: Personality,
+    /// Bounds of the send buffer.
+    pub send_buffer: BufferLimits,
+    /// Bounds of the receive buffer.
+    pub receive_buffer: BufferLimits,
+    /// Congestion control.
+    pub congestion: CongestionChoice,
+    /// HyStart++ in slow start (RFC 9406), where the congestion control has slow start.
+    pub hystart: bool,
+    /// Whether segments are paced where the congestion control itself does not ask for it.
+    pub pacing: bool,
+    /// Timestamps (RFC 7323) are offered and accepted.
+    pub timestamps: bool,
+    /// Window scaling (RFC 7323) is offered and accepted.
+    pub window_scaling: bool,
+    /// Selective acknowledgements (RFC 2018) are offered and accepted.
+    pub sack: bool,
+    /// Explicit congestion notification (RFC 3168).
+    pub ecn: EcnPolicy,
+    /// Small segments wait for acknowledgements (RFC 9293 §3.7.4).
+    pub nagle: bool,
+    /// Largest payload of a segment, where the path allows more.
+    pub mss_max: Option<u16>,
+    /// Whether a path that loses only large segments is probed (RFC 4821).
+    pub mtu_probing: bool,
+    /// Keep-alive: off without.
+    pub keep_alive: Option<KeepAlive>,
+    /// How long data or a SYN may remain unacknowledged (RFC 9293 §3.8.3); `None`: the personality's retries decide.
+    pub user_timeout: Option<Span>,
+    /// How long a connection that was closed here waits in FIN-WAIT-2 for the peer's FIN.
+    pub fin_wait_2: Span,
+    /// Duration of TIME-WAIT.
+    pub time_wait: Span,
+    /// How payload is copied and summed.
+    pub checksum_pass: ChecksumPass,
+    /// Storage of buffered bytes.
+    pub storage: BufferStorage,
+    /// Defects, for experiments: none.
+    pub defects: TcpDefects,
+}
+
+impl Default for TcpConfig {
+    /// As Linux behaves, with its buffer limits; CUBIC with HyStart++.
+    fn default() -> Self {
+        Self {
+            personality: Personality::linux(),
+            send_buffer: BufferLimits { initial: 65_536, max: 4_194_304 },
+            receive_buffer: BufferLimits { initial: 65_536, max: 6_291_456 },
+            congestion: CongestionChoice::Cubic,
+            hystart: true,
+            pacing: false,
+            timestamps: true,
+            window_scaling: true,
+            sack: true,
+            ecn: EcnPolicy::Accept,
+            nagle: true,
+            mss_max: None,
+            mtu_probing: true,
+            keep_alive: None,
+            user_timeout: None,
+            fin_wait_2: Span::from_secs(60),
+            time_wait: Span::from_secs(60),
+            checksum_pass: ChecksumPass::Fused,
+            storage: BufferStorage::Ring,
+            defects: TcpDefects::default(),
+        }
+    }
+}
+
+/// Bounds of a buffer, in bytes: it begins with `initial` and grows by auto-tuning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BufferLimits {
+    /// At first.
+    pub initial: u32,
+    /// At most.
+    pub max: u32,
+}
+
+impl BufferLimits {
+    /// A buffer that does not grow.
+    pub const fn fixed(bytes: u32) -> Self {
+        Self { initial: bytes, max: bytes }
+    }
+}
+
+/// What is done about explicit congestion notification.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EcnPolicy {
+    /// Neither offered nor accepted.
+    Off,
+    /// Accepted where the peer offers it (Linux's default).
+    Accept,
+    /// Offered and accepted.
+    Offer,
+}
+
+/// Probes of a connection on which nothing arrives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeepAlive {
+    /// Silence before the first.
+    pub idle: Span,
+    /// Between two.
+    pub interval: Span,
+    /// Unanswered ones after which the connection is given up.
+    pub probes: u32,
+}
+
+impl Default for KeepAlive {
+    /// Two hours, 75 s, nine probes, as in Linux.
+    fn default() -> Self {
+        Self { idle: Span::from_secs(7_200), interval: Span::from_secs(75), probes: 9 }
+    }
+}
+
+/// Whether the checksum is computed while payload is copied, or in a pass of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ChecksumPass {
+    /// One pass over the bytes.
+    Fused,
+    /// Copied first, then summed.
+    Separate,
+}
+
+/// Storage of buffered bytes: the packet-buffer policies that studies compare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BufferStorage {
+    /// A ring.
+    Ring,
+    /// A linear buffer; what remains is moved to its front when its end is reached.
+    Compacting,
+    /// Fixed chunks of a free list.
+    Chunks,
+    /// An allocation for each write or segment.
+    Allocated,
+}
+
+/// What is visible from outside and differs between systems.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Personality {
+    /// Order of the options of a SYN.
+    pub syn_options: OptionOrder,
+    /// Segments of the initial window (RFC 6928: 10).
+    pub initial_window: u16,
+    /// Retransmission timeout before the first measurement.
+    pub rto_initial: Span,
+    /// Least retransmission timeout.
+    pub rto_min: Span,
+    /// Largest retransmission timeout.
+    pub rto_max: Span,
+    /// Times that a SYN is retransmitted.
+    pub syn_retries: u8,
+    /// Times that a SYN-ACK is retransmitted.
+    pub syn_ack_retries: u8,
+    /// Times that a segment is retransmitted by the timer before the connection is given up.
+    pub retries: u8,
+    /// Delayed acknowledgements.
+    pub delayed_ack: DelayedAck,
+    /// Challenge ACKs a second, of one host (RFC 5961 §7).
+    pub challenge_acks: u32,
+    /// Whether a RST that is in the window but not at its left edge closes the connection, as before RFC 5961.
+    pub insecure_rst: bool,
+    /// Whether a SYN in the window closes the connection, as before RFC 5961.
+    pub insecure_syn: bool,
+}
+
+/// Order of the options of a SYN.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OptionOrder {
+    /// MSS, SACK permitted, timestamps, NOP, window scale.
+    Linux,
+    /// MSS, NOP, window scale, SACK permitted, timestamps.
+    FreeBsd,
+}
+
+/// When acknowledgements of data are sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DelayedAck {
+    /// Least delay; the delay adapts between both where they differ.
+    pub min: Span,
+    /// Largest delay, at most 500 ms (RFC 9293 §3.8.6.3). 0: every segment is acknowledged at once.
+    pub max: Span,
+    /// Full-sized segments after which one is sent at once (RFC 5681 §4.2: 2).
+    pub segments: u8,
+    /// Segments at the start of a connection that are acknowledged at once, so that slow start is not held up.
+    pub quick: u8,
+}
+
+impl Personality {
+    /// As Linux 6.x.
+    pub const fn linux() -> Self {
+        Self {
+            syn_options: OptionOrder::Linux,
+            initial_window: 10,
+            rto_initial: Span::from_secs(1),
+            rto_min: Span::from_ms(200),
+            rto_max: Span::from_secs(120),
+            syn_retries: 6,
+            syn_ack_retries: 5,
+            retries: 15,
+            delayed_ack: DelayedAck { min: Span::from_ms(40), max: Span::from_ms(200), segments: 2, quick: 16 },
+            challenge_acks: 1_000,
+            insecure_rst: false,
+            insecure_syn: false,
+        }
+    }
+
+    /// As FreeBSD 14.
+    pub const fn freebsd() -> Self {
+        Self {
+            syn_options: OptionOrder::FreeBsd,
+            rto_min: Span::from_ms(230),
+            rto_max: Span::from_secs(64),
+            syn_retries: 3,
+            syn_ack_retries: 3,
+            retries: 12,
+            delayed_ack: DelayedAck { min: Span::from_ms(40), max: Span::from_ms(40), segments: 2, quick: 0 },
+            ..Self::linux()
+        }
+    }
+
+    /// As the RFCs say, with no choice of an implementation's own.
+    pub const fn plain() -> Self {
+        Self {
+            rto_min: Span::from_secs(1),
+            rto_max: Span::from_secs(60),
+            delayed_ack: DelayedAck { min: Span::from_ms(500), max: Span::from_ms(500), segments: 2, quick: 0 },
+            ..Self::linux()
+        }
+    }
+}
+
+/// Defects that implementations had, each switched on by itself (experiment `stack.errors`).
+#[expect(clippy::struct_excessive_bools, reason = "each is a defect of its own")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TcpDefects {
+    /// The retransmission timeout is always this long, neither measured nor backed off.
+    pub fixed_rto: Option<Span>,
+    /// A timeout retransmits all that is unacknowledged, whatever was received (go-back-N).
+    pub retransmit_all: bool,
+    /// Out-of-order segments are discarded.
+    pub discard_out_of_order: bool,
+    /// Retransmissions are measured as if they were originals (no Karn's rule).
+    pub measure_retransmissions: bool,
+    /// Every opening of the window is announced, and every usable part of it used, however small (silly window).
+    pub silly_window: bool,
+    /// Loss is noticed by timeouts only.
+    pub timeout_only: bool,
+    /// Every segment is acknowledged twice.
+    pub duplicate_acks: bool,
+}
