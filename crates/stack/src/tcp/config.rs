@@ -157,6 +157,8 @@ pub struct Personality {
     pub rto_min: Span,
     /// Largest retransmission timeout.
     pub rto_max: Span,
+    /// What `rto_min` bounds.
+    pub rto_floor: RtoFloor,
     /// Times that a SYN is retransmitted.
     pub syn_retries: u8,
     /// Times that a SYN-ACK is retransmitted.
@@ -171,6 +173,15 @@ pub struct Personality {
     pub insecure_rst: bool,
     /// Whether a SYN in the window closes the connection, as before RFC 5961.
     pub insecure_syn: bool,
+}
+
+/// What the least retransmission timeout bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RtoFloor {
+    /// The timeout (RFC 6298 §2.4).
+    Total,
+    /// What it is above the smoothed round-trip time, as in Linux.
+    Deviation,
 }
 
 /// Order of the options of a SYN.
@@ -204,6 +215,7 @@ impl Personality {
             rto_initial: Span::from_secs(1),
             rto_min: Span::from_ms(200),
             rto_max: Span::from_secs(120),
+            rto_floor: RtoFloor::Deviation,
             syn_retries: 6,
             syn_ack_retries: 5,
             retries: 15,
@@ -220,6 +232,7 @@ impl Personality {
             syn_options: OptionOrder::FreeBsd,
             rto_min: Span::from_ms(230),
             rto_max: Span::from_secs(64),
+            rto_floor: RtoFloor::Total,
             syn_retries: 3,
             syn_ack_retries: 3,
             retries: 12,
@@ -233,6 +246,7 @@ impl Personality {
         Self {
             rto_min: Span::from_secs(1),
             rto_max: Span::from_secs(60),
+            rto_floor: RtoFloor::Total,
             delayed_ack: DelayedAck { min: Span::from_ms(500), max: Span::from_ms(500), segments: 2, quick: 0 },
             ..Self::linux()
         }

@@ -75,7 +75,7 @@ impl SynOffer {
 
     /// The options, in the order of the system that is imitated.
     pub fn options(&self, order: OptionOrder) -> OptionArea {
-        let mut area = OptionWriter::default();
+        let mut area = OptionWriter::new();
         let [a, b] = self.mss.to_be_bytes();
         area.put(&[2, 4, a, b]);
         match order {
@@ -111,13 +111,17 @@ impl SynOffer {
 }
 
 /// Options that are being written, at most 40 bytes.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct OptionWriter {
     bytes: [u8; 40],
     len: usize,
 }
 
 impl OptionWriter {
+    pub const fn new() -> Self {
+        Self { bytes: [0; 40], len: 0 }
+    }
+
     pub fn put(&mut self, bytes: &[u8]) {
         self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
         self.len += bytes.len();

@@ -1,0 +1,5 @@
+//! Two connections over a link in virtual time: what they promise each other, whatever the link does.
+
+mod hostile;
+mod pair;
+mod transfer;
