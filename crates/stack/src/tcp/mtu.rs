@@ -66,17 +66,14 @@ impl SegmentSize {
 
     /// The retransmission timer expired while a segment of `len` bytes was unacknowledged; whether segments become smaller.
     pub fn on_timeout(&mut self, now: Instant, len: u64, least_mtu: u32) -> bool {
-        if len < u64::from(self.payload) {
-            return false;
-        }
-        self.timeouts += 1;
+        let overhead = self.headers + u32::from(self.options);
+        let lost = u32::try_from(len).unwrap_or(u32::MAX).saturating_add(overhead).min(self.mtu());
+        let smaller = PLATEAUS.into_iter().find(|mtu| *mtu < lost && *mtu >= least_mtu);
+        let Some(smaller) = smaller else { return false };
+        self.timeouts = self.timeouts.saturating_add(1);
         if self.timeouts < BLACK_HOLE_TIMEOUTS {
             return false;
         }
-        let current = self.mtu();
-        let Some(smaller) = PLATEAUS.into_iter().find(|mtu| *mtu < current && *mtu >= least_mtu) else {
-            return false;
-        };
         self.found = Some((smaller, now));
         self.settle();
         true
@@ -110,7 +107,7 @@ mod tests {
         let shrunk: Vec<bool> = (0..4).map(|_| size.on_timeout(NOW, 1_448, 576)).collect();
         assert_eq!(shrunk, [false, false, true, true]);
         assert_eq!(size.mtu(), 1_280);
-        assert!(!size.on_timeout(NOW, 1_200, 576));
+        assert!(!size.on_timeout(NOW, 500, 576), "smaller ones were lost before");
         assert!(!size.on_delivered(NOW + Span::from_secs(1)));
         assert!(size.on_delivered(NOW + RETRY_AFTER));
         assert_eq!(size.payload(), 1_448);

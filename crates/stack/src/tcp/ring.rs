@@ -1,5 +1,7 @@
 //! Bytes of a stream between two sequence numbers: what a connection has to send, or has received.
 
+use std::fmt;
+
 use plumb_copy::{Sum16, copy_and_sum, sum};
 
 use super::config::ChecksumPass;
@@ -9,7 +11,6 @@ use super::seq::SeqNum;
 const CAPACITY_MIN: usize = 4_096;
 
 /// A ring addressed by sequence numbers. It has no memory until it is written to, and grows by doubling up to its limit.
-#[derive(Debug)]
 pub(super) struct SeqRing {
     bytes: Box<[u8]>,
     /// Where the bytes that are kept begin.
@@ -138,6 +139,12 @@ impl SeqRing {
             total += copy(self.contiguous(at + cut as u64, end), tail, pass).at(cut);
         }
         total
+    }
+}
+
+impl fmt::Debug for SeqRing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes from {:?}, at most {}", self.bytes.len(), self.start, self.limit)
     }
 }
 

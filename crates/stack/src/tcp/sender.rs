@@ -16,6 +16,9 @@ use super::window::SendWindow;
 /// Longest delay of an acknowledgement that a tail loss probe allows for (RFC 8985 §7.2).
 const ACK_DELAY_MAX: Span = Span::from_ms(200);
 
+/// A timer whose time has passed already expires after this.
+const TIMER_MIN: Span = Span::from_ms(1);
+
 /// The sending half.
 #[derive(Debug)]
 pub(super) struct Sender {
@@ -323,6 +326,9 @@ impl Sender {
         let segments = len.div_ceil(u64::from(plan.size)).max(1);
         self.counts.segments += segments;
         if plan.is_retransmission {
+            if plan.seq == self.una {
+                self.rto_base = now;
+            }
             let index = self.queue.position(plan.seq);
             self.queue.on_retransmitted(index, now, snapshot);
             self.counts.retransmits += segments;
@@ -388,7 +394,7 @@ impl Sender {
             }
             return;
         }
-        let timeout = (self.rto_base + self.rtt.rto()).max(now);
+        let timeout = (self.rto_base + self.rtt.rto()).max(now + TIMER_MIN);
         self.timer = Some(match self.tail_probe_at(now) {
             Some(at) if at < timeout => (RetransmitTimer::TailProbe, at),
             _ => (RetransmitTimer::Timeout, timeout),
