@@ -238,9 +238,8 @@ impl Receiver {
     /// The window of the next segment, and what its acknowledgement number is.
     #[inline]
     pub fn offer(&mut self) -> u16 {
-        let limit = self.buffer.limit();
         let opening = self.opening();
-        self.window.offer(self.nxt, opening, limit)
+        self.window.offer(self.nxt, opening)
     }
 
     #[inline]
