@@ -1,5 +1,4 @@
 //! TCP (RFC 9293) by role: a [`Connection`] takes segments and time and gives segments and a deadline.
-#![allow(dead_code, missing_docs)]
 
 mod ack;
 mod close;

@@ -11,6 +11,9 @@ use super::segment::{InboundSegment, SACK_BLOCKS_MAX};
 use super::sender::Sender;
 use super::seq::SeqNum;
 
+/// Bytes of memory that an empty send buffer may keep.
+const IDLE_MEMORY: usize = 65_536;
+
 /// When what was delivered had been sent, of segments that were sent once (Karn's rule).
 #[derive(Clone, Copy, Debug, Default)]
 struct Timing {
@@ -29,7 +32,13 @@ struct ReadBlocks {
 impl Connection {
     /// Processes the acknowledgement number, window, and SACK blocks of a segment at `seq`.
     #[inline]
-    pub(super) fn process_ack(&mut self, now: Instant, seq: SeqNum, ack: SeqNum, segment: &InboundSegment<'_>) {
+    pub(super) fn process_ack(
+        &mut self,
+        now: Instant,
+        seq: SeqNum,
+        ack: SeqNum,
+        segment: &InboundSegment<'_>,
+    ) {
         let window_moved = self.tx.window.update(seq, ack, segment.window);
         if window_moved {
             self.on_window_update(now);
@@ -37,13 +46,17 @@ impl Connection {
         let blocks = self.tx.read_blocks(ack, segment);
         let is_new = ack > self.tx.una;
         let outstanding = self.tx.outstanding() > 0;
-        if !is_new && (blocks.count == 0 && !blocks.dsack) && (!outstanding || window_moved || segment.seq_len() > 0) {
+        if !is_new
+            && (blocks.count == 0 && !blocks.dsack)
+            && (!outstanding || window_moved || segment.seq_len() > 0)
+        {
             return;
         }
         if ack < self.tx.una {
             return;
         }
-        let echo = segment.options.timestamps.filter(|_| self.agreed.timestamps).map(|(_, echo)| echo);
+        let echo =
+            segment.options.timestamps.filter(|_| self.agreed.timestamps).map(|(_, echo)| echo);
         let summary = AckSummary {
             is_duplicate: !is_new && outstanding && segment.seq_len() == 0 && !window_moved,
             dsack: blocks.dsack,
@@ -80,7 +93,10 @@ impl Sender {
         if blocks.is_empty() || !self.options.sack {
             return read;
         }
-        let range = |(left, right): (u32, u32)| SeqRange { start: ack.nearest(left), end: ack.nearest(right) };
+        let range = |(left, right): (u32, u32)| SeqRange {
+            start: ack.nearest(left),
+            end: ack.nearest(right),
+        };
         for (at, block) in blocks.iter().copied().map(range).enumerate() {
             if block.start >= block.end || block.end > self.nxt {
                 continue;
@@ -155,7 +171,13 @@ impl Sender {
     }
 
     #[inline]
-    fn remove_acked(&mut self, now: Instant, ack: SeqNum, summary: &mut AckSummary, timing: &mut Timing) {
+    fn remove_acked(
+        &mut self,
+        now: Instant,
+        ack: SeqNum,
+        summary: &mut AckSummary,
+        timing: &mut Timing,
+    ) {
         if ack <= self.una {
             return;
         }
@@ -180,13 +202,22 @@ impl Sender {
         self.una = ack;
         self.rtt.reset_backoff();
         self.buffer.advance(ack.min(self.end).max(self.data_start()));
+        if ack >= self.end && self.buffer.memory() > IDLE_MEMORY {
+            self.buffer.release();
+        }
         if self.size.on_delivered(now) {
             self.congestion.window.mss = self.size.payload().into();
         }
     }
 
     #[inline]
-    fn apply_blocks(&mut self, now: Instant, blocks: &[SeqRange], summary: &mut AckSummary, timing: &mut Timing) {
+    fn apply_blocks(
+        &mut self,
+        now: Instant,
+        blocks: &[SeqRange],
+        summary: &mut AckSummary,
+        timing: &mut Timing,
+    ) {
         if blocks.is_empty() {
             return;
         }
@@ -206,7 +237,13 @@ impl Sender {
     /// Takes a round-trip time, if one was measured: for the timeout that of the oldest segment, delayed acknowledgement included; for the
     /// congestion control that of the newest.
     #[inline]
-    fn measure(&mut self, now: Instant, timing: &Timing, progress: bool, echoed: Option<Span>) -> Option<Span> {
+    fn measure(
+        &mut self,
+        now: Instant,
+        timing: &Timing,
+        progress: bool,
+        echoed: Option<Span>,
+    ) -> Option<Span> {
         let first = timing.first.map(|sent| now.saturating_since(sent));
         let sample = first.or(echoed.filter(|_| progress && timing.has_retransmission));
         if let Some(rtt) = sample {
@@ -241,7 +278,8 @@ impl Timing {
     #[inline]
     fn note(&mut self, segment: &super::sent::SentSegment, measure_retransmissions: bool) {
         if segment.is_original() || measure_retransmissions {
-            self.first = Some(self.first.map_or(segment.sent_at, |first| first.min(segment.sent_at)));
+            self.first =
+                Some(self.first.map_or(segment.sent_at, |first| first.min(segment.sent_at)));
             self.last = Some(self.last.map_or(segment.sent_at, |last| last.max(segment.sent_at)));
         }
     }

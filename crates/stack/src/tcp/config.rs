@@ -5,6 +5,7 @@ use plumb_base::time::Span;
 use super::congestion::CongestionChoice;
 
 /// Configuration of a connection or of all that a listener accepts.
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TcpConfig {
     /// What is visible from outside and differs between systems.
@@ -219,7 +220,12 @@ impl Personality {
             syn_retries: 6,
             syn_ack_retries: 5,
             retries: 15,
-            delayed_ack: DelayedAck { min: Span::from_ms(40), max: Span::from_ms(200), segments: 2, quick: 16 },
+            delayed_ack: DelayedAck {
+                min: Span::from_ms(40),
+                max: Span::from_ms(200),
+                segments: 2,
+                quick: 16,
+            },
             challenge_acks: 1_000,
             insecure_rst: false,
             insecure_syn: false,
@@ -236,7 +242,12 @@ impl Personality {
             syn_retries: 3,
             syn_ack_retries: 3,
             retries: 12,
-            delayed_ack: DelayedAck { min: Span::from_ms(40), max: Span::from_ms(40), segments: 2, quick: 0 },
+            delayed_ack: DelayedAck {
+                min: Span::from_ms(40),
+                max: Span::from_ms(40),
+                segments: 2,
+                quick: 0,
+            },
             ..Self::linux()
         }
     }
@@ -247,7 +258,12 @@ impl Personality {
             rto_min: Span::from_secs(1),
             rto_max: Span::from_secs(60),
             rto_floor: RtoFloor::Total,
-            delayed_ack: DelayedAck { min: Span::from_ms(500), max: Span::from_ms(500), segments: 2, quick: 0 },
+            delayed_ack: DelayedAck {
+                min: Span::from_ms(500),
+                max: Span::from_ms(500),
+                segments: 2,
+                quick: 0,
+            },
             ..Self::linux()
         }
     }

@@ -119,7 +119,9 @@ pub fn bytes_in(rate: u64, span: Span) -> u64 {
     let ns = span.as_ns();
     match rate.checked_mul(ns) {
         Some(product) => product / 1_000_000_000,
-        None => u64::try_from(u128::from(rate) * u128::from(ns) / 1_000_000_000).unwrap_or(u64::MAX),
+        None => {
+            u64::try_from(u128::from(rate) * u128::from(ns) / 1_000_000_000).unwrap_or(u64::MAX)
+        }
     }
 }
 
@@ -152,7 +154,13 @@ pub trait CongestionControl: fmt::Debug + Send {
 
     /// A signal of congestion, at most once a window of data: sets `ssthresh`. The window itself is brought down to it by
     /// proportional rate reduction (RFC 9937) unless [`CongestionControl::governs_recovery`].
-    fn on_congestion(&mut self, window: &mut CongestionWindow, now: Instant, flight: u64, signal: CongestionSignal);
+    fn on_congestion(
+        &mut self,
+        window: &mut CongestionWindow,
+        now: Instant,
+        flight: u64,
+        signal: CongestionSignal,
+    );
 
     /// The retransmission timer expired: sets `ssthresh` where this is the `first` time since `snd_una` moved; the
     /// window is then set to one segment (RFC 5681 §3.1) by the caller.
@@ -306,11 +314,23 @@ impl CongestionControl for CongestionAlgorithm {
         dispatch!(self, algorithm => algorithm.on_ack(window, ack));
     }
 
-    fn on_congestion(&mut self, window: &mut CongestionWindow, now: Instant, flight: u64, signal: CongestionSignal) {
+    fn on_congestion(
+        &mut self,
+        window: &mut CongestionWindow,
+        now: Instant,
+        flight: u64,
+        signal: CongestionSignal,
+    ) {
         dispatch!(self, algorithm => algorithm.on_congestion(window, now, flight, signal));
     }
 
-    fn on_timeout(&mut self, window: &mut CongestionWindow, now: Instant, flight: u64, first: bool) {
+    fn on_timeout(
+        &mut self,
+        window: &mut CongestionWindow,
+        now: Instant,
+        flight: u64,
+        first: bool,
+    ) {
         dispatch!(self, algorithm => algorithm.on_timeout(window, now, flight, first));
     }
 

@@ -135,7 +135,14 @@ pub(super) struct ConnectionTimers {
 
 impl ConnectionTimers {
     fn new(now: Instant) -> Self {
-        Self { keep_alive: None, linger: None, paced_until: None, progress: now, heard: now, unanswered: 0 }
+        Self {
+            keep_alive: None,
+            linger: None,
+            paced_until: None,
+            progress: now,
+            heard: now,
+            unanswered: 0,
+        }
     }
 }
 
@@ -184,9 +191,16 @@ impl Connection {
         connection
     }
 
-    fn new(now: Instant, ends: TcpEnds, handshake: &Handshake, config: Arc<TcpConfig>, path: PathLimits) -> Self {
+    fn new(
+        now: Instant,
+        ends: TcpEnds,
+        handshake: &Handshake,
+        config: Arc<TcpConfig>,
+        path: PathLimits,
+    ) -> Self {
         let iss = SeqNum::initial(handshake.iss);
-        let size = segment_size(&config, &ends, path, handshake.peer_mss, handshake.timestamps.is_some());
+        let size =
+            segment_size(&config, &ends, path, handshake.peer_mss, handshake.timestamps.is_some());
         let window = initial_window(&config, size.payload());
         let algorithm = config.congestion.build(config.hystart, handshake.iss.into());
         let defects = &config.defects;
@@ -270,7 +284,13 @@ impl Connection {
         tx.window = SendWindow::new(handshake.window, shift, told_by);
         tx.options.sack = handshake.sack;
         tx.options.ecn = handshake.ecn;
-        tx.size = segment_size(&config, &self.ends, self.path, handshake.peer_mss, self.agreed.timestamps);
+        tx.size = segment_size(
+            &config,
+            &self.ends,
+            self.path,
+            handshake.peer_mss,
+            self.agreed.timestamps,
+        );
         let repeated = tx.counts.timeouts > 0;
         tx.congestion.restart(initial_window(&config, tx.size.payload()));
         if repeated {
@@ -383,7 +403,13 @@ impl Connection {
     /// Twice the congestion window, so that one is buffered while another is in flight.
     #[inline]
     fn tune_send_buffer(&mut self) {
-        let wanted = self.tx.congestion.window.cwnd.saturating_mul(2).min(self.config.send_buffer.max.into());
+        let wanted = self
+            .tx
+            .congestion
+            .window
+            .cwnd
+            .saturating_mul(2)
+            .min(self.config.send_buffer.max.into());
         self.tx.buffer.raise_limit(usize::try_from(wanted).unwrap_or(usize::MAX));
     }
 
@@ -488,7 +514,9 @@ impl Connection {
         }
         let is_hard = matches!(
             kind,
-            DeliveryFailureKind::Port | DeliveryFailureKind::Protocol | DeliveryFailureKind::Prohibited
+            DeliveryFailureKind::Port
+                | DeliveryFailureKind::Protocol
+                | DeliveryFailureKind::Prohibited
         );
         if !self.state.is_synchronized() && is_hard {
             let error = match kind {
@@ -515,7 +543,8 @@ impl Connection {
         (self.state == TcpState::TimeWait && !self.is_ready).then(|| TimeWaitState {
             snd_nxt: self.tx.nxt,
             rcv_nxt: self.rx.nxt,
-            window: u16::try_from(self.rx.window.current(self.rx.nxt) >> self.shift()).unwrap_or(u16::MAX),
+            window: u16::try_from(self.rx.window.current(self.rx.nxt) >> self.shift())
+                .unwrap_or(u16::MAX),
             timestamp: self.rx.timestamp.filter(|_| self.agreed.timestamps).map(|(value, _)| value),
             clock: self.clock,
             until: self.timers.linger.unwrap_or(Instant::NEVER),
@@ -576,7 +605,13 @@ fn receiver(now: Instant, config: &TcpConfig, handshake: &Handshake) -> Receiver
     Receiver::new(now, irs, (handshake.advertised, shift), handshake.timestamps, acks, &options)
 }
 
-fn segment_size(config: &TcpConfig, ends: &TcpEnds, path: PathLimits, peer: u16, timestamps: bool) -> SegmentSize {
+fn segment_size(
+    config: &TcpConfig,
+    ends: &TcpEnds,
+    path: PathLimits,
+    peer: u16,
+    timestamps: bool,
+) -> SegmentSize {
     let peer = config.mss_max.map_or(peer, |max| max.min(peer));
     let options = if timestamps { TIMESTAMP_LEN } else { 0 };
     SegmentSize::new(path.mtu, ends.local.is_ipv6(), peer, options)

@@ -32,7 +32,10 @@ impl AckSchedule {
     pub fn on_data(&mut self, now: Instant, len: u64, mss: u64) {
         self.bytes += len;
         self.adapt(now);
-        if self.bytes >= mss * u64::from(self.policy.segments) || self.quick > 0 || self.policy.max == Span::ZERO {
+        if self.bytes >= mss * u64::from(self.policy.segments)
+            || self.quick > 0
+            || self.policy.max == Span::ZERO
+        {
             self.now = true;
         } else if self.deadline.is_none() {
             self.deadline = Some(now + self.delay);
@@ -117,7 +120,8 @@ mod tests {
 
     #[test]
     fn start_of_a_connection_is_acknowledged_at_once() {
-        let mut acks = AckSchedule::new(DelayedAck { quick: 2, ..Personality::linux().delayed_ack });
+        let mut acks =
+            AckSchedule::new(DelayedAck { quick: 2, ..Personality::linux().delayed_ack });
         for expected in [true, true, false] {
             acks.on_data(START, 1, 1_000);
             assert_eq!(acks.is_due(), expected);

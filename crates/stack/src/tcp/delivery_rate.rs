@@ -71,7 +71,13 @@ impl DeliveryRate {
     /// `len` bytes of a segment are acknowledged or SACKed for the first time. Call it for every segment of an
     /// acknowledgement, then [`DeliveryRate::sample`].
     #[inline]
-    pub fn on_delivered(&mut self, now: Instant, len: u64, sent_at: Instant, snapshot: &DeliverySnapshot) {
+    pub fn on_delivered(
+        &mut self,
+        now: Instant,
+        len: u64,
+        sent_at: Instant,
+        snapshot: &DeliverySnapshot,
+    ) {
         self.delivered += len;
         self.delivered_at = now;
         let is_newer = self

@@ -33,7 +33,8 @@ impl SegmentSize {
     /// Sizes for a path of `mtu` bytes, and a peer that takes segments of `peer`.
     pub fn new(mtu: u32, is_v6: bool, peer: u16, options: u16) -> Self {
         let headers = if is_v6 { 60 } else { 40 };
-        let mut size = Self { headers, options, peer, path: mtu, found: None, timeouts: 0, payload: 0 };
+        let mut size =
+            Self { headers, options, peer, path: mtu, found: None, timeouts: 0, payload: 0 };
         size.settle();
         size
     }

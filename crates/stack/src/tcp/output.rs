@@ -16,7 +16,16 @@ use super::state::TcpState;
 impl OutboundSegment {
     /// A segment without payload, window and options.
     pub const fn bare(seq: SeqNum, ack: u32, flags: TcpFlags) -> Self {
-        Self { seq, ack, flags, window: 0, options: OptionArea::EMPTY, len: 0, size: u16::MAX, ecn: Ecn::NotCapable }
+        Self {
+            seq,
+            ack,
+            flags,
+            window: 0,
+            options: OptionArea::EMPTY,
+            len: 0,
+            size: u16::MAX,
+            ecn: Ecn::NotCapable,
+        }
     }
 }
 
@@ -53,8 +62,14 @@ impl Connection {
         let plan = if self.tx.nxt == iss {
             SegmentPlan { seq: iss, end: iss + 1, size: 1, is_retransmission: false }
         } else {
-            let is_lost = self.tx.queue.front().is_some_and(|syn| syn.is_lost && !syn.is_retransmitted);
-            is_lost.then_some(SegmentPlan { seq: iss, end: iss + 1, size: 1, is_retransmission: true })?
+            let is_lost =
+                self.tx.queue.front().is_some_and(|syn| syn.is_lost && !syn.is_retransmitted);
+            is_lost.then_some(SegmentPlan {
+                seq: iss,
+                end: iss + 1,
+                size: 1,
+                is_retransmission: true,
+            })?
         };
         let is_answer = self.state == TcpState::SynReceived;
         let offer = self.offer(now);
@@ -79,7 +94,10 @@ impl Connection {
         SynOffer {
             window_scale: offer.window_scale.filter(|_| self.agreed.window_scale.is_some()),
             sack: self.tx.options.sack,
-            timestamps: offer.timestamps.zip(self.rx.timestamp).map(|((value, _), (echo, _))| (value, echo)),
+            timestamps: offer
+                .timestamps
+                .zip(self.rx.timestamp)
+                .map(|((value, _), (echo, _))| (value, echo)),
             ..*offer
         }
     }
@@ -167,7 +185,13 @@ impl Connection {
 
     /// A segment that acknowledges what was received, with the window and the options of an open connection.
     #[inline]
-    fn with_ack(&mut self, now: Instant, seq: SeqNum, flags: TcpFlags, with_data: bool) -> OutboundSegment {
+    fn with_ack(
+        &mut self,
+        now: Instant,
+        seq: SeqNum,
+        flags: TcpFlags,
+        with_data: bool,
+    ) -> OutboundSegment {
         let options = self.options(now);
         let window = self.rx.offer();
         self.rx.last_ack = self.rx.nxt;

@@ -18,7 +18,14 @@ impl RateReduction {
 
     /// Bytes left to be sent after an acknowledgement that delivered `delivered`, with `pipe` in flight (RFC 9937 §6.2); `is_safe`:
     /// it advanced `snd_una` and told no new loss.
-    pub fn on_ack(&mut self, delivered: u64, pipe: u64, ssthresh: u64, mss: u64, is_safe: bool) -> u64 {
+    pub fn on_ack(
+        &mut self,
+        delivered: u64,
+        pipe: u64,
+        ssthresh: u64,
+        mss: u64,
+        is_safe: bool,
+    ) -> u64 {
         self.delivered += delivered;
         let allowed = if pipe > ssthresh {
             let proportional = u128::from(self.delivered) * u128::from(ssthresh);

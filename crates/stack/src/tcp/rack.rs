@@ -44,7 +44,13 @@ impl Rack {
     /// A segment was delivered (RFC 8985 §6.2, steps 1 to 3). `rtt_min` tells acknowledgements of an original from those of its
     /// retransmission, where `echo_precedes` is not known from timestamps.
     #[inline]
-    pub fn on_delivered(&mut self, now: Instant, segment: &SentSegment, rtt_min: Option<Span>, echo_precedes: bool) {
+    pub fn on_delivered(
+        &mut self,
+        now: Instant,
+        segment: &SentSegment,
+        rtt_min: Option<Span>,
+        echo_precedes: bool,
+    ) {
         if let Some(forward) = self.forward
             && segment.end < forward
         {
@@ -63,7 +69,14 @@ impl Rack {
     }
 
     /// The time that reordering may take (RFC 8985 §6.2, step 4).
-    pub fn reordering_window(&self, sacked: u64, mss: u64, in_recovery: bool, rtt_min: Span, srtt: Span) -> Span {
+    pub fn reordering_window(
+        &self,
+        sacked: u64,
+        mss: u64,
+        in_recovery: bool,
+        rtt_min: Span,
+        srtt: Span,
+    ) -> Span {
         if !self.reordering_seen && (in_recovery || sacked >= DUPLICATE_THRESHOLD * mss) {
             return Span::ZERO;
         }
@@ -123,32 +136,9 @@ impl Rack {
             self.scanned = Some(segment.end);
         }
         if queue.retransmitted() > 0 {
-            self.detect_retransmitted(now, allowed, newest, queue, &mut scan);
+            detect_retransmitted(now, allowed, newest, queue, &mut scan);
         }
         scan
-    }
-
-    fn detect_retransmitted(
-        &self,
-        now: Instant,
-        allowed: Span,
-        newest: (Instant, SeqNum),
-        queue: &mut SentQueue,
-        scan: &mut LossScan,
-    ) {
-        let mut left = queue.retransmitted();
-        let mut index = 0;
-        while left > 0
-            && let Some(segment) = queue.get(index).copied()
-        {
-            if segment.is_retransmitted {
-                left = left.saturating_sub(segment.len());
-                if !segment.is_sent_after(newest) {
-                    judge(now, allowed, index, &segment, queue, scan);
-                }
-            }
-            index += 1;
-        }
     }
 }
 
@@ -170,4 +160,27 @@ fn judge(
     let wait = due - now;
     scan.wait = Some(scan.wait.map_or(wait, |before| before.min(wait)));
     false
+}
+
+/// The same among what was retransmitted, wherever it lies.
+fn detect_retransmitted(
+    now: Instant,
+    allowed: Span,
+    newest: (Instant, SeqNum),
+    queue: &mut SentQueue,
+    scan: &mut LossScan,
+) {
+    let mut left = queue.retransmitted();
+    let mut index = 0;
+    while left > 0
+        && let Some(segment) = queue.get(index).copied()
+    {
+        if segment.is_retransmitted {
+            left = left.saturating_sub(segment.len());
+            if !segment.is_sent_after(newest) {
+                judge(now, allowed, index, &segment, queue, scan);
+            }
+        }
+        index += 1;
+    }
 }

@@ -37,6 +37,7 @@ impl OutOfOrder {
     }
 
     /// Bytes in them.
+    #[cfg(test)]
     pub fn bytes(&self) -> u64 {
         self.ranges.iter().map(|range| range.end - range.start).sum()
     }
@@ -90,7 +91,10 @@ impl OutOfOrder {
     fn note_overlap(&mut self, range: SeqRange, first: usize, behind: usize) {
         let overlap = self.ranges[first..behind]
             .iter()
-            .map(|kept| SeqRange { start: kept.start.max(range.start), end: kept.end.min(range.end) })
+            .map(|kept| SeqRange {
+                start: kept.start.max(range.start),
+                end: kept.end.min(range.end),
+            })
             .find(|overlap| overlap.start < overlap.end);
         if let Some(overlap) = overlap {
             self.on_duplicate(overlap);

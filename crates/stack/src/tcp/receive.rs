@@ -52,7 +52,11 @@ const PAWS_TRUST: plumb_base::time::Span = plumb_base::time::Span::from_secs(24 
 impl Connection {
     /// Handles a segment.
     #[inline]
-    pub fn handle_segment(&mut self, now: Instant, segment: &mut InboundSegment<'_>) -> SegmentFate {
+    pub fn handle_segment(
+        &mut self,
+        now: Instant,
+        segment: &mut InboundSegment<'_>,
+    ) -> SegmentFate {
         self.rx.counts.segments += u64::from(segment.count);
         let fate = match self.receive_predicted(now, segment) {
             Some(fate) => fate,
@@ -69,7 +73,11 @@ impl Connection {
 
     /// The segment that is expected next of an open connection, with nothing unusual about it (Jacobson's header prediction).
     #[inline]
-    fn receive_predicted(&mut self, now: Instant, segment: &mut InboundSegment<'_>) -> Option<SegmentFate> {
+    fn receive_predicted(
+        &mut self,
+        now: Instant,
+        segment: &mut InboundSegment<'_>,
+    ) -> Option<SegmentFate> {
         const EXPECTED: u16 = TcpFlags::ACK.bits();
         let is_plain = segment.flags.bits() & !TcpFlags::PSH.bits() == EXPECTED
             && self.state == TcpState::Established
@@ -123,7 +131,8 @@ impl Connection {
     fn hear(&mut self, now: Instant, segment: &InboundSegment<'_>, seq: SeqNum) {
         self.timers.heard = now;
         self.timers.unanswered = 0;
-        if let (Some((value, _)), Some((recent, _))) = (segment.options.timestamps, self.rx.timestamp)
+        if let (Some((value, _)), Some((recent, _))) =
+            (segment.options.timestamps, self.rx.timestamp)
             && seq <= self.rx.last_ack
             && value.wrapping_sub(recent).cast_signed() >= 0
         {
@@ -162,7 +171,8 @@ impl Connection {
             return SegmentFate::Dropped(SegmentDrop::NoAck);
         }
         let offer = self.offer(now);
-        let mut agreed = Handshake::agreed(&offer, segment, self.tx.iss.wire(), self.ends.local.is_ipv6());
+        let mut agreed =
+            Handshake::agreed(&offer, segment, self.tx.iss.wire(), self.ends.local.is_ipv6());
         agreed.clock = self.clock;
         agreed.advertised = self.syn_window();
         let asked = super::handshake::ecn_of_syn(self.config.ecn).contains(TcpFlags::ECE);
@@ -245,12 +255,18 @@ impl Connection {
     }
 
     /// RFC 7323 §5.3, R1.
-    fn check_timestamp(&mut self, now: Instant, segment: &InboundSegment<'_>) -> Option<SegmentFate> {
-        let (recent, since) = self.rx.timestamp.filter(|_| !segment.flags.contains(TcpFlags::RST))?;
+    fn check_timestamp(
+        &mut self,
+        now: Instant,
+        segment: &InboundSegment<'_>,
+    ) -> Option<SegmentFate> {
+        let (recent, since) =
+            self.rx.timestamp.filter(|_| !segment.flags.contains(TcpFlags::RST))?;
         let Some((value, _)) = segment.options.timestamps else {
             return Some(SegmentFate::Dropped(SegmentDrop::NoTimestamp));
         };
-        if value.wrapping_sub(recent).cast_signed() >= 0 || now.saturating_since(since) > PAWS_TRUST {
+        if value.wrapping_sub(recent).cast_signed() >= 0 || now.saturating_since(since) > PAWS_TRUST
+        {
             return None;
         }
         self.rx.acks.demand();
@@ -298,7 +314,8 @@ impl Connection {
         if seq != self.rx.nxt && !self.config.personality.insecure_rst {
             return SegmentFate::Challenge(SegmentDrop::Suspicious);
         }
-        let is_over = matches!(self.state, TcpState::Closing | TcpState::LastAck | TcpState::TimeWait);
+        let is_over =
+            matches!(self.state, TcpState::Closing | TcpState::LastAck | TcpState::TimeWait);
         if is_over {
             self.finish();
         } else {
@@ -324,7 +341,12 @@ impl Connection {
     }
 
     /// Payload and FIN. Urgent data are in line; the pointer is not looked at.
-    fn receive_text(&mut self, now: Instant, seq: SeqNum, segment: &InboundSegment<'_>) -> SegmentFate {
+    fn receive_text(
+        &mut self,
+        now: Instant,
+        seq: SeqNum,
+        segment: &InboundSegment<'_>,
+    ) -> SegmentFate {
         let has_fin = segment.flags.contains(TcpFlags::FIN);
         if segment.payload.is_empty() && !has_fin {
             return SegmentFate::Accepted;

@@ -11,6 +11,7 @@ use super::seq::SeqNum;
 use super::window::ReceiveWindow;
 
 /// The receiving half.
+#[expect(clippy::struct_excessive_bools, reason = "each is a condition of its own")]
 #[derive(Debug)]
 pub(super) struct Receiver {
     pub irs: SeqNum,
@@ -148,7 +149,10 @@ impl Receiver {
     /// Takes data at `seq`, cut to the window, wherever they lie; `segment_len` is what one segment had of them.
     pub fn receive(&mut self, now: Instant, seq: SeqNum, payload: &[u8], segment_len: u64) {
         let end = seq + payload.len() as u64;
-        let range = SeqRange { start: seq.max(self.nxt), end: end.min(self.buffer.limit()).min(self.fin.unwrap_or(end)) };
+        let range = SeqRange {
+            start: seq.max(self.nxt),
+            end: end.min(self.buffer.limit()).min(self.fin.unwrap_or(end)),
+        };
         self.note_duplicate(seq, end);
         if range.start >= range.end {
             if end > self.buffer.limit() {
@@ -212,14 +216,10 @@ impl Receiver {
     pub fn on_read(&mut self, now: Instant, start: SeqNum, srtt: Option<Span>) {
         self.tuning.read += start - self.buffer.start();
         self.buffer.advance(start);
-        self.tune(now, srtt);
-    }
-
-    /// Gives an empty buffer's memory back.
-    pub fn release(&mut self) {
-        if self.readable() == 0 && self.out_of_order.is_empty() {
+        if self.is_finished && self.readable() == 0 {
             self.buffer.release();
         }
+        self.tune(now, srtt);
     }
 
     /// Lets the buffer hold twice what was read in the last round trip.
@@ -230,7 +230,8 @@ impl Receiver {
         if now.saturating_since(since) < srtt {
             return;
         }
-        let wanted = usize::try_from(read.saturating_mul(2)).unwrap_or(usize::MAX).min(limits.max as usize);
+        let wanted =
+            usize::try_from(read.saturating_mul(2)).unwrap_or(usize::MAX).min(limits.max as usize);
         self.buffer.raise_limit(wanted);
         self.tuning = BufferTuning { limits, read: 0, since: now };
     }
@@ -257,6 +258,9 @@ impl Receiver {
         let opening = self.opening();
         let current = self.window.current(self.nxt);
         let worth = (2 * u64::from(self.mss)).min(self.buffer.capacity_limit() as u64 / 2);
-        opening > 0 && (self.silly_window || opening >= worth && current <= self.buffer.capacity_limit() as u64 / 2 || current < u64::from(self.mss))
+        opening > 0
+            && (self.silly_window
+                || opening >= worth && current <= self.buffer.capacity_limit() as u64 / 2
+                || current < u64::from(self.mss))
     }
 }

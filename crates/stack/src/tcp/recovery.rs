@@ -52,6 +52,7 @@ struct TailProbe {
 }
 
 /// What an acknowledgement told, as far as recovery is concerned.
+#[expect(clippy::struct_excessive_bools, reason = "each is a condition of its own")]
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct AckSummary {
     /// Bytes acknowledged in sequence.
@@ -147,7 +148,9 @@ impl LossRecovery {
     /// Whether nothing is out of the ordinary: an ACK in sequence needs nothing from here.
     #[inline]
     pub const fn is_quiet(&self) -> bool {
-        matches!(self.phase, RecoveryPhase::Open) && self.probe.is_none() && self.duplicate_acks == 0
+        matches!(self.phase, RecoveryPhase::Open)
+            && self.probe.is_none()
+            && self.duplicate_acks == 0
     }
 
     /// Bytes that duplicate ACKs say to have left the network, without SACK.
@@ -176,7 +179,9 @@ impl LossRecovery {
         let begins = !matches!(self.phase, RecoveryPhase::Recovery | RecoveryPhase::Loss);
         if outcome.lost > 0 && begins {
             self.begin_recovery(cx, ack);
-        } else if ack.ecn_echo && matches!(self.phase, RecoveryPhase::Open | RecoveryPhase::Disorder) {
+        } else if ack.ecn_echo
+            && matches!(self.phase, RecoveryPhase::Open | RecoveryPhase::Disorder)
+        {
             self.begin_reduction(cx, ack);
         }
         if matches!(self.phase, RecoveryPhase::Open | RecoveryPhase::Disorder) {
@@ -193,7 +198,8 @@ impl LossRecovery {
         }
         let segments = ack.acked.div_ceil(cx.mss());
         if ack.is_duplicate {
-            self.duplicate_acks = (self.duplicate_acks + 1).min((cx.nxt - cx.una).div_ceil(cx.mss()));
+            self.duplicate_acks =
+                (self.duplicate_acks + 1).min((cx.nxt - cx.una).div_ceil(cx.mss()));
         } else if segments > 0 && self.phase == RecoveryPhase::Recovery && cx.una < self.point {
             // RFC 6582 §3.2, step 3: deflated by what was acknowledged, less the retransmission.
             self.duplicate_acks = self.duplicate_acks.saturating_sub(segments - 1);
@@ -216,12 +222,22 @@ impl LossRecovery {
         let Some(probe) = self.probe.filter(|probe| cx.una >= probe.end) else { return };
         self.probe = None;
         // The probe itself repaired a loss: that is congestion. A D-SACK says that there was none; a duplicate ACK, that both arrived.
-        if probe.is_retransmission && !ack.dsack && !ack.is_duplicate && self.phase == RecoveryPhase::Open && ack.acked > 0 {
+        if probe.is_retransmission
+            && !ack.dsack
+            && !ack.is_duplicate
+            && self.phase == RecoveryPhase::Open
+            && ack.acked > 0
+        {
             self.begin_reduction(cx, ack);
         }
     }
 
-    fn on_ack_in_loss(&mut self, cx: &mut RecoveryContext<'_>, ack: &AckSummary, outcome: &mut RecoveryOutcome) {
+    fn on_ack_in_loss(
+        &mut self,
+        cx: &mut RecoveryContext<'_>,
+        ack: &AckSummary,
+        outcome: &mut RecoveryOutcome,
+    ) {
         let recovered = cx.una >= self.point;
         if self.is_echo_of_original(ack) {
             self.undo(cx, outcome);
@@ -244,22 +260,33 @@ impl LossRecovery {
         if recovered {
             self.end_phase(cx, outcome);
         } else if !cx.sack && ack.acked > 0 {
-            self.mark_front(cx, outcome);
+            mark_front(cx, outcome);
         }
     }
 
-    fn end_reduction(&mut self, cx: &mut RecoveryContext<'_>, ack: &AckSummary, outcome: &mut RecoveryOutcome) {
+    fn end_reduction(
+        &mut self,
+        cx: &mut RecoveryContext<'_>,
+        ack: &AckSummary,
+        outcome: &mut RecoveryOutcome,
+    ) {
         if self.phase == RecoveryPhase::Recovery && self.is_echo_of_original(ack) {
             self.undo(cx, outcome);
             return;
         }
         if !cx.congestion.algorithm.governs_recovery() {
-            cx.congestion.window.cwnd = cx.congestion.window.ssthresh.max(cx.congestion.window.floor());
+            cx.congestion.window.cwnd =
+                cx.congestion.window.ssthresh.max(cx.congestion.window.floor());
         }
         self.end_phase(cx, outcome);
     }
 
-    fn on_partial_ack(&mut self, cx: &mut RecoveryContext<'_>, ack: &AckSummary, outcome: &mut RecoveryOutcome) {
+    fn on_partial_ack(
+        &mut self,
+        cx: &mut RecoveryContext<'_>,
+        ack: &AckSummary,
+        outcome: &mut RecoveryOutcome,
+    ) {
         if self.is_echo_of_original(ack) {
             self.undo(cx, outcome);
         } else if !cx.sack {
@@ -267,7 +294,7 @@ impl LossRecovery {
                 self.end_reduction(cx, ack, outcome);
             } else {
                 // RFC 6582 §3.2, step 3: the next segment was lost too.
-                self.mark_front(cx, outcome);
+                mark_front(cx, outcome);
             }
         }
     }
@@ -275,32 +302,40 @@ impl LossRecovery {
     /// Whether the timestamps say that the acknowledgement is of an original, not of its retransmission (RFC 3522).
     fn is_echo_of_original(&self, ack: &AckSummary) -> bool {
         let first = self.undo.and_then(|undo| undo.first_timestamp);
-        let Some((echo, first)) = ack.echo.zip(first).filter(|_| ack.acked > 0) else { return false };
+        let Some((echo, first)) = ack.echo.zip(first).filter(|_| ack.acked > 0) else {
+            return false;
+        };
         echo != 0 && echo.wrapping_sub(first).cast_signed() < 0
     }
 
-    fn mark_front(&self, cx: &mut RecoveryContext<'_>, outcome: &mut RecoveryOutcome) {
-        if let Some(front) = cx.queue.front().filter(|front| !front.is_lost && !front.is_sacked) {
-            outcome.lost += front.len().min(cx.mss());
-            let head = front.seq + cx.mss();
-            cx.queue.split(0, head);
-            cx.queue.mark_lost(0);
-        }
-    }
-
-    fn detect_losses(&mut self, cx: &mut RecoveryContext<'_>, ack: &AckSummary, outcome: &mut RecoveryOutcome) {
+    fn detect_losses(
+        &mut self,
+        cx: &mut RecoveryContext<'_>,
+        ack: &AckSummary,
+        outcome: &mut RecoveryOutcome,
+    ) {
         if cx.timeout_only {
             return;
         }
         if !cx.sack {
-            let begins = matches!(self.phase, RecoveryPhase::Open | RecoveryPhase::Disorder | RecoveryPhase::Reduction);
+            let begins = matches!(
+                self.phase,
+                RecoveryPhase::Open | RecoveryPhase::Disorder | RecoveryPhase::Reduction
+            );
             // RFC 6582 §3.2, step 1: not for duplicates of what was sent before the last recovery ended.
-            if begins && ack.is_duplicate && self.duplicate_acks == DUPLICATE_ACKS && cx.una >= self.point {
-                self.mark_front(cx, outcome);
+            if begins
+                && ack.is_duplicate
+                && self.duplicate_acks == DUPLICATE_ACKS
+                && cx.una >= self.point
+            {
+                mark_front(cx, outcome);
             }
             return;
         }
-        if cx.queue.sacked() == 0 && cx.queue.lost() == 0 && matches!(self.phase, RecoveryPhase::Open) {
+        if cx.queue.sacked() == 0
+            && cx.queue.lost() == 0
+            && matches!(self.phase, RecoveryPhase::Open)
+        {
             return;
         }
         let scan = self.scan(cx);
@@ -311,7 +346,8 @@ impl LossRecovery {
     fn scan(&mut self, cx: &mut RecoveryContext<'_>) -> (u64, Option<Span>) {
         let in_recovery = matches!(self.phase, RecoveryPhase::Recovery | RecoveryPhase::Loss);
         let sacked = cx.queue.sacked();
-        let window = self.rack.reordering_window(sacked, cx.mss(), in_recovery, cx.rtt_min, cx.srtt);
+        let window =
+            self.rack.reordering_window(sacked, cx.mss(), in_recovery, cx.rtt_min, cx.srtt);
         let scan = self.rack.detect(cx.now, window, cx.queue);
         (scan.lost, scan.wait)
     }
@@ -320,7 +356,8 @@ impl LossRecovery {
     pub fn on_reorder_timer(&mut self, cx: &mut RecoveryContext<'_>) -> RecoveryOutcome {
         let mut outcome = RecoveryOutcome::default();
         (outcome.lost, outcome.reorder_wait) = self.scan(cx);
-        if outcome.lost > 0 && !matches!(self.phase, RecoveryPhase::Recovery | RecoveryPhase::Loss) {
+        if outcome.lost > 0 && !matches!(self.phase, RecoveryPhase::Recovery | RecoveryPhase::Loss)
+        {
             self.begin_recovery(cx, &AckSummary::default());
             self.reduce(cx, &AckSummary::default(), outcome.lost);
         }
@@ -343,7 +380,7 @@ impl LossRecovery {
         self.remember_window(cx);
         self.begin(cx, ack, RecoveryPhase::Recovery);
         if !was_reduced {
-            self.signal(cx, CongestionSignal::Loss);
+            signal(cx, CongestionSignal::Loss);
         }
         self.force = true;
         self.probe = None;
@@ -352,18 +389,13 @@ impl LossRecovery {
     fn begin_reduction(&mut self, cx: &mut RecoveryContext<'_>, ack: &AckSummary) {
         self.undo = None;
         self.begin(cx, ack, RecoveryPhase::Reduction);
-        self.signal(cx, CongestionSignal::Mark);
+        signal(cx, CongestionSignal::Mark);
     }
 
     fn begin(&mut self, cx: &RecoveryContext<'_>, ack: &AckSummary, phase: RecoveryPhase) {
         self.phase = phase;
         self.point = cx.nxt;
         self.reduction = RateReduction::begin(cx.nxt - cx.una, ack.sacked_before, ack.acked);
-    }
-
-    fn signal(&self, cx: &mut RecoveryContext<'_>, signal: CongestionSignal) {
-        let flight = cx.nxt - cx.una;
-        cx.congestion.algorithm.on_congestion(&mut cx.congestion.window, cx.now, flight, signal);
     }
 
     /// Brings the window down during a reduction or recovery.
@@ -422,11 +454,14 @@ impl LossRecovery {
 
     /// The retransmission timer expired (RFC 6298 §5.4, RFC 8985 §6.3).
     pub fn on_timeout(&mut self, cx: &mut RecoveryContext<'_>, retransmit_all: bool) {
-        let first = self.phase != RecoveryPhase::Loss || self.undo.is_none_or(|undo| cx.una > undo.una);
+        let first =
+            self.phase != RecoveryPhase::Loss || self.undo.is_none_or(|undo| cx.una > undo.una);
         if first {
             self.remember_window(cx);
             // RFC 5682 §3.1: only if nothing was being recovered from.
-            self.frto = cx.sack && !matches!(self.phase, RecoveryPhase::Recovery | RecoveryPhase::Loss) && !cx.timeout_only;
+            self.frto = cx.sack
+                && !matches!(self.phase, RecoveryPhase::Recovery | RecoveryPhase::Loss)
+                && !cx.timeout_only;
         }
         let outstanding = cx.nxt - cx.una;
         let flight = self.flight(cx.queue, outstanding, cx.mss());
@@ -480,4 +515,19 @@ impl LossRecovery {
         let lost = queue.mark_lost_where(|segment| segment.len() > mss);
         self.force |= lost > 0;
     }
+}
+
+/// Takes the first segment for lost.
+fn mark_front(cx: &mut RecoveryContext<'_>, outcome: &mut RecoveryOutcome) {
+    if let Some(front) = cx.queue.front().filter(|front| !front.is_lost && !front.is_sacked) {
+        outcome.lost += front.len().min(cx.mss());
+        let head = front.seq + cx.mss();
+        cx.queue.split(0, head);
+        cx.queue.mark_lost(0);
+    }
+}
+
+fn signal(cx: &mut RecoveryContext<'_>, signal: CongestionSignal) {
+    let flight = cx.nxt - cx.una;
+    cx.congestion.algorithm.on_congestion(&mut cx.congestion.window, cx.now, flight, signal);
 }

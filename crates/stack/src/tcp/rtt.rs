@@ -15,7 +15,6 @@ pub(super) struct RttEstimator {
     srtt: Option<Span>,
     variance: Span,
     minimum: Option<(Span, Instant)>,
-    latest: Option<Span>,
     backoff: u8,
     bounds: RtoBounds,
 }
@@ -33,16 +32,17 @@ struct RtoBounds {
 impl RttEstimator {
     pub fn new(personality: &Personality, fixed: Option<Span>) -> Self {
         let Personality { rto_initial, rto_min, rto_max, rto_floor, .. } = *personality;
-        let bounds = RtoBounds { initial: rto_initial, min: rto_min, max: rto_max, floor: rto_floor, fixed };
-        Self { srtt: None, variance: Span::ZERO, minimum: None, latest: None, backoff: 0, bounds }
+        let bounds =
+            RtoBounds { initial: rto_initial, min: rto_min, max: rto_max, floor: rto_floor, fixed };
+        Self { srtt: None, variance: Span::ZERO, minimum: None, backoff: 0, bounds }
     }
 
     /// Takes a measurement (RFC 6298 §2).
     #[inline]
     pub fn on_sample(&mut self, now: Instant, rtt: Span) {
-        self.latest = Some(rtt);
         match self.minimum {
-            Some((least, since)) if least < rtt && now.saturating_since(since) < MINIMUM_WINDOW => {}
+            Some((least, since)) if least < rtt && now.saturating_since(since) < MINIMUM_WINDOW => {
+            }
             _ => self.minimum = Some((rtt, now)),
         }
         match self.srtt {
@@ -52,7 +52,8 @@ impl RttEstimator {
             }
             Some(srtt) => {
                 let deviation = if srtt > rtt { srtt - rtt } else { rtt - srtt };
-                self.variance = Span::from_ps((self.variance.as_ps() / 4) * 3 + deviation.as_ps() / 4);
+                self.variance =
+                    Span::from_ps((self.variance.as_ps() / 4) * 3 + deviation.as_ps() / 4);
                 self.srtt = Some(Span::from_ps((srtt.as_ps() / 8) * 7 + rtt.as_ps() / 8));
             }
         }
@@ -73,11 +74,6 @@ impl RttEstimator {
     #[inline]
     pub fn minimum(&self) -> Option<Span> {
         self.minimum.map(|(rtt, _)| rtt)
-    }
-
-    /// The last measurement.
-    pub const fn latest(&self) -> Option<Span> {
-        self.latest
     }
 
     /// The retransmission timeout, backed off.
@@ -149,7 +145,8 @@ mod tests {
 
     #[test]
     fn steady_samples_bring_the_timeout_to_its_floor() {
-        let (mut plain, mut linux) = (estimator(&Personality::plain()), estimator(&Personality::linux()));
+        let (mut plain, mut linux) =
+            (estimator(&Personality::plain()), estimator(&Personality::linux()));
         for _ in 0..200 {
             plain.on_sample(NOW, Span::from_ms(50));
             linux.on_sample(NOW, Span::from_ms(50));

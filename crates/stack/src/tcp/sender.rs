@@ -20,6 +20,7 @@ const ACK_DELAY_MAX: Span = Span::from_ms(200);
 const TIMER_MIN: Span = Span::from_ms(1);
 
 /// The sending half.
+#[expect(clippy::struct_excessive_bools, reason = "each is a condition of its own")]
 #[derive(Debug)]
 pub(super) struct Sender {
     pub iss: SeqNum,
@@ -188,7 +189,11 @@ impl Sender {
     pub fn pacing_rate(&self) -> Option<u64> {
         let CongestionState { window, algorithm, .. } = &self.congestion;
         let rate = algorithm.pacing_rate(window, self.rtt.srtt());
-        if rate.is_some() || !self.options.pacing { rate } else { window_rate(window, self.rtt.srtt()) }
+        if rate.is_some() || !self.options.pacing {
+            rate
+        } else {
+            window_rate(window, self.rtt.srtt())
+        }
     }
 
     /// Most segments that may leave at once.
@@ -200,7 +205,12 @@ impl Sender {
         most.min(allowance / size).max(1)
     }
 
-    fn plan_retransmission(&mut self, now: Instant, options: u16, super_segment: u32) -> Option<SegmentPlan> {
+    fn plan_retransmission(
+        &mut self,
+        now: Instant,
+        options: u16,
+        super_segment: u32,
+    ) -> Option<SegmentPlan> {
         if self.queue.lost() == self.queue.retransmitted() && !self.probe_tail {
             return None;
         }
@@ -236,7 +246,12 @@ impl Sender {
         self.counts.tail_probes += 1;
         if new_end > self.nxt {
             self.recovery.on_probe(new_end, false);
-            return Some(SegmentPlan { seq: self.nxt, end: new_end, size: payload, is_retransmission: false });
+            return Some(SegmentPlan {
+                seq: self.nxt,
+                end: new_end,
+                size: payload,
+                is_retransmission: false,
+            });
         }
         let last = self.queue.len().checked_sub(1)?;
         let back = *self.queue.get(last)?;
@@ -271,8 +286,13 @@ impl Sender {
         let (len, is_small) = if segments > 0 {
             // A rest that ends the stream leaves with the full segments before it.
             let rest = data - segments * size;
-            let fits = segments * size + rest <= u64::from(super_segment) && flight + segments * size + rest <= self.congestion.window.cwnd;
-            let ends = rest > 0 && rest < size && segments == full && fits && self.may_send_small(rest, window, false);
+            let fits = segments * size + rest <= u64::from(super_segment)
+                && flight + segments * size + rest <= self.congestion.window.cwnd;
+            let ends = rest > 0
+                && rest < size
+                && segments == full
+                && fits
+                && self.may_send_small(rest, window, false);
             if ends { (data, true) } else { (segments * size, false) }
         } else {
             if full > 0 || flight > 0 && flight + data > self.congestion.window.cwnd {
@@ -302,17 +322,29 @@ impl Sender {
             return self.options.silly_window || len * 2 >= self.window.largest;
         }
         let small_outstanding = self.small_end > self.una;
-        !self.options.nagle || (is_last && self.is_closed) || !(small_outstanding && self.outstanding() > 0)
+        !self.options.nagle
+            || (is_last && self.is_closed)
+            || !(small_outstanding && self.outstanding() > 0)
     }
 
     /// What the persist timer lets through: as much as the window takes (RFC 9293 §3.8.6.2.1, override timeout).
-    fn plan_window_probe(&mut self, _now: Instant, window: u64, payload: u16) -> Option<SegmentPlan> {
+    fn plan_window_probe(
+        &mut self,
+        _now: Instant,
+        window: u64,
+        payload: u16,
+    ) -> Option<SegmentPlan> {
         if !self.probe_window || window == 0 {
             return None;
         }
         let len = (self.end - self.nxt).min(window).min(payload.into());
         self.small_end = self.nxt + len;
-        Some(SegmentPlan { seq: self.nxt, end: self.nxt + len, size: payload, is_retransmission: false })
+        Some(SegmentPlan {
+            seq: self.nxt,
+            end: self.nxt + len,
+            size: payload,
+            is_retransmission: false,
+        })
     }
 
     /// Notes that a planned segment has been sent.
@@ -386,7 +418,8 @@ impl Sender {
     /// Arms the one timer that applies: what is unacknowledged has one, and so has what a closed window holds back.
     pub fn arm(&mut self, now: Instant) {
         if self.queue.is_empty() {
-            let is_held = self.stream_end() > self.nxt && self.window.end() <= self.nxt + u64::from(self.size.payload());
+            let is_held = self.stream_end() > self.nxt
+                && self.window.end() <= self.nxt + u64::from(self.size.payload());
             if !is_held {
                 self.timer = None;
             } else if !matches!(self.timer, Some((RetransmitTimer::Persist, _))) {
@@ -421,7 +454,10 @@ impl Sender {
         }
         if let Some(wait) = reorder_wait.filter(|_| !self.queue.is_empty()) {
             self.timer = Some((RetransmitTimer::Reordering, now + wait));
-        } else if progress || self.queue.is_empty() || !matches!(self.timer, Some((RetransmitTimer::Timeout, _))) {
+        } else if progress
+            || self.queue.is_empty()
+            || !matches!(self.timer, Some((RetransmitTimer::Timeout, _)))
+        {
             self.arm(now);
         }
     }

@@ -93,7 +93,7 @@ impl SentQueue {
     }
 
     /// The last entry.
-    #[inline]
+    #[cfg(test)]
     pub fn back(&self) -> Option<&SentSegment> {
         self.segments.back()
     }
@@ -175,21 +175,34 @@ impl SentQueue {
         for block in blocks {
             let mut at = block.start;
             while at < block.end {
-                let known = self.applied.iter().flatten().find(|known| known.start <= at && at < known.end);
+                let known =
+                    self.applied.iter().flatten().find(|known| known.start <= at && at < known.end);
                 if let Some(known) = known {
                     at = known.end;
                     continue;
                 }
-                let next = self.applied.iter().flatten().map(|known| known.start).filter(|start| *start > at);
+                let next = self
+                    .applied
+                    .iter()
+                    .flatten()
+                    .map(|known| known.start)
+                    .filter(|start| *start > at);
                 let end = next.min().unwrap_or(block.end).min(block.end);
-                self.mark_sacked(SeqRange { start: at, end }, mss, highest, &mut result, &mut on_marked);
+                self.mark_sacked(
+                    SeqRange { start: at, end },
+                    mss,
+                    highest,
+                    &mut result,
+                    &mut on_marked,
+                );
                 at = end;
             }
         }
         self.applied = [None; SACK_BLOCKS_MAX];
         for (slot, block) in self.applied.iter_mut().zip(blocks) {
             // What was rounded off at the end of a block may be marked by a longer one.
-            *slot = Some(SeqRange { start: block.start, end: block.end }).filter(|_| blocks.len() <= SACK_BLOCKS_MAX);
+            *slot = Some(SeqRange { start: block.start, end: block.end })
+                .filter(|_| blocks.len() <= SACK_BLOCKS_MAX);
         }
         result
     }
@@ -336,11 +349,6 @@ impl SentQueue {
         self.lost = 0;
         self.retransmitted = 0;
         self.next_lost = None;
-    }
-
-    /// The entries from an index on.
-    pub fn iter_from(&self, index: usize) -> impl Iterator<Item = &SentSegment> {
-        self.segments.range(index.min(self.segments.len())..)
     }
 
     /// Whether the sums are those of the entries.

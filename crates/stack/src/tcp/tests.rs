@@ -2,4 +2,5 @@
 
 mod hostile;
 mod pair;
+mod theory;
 mod transfer;

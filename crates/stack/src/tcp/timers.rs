@@ -93,7 +93,10 @@ impl Connection {
     fn check_black_hole(&mut self, now: Instant) {
         let len = self.tx.queue.front().map_or(0, |front| front.end - front.seq);
         let least = if self.ends.local.is_ipv6() { MTU_MIN.1 } else { MTU_MIN.0 };
-        if self.config.mtu_probing && self.state.is_synchronized() && self.tx.size.on_timeout(now, len, least) {
+        if self.config.mtu_probing
+            && self.state.is_synchronized()
+            && self.tx.size.on_timeout(now, len, least)
+        {
             self.shrink_segments();
         }
     }
@@ -106,7 +109,8 @@ impl Connection {
         let before = self.tx.recovery.phase();
         let (recovery, mut cx) = self.tx.recovery_context(now);
         let outcome = recovery.on_reorder_timer(&mut cx);
-        if self.tx.recovery.phase() != before && self.tx.recovery.phase() == RecoveryPhase::Recovery {
+        if self.tx.recovery.phase() != before && self.tx.recovery.phase() == RecoveryPhase::Recovery
+        {
             self.tx.counts.recoveries += 1;
         }
         self.tx.rearm(now, false, outcome.reorder_wait);
@@ -121,7 +125,13 @@ impl Connection {
         }
         self.timers.unanswered += 1;
         let is_silent = self.timers.unanswered > u32::from(self.config.personality.retries);
-        if is_silent || has_expired(now, self.timers.progress.max(self.timers.heard), self.config.user_timeout) {
+        if is_silent
+            || has_expired(
+                now,
+                self.timers.progress.max(self.timers.heard),
+                self.config.user_timeout,
+            )
+        {
             self.fail(TcpSocketError::TimedOut);
             return;
         }
@@ -139,7 +149,8 @@ impl Connection {
 
     /// RFC 9293 §3.8.4.
     fn on_keep_alive(&mut self, now: Instant) {
-        let Some(keep_alive) = self.config.keep_alive.filter(|_| self.state.is_synchronized()) else {
+        let Some(keep_alive) = self.config.keep_alive.filter(|_| self.state.is_synchronized())
+        else {
             self.timers.keep_alive = None;
             return;
         };

@@ -45,7 +45,14 @@ impl CongestionControl for FixedWindow {
     ) {
     }
 
-    fn on_timeout(&mut self, _window: &mut CongestionWindow, _now: Instant, _flight: u64, _first: bool) {}
+    fn on_timeout(
+        &mut self,
+        _window: &mut CongestionWindow,
+        _now: Instant,
+        _flight: u64,
+        _first: bool,
+    ) {
+    }
 
     fn pacing_rate(&self, _window: &CongestionWindow, _srtt: Option<Span>) -> Option<u64> {
         None
@@ -56,4 +63,3 @@ impl CongestionControl for FixedWindow {
         true
     }
 }
-

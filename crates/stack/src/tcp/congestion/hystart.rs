@@ -87,7 +87,8 @@ impl SlowStart {
             (false, true) => LIMIT_AFTER_TIMEOUT,
         };
         let growth = ack.acked.min(limit * u64::from(window.mss));
-        let growth = if hystart && self.baseline.is_some() { growth / CONSERVATIVE_DIVISOR } else { growth };
+        let growth =
+            if hystart && self.baseline.is_some() { growth / CONSERVATIVE_DIVISOR } else { growth };
         let used = growth.min(window.ssthresh - window.cwnd);
         window.cwnd += used;
         growth - used
@@ -139,4 +140,3 @@ impl SlowStart {
         }
     }
 }
-

@@ -64,7 +64,13 @@ impl CongestionControl for Reno {
         self.acked = 0;
     }
 
-    fn on_timeout(&mut self, window: &mut CongestionWindow, _now: Instant, flight: u64, first: bool) {
+    fn on_timeout(
+        &mut self,
+        window: &mut CongestionWindow,
+        _now: Instant,
+        flight: u64,
+        first: bool,
+    ) {
         if first {
             window.ssthresh = half_of_flight(window, flight);
         }
@@ -80,4 +86,3 @@ impl CongestionControl for Reno {
         !self.is_new_reno
     }
 }
-

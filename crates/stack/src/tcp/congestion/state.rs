@@ -20,7 +20,12 @@ pub(in crate::tcp) struct CongestionState {
 }
 
 impl CongestionState {
-    pub fn new(mut algorithm: CongestionAlgorithm, mut window: CongestionWindow, start: SeqNum, now: Instant) -> Self {
+    pub fn new(
+        mut algorithm: CongestionAlgorithm,
+        mut window: CongestionWindow,
+        start: SeqNum,
+        now: Instant,
+    ) -> Self {
         algorithm.on_start(&mut window);
         Self { window, algorithm, flight_max: 0, round_end: start, is_limited: false, used_up: now }
     }
@@ -33,7 +38,14 @@ impl CongestionState {
 
     /// Notes how much is in flight after something was sent, or that the window held the next segment back.
     #[inline]
-    pub fn on_sent(&mut self, now: Instant, una: SeqNum, nxt: SeqNum, flight: u64, is_limited: bool) {
+    pub fn on_sent(
+        &mut self,
+        now: Instant,
+        una: SeqNum,
+        nxt: SeqNum,
+        flight: u64,
+        is_limited: bool,
+    ) {
         if una >= self.round_end || is_limited || flight > self.flight_max {
             if una >= self.round_end {
                 self.round_end = nxt;

@@ -26,7 +26,8 @@ fn config(random: &mut impl RngExt) -> TcpConfig {
     };
     let (send_buffer, receive_buffer) = (limits(), limits());
     TcpConfig {
-        personality: [Personality::linux(), Personality::freebsd(), Personality::plain()][random.random_range(0..3)],
+        personality: [Personality::linux(), Personality::freebsd(), Personality::plain()]
+            [random.random_range(0..3)],
         congestion: choices[random.random_range(0..choices.len())],
         send_buffer,
         receive_buffer,
@@ -44,7 +45,8 @@ fn config(random: &mut impl RngExt) -> TcpConfig {
 }
 
 fn weather(random: &mut impl RngExt) -> Weather {
-    let mut rare = |most: f64| if random.random_bool(0.4) { random.random_range(0.0..most) } else { 0.0 };
+    let mut rare =
+        |most: f64| if random.random_bool(0.4) { random.random_range(0.0..most) } else { 0.0 };
     let (loss, reorder, duplicate, replay) = (rare(0.15), rare(0.3), rare(0.1), rare(0.03));
     let (corrupt, truncate, mark) = (rare(0.05), rare(0.02), rare(0.1));
     Weather {
@@ -52,6 +54,7 @@ fn weather(random: &mut impl RngExt) -> Weather {
         rate: if random.random() { random.random_range(20_000..10_000_000) } else { 0 },
         queue: random.random_range(5_000..200_000),
         loss,
+        loss_every: 0,
         reorder,
         duplicate,
         replay,
@@ -68,7 +71,8 @@ fn transfer(seed: u64) {
     let mut random = Seed(seed).stream("hostile");
     let mut pair = Pair::new(config(&mut random), config(&mut random), seed);
     pair.weather = [weather(&mut random), weather(&mut random)];
-    let mut flows = [0, 1].map(|_| Flow { total: random.random_range(0..60_000), ..Flow::default() });
+    let mut flows =
+        [0, 1].map(|_| Flow { total: random.random_range(0..60_000), ..Flow::default() });
     run(&mut pair, &mut flows, Span::from_secs(3_000));
     let failed = |pair: &Pair| pair.ends.iter().flatten().any(|end| end.error().is_some());
     if !failed(&pair) {
@@ -82,7 +86,8 @@ fn transfer(seed: u64) {
 
 #[test]
 fn stream_arrives_whole_or_the_connection_fails() {
-    let seeds = std::env::var("PLUMB_TCP_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(300);
+    let seeds =
+        std::env::var("PLUMB_TCP_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(300);
     println!("seeds 0 to {seeds}");
     for seed in 0..seeds {
         transfer(seed);

@@ -32,6 +32,8 @@ pub struct Weather {
     /// Bytes of queue before it; the newest is lost beyond.
     pub queue: u64,
     pub loss: f64,
+    /// One of so many segments with payload is lost, in turn; 0: none.
+    pub loss_every: u64,
     pub reorder: f64,
     pub duplicate: f64,
     pub replay: f64,
@@ -51,6 +53,7 @@ impl Default for Weather {
             rate: 0,
             queue: u64::MAX,
             loss: 0.0,
+            loss_every: 0,
             reorder: 0.0,
             duplicate: 0.0,
             replay: 0.0,
@@ -87,6 +90,7 @@ pub struct Pair {
     addresses: [SocketAddr; 2],
     flying: BTreeMap<(Instant, u64), (usize, Flying)>,
     busy_until: [Instant; 2],
+    payloads: [u64; 2],
     old: Vec<(usize, Flying)>,
     count: u64,
     random: RandomStream,
@@ -97,7 +101,9 @@ pub struct Pair {
 
 impl Pair {
     pub fn new(client: TcpConfig, server: TcpConfig, seed: u64) -> Self {
-        let addresses = [1, 2].map(|host| SocketAddr::from((Ipv4Addr::new(192, 0, 2, host), 1_000 + u16::from(host))));
+        let addresses = [1, 2].map(|host| {
+            SocketAddr::from((Ipv4Addr::new(192, 0, 2, host), 1_000 + u16::from(host)))
+        });
         let random = Seed(seed).stream("pair");
         let mut pair = Self {
             now: Instant::after_origin(Span::from_secs(1)),
@@ -109,6 +115,7 @@ impl Pair {
             addresses,
             flying: BTreeMap::new(),
             busy_until: [Instant::ORIGIN; 2],
+            payloads: [0; 2],
             old: Vec::new(),
             count: 0,
             random,
@@ -118,7 +125,14 @@ impl Pair {
         let iss = pair.random.random();
         let clock = TimestampClock::new(pair.random.random());
         let ends = pair.ends_of(CLIENT);
-        let client = Connection::connect(pair.now, ends, iss, clock, Arc::clone(&pair.configs[CLIENT]), path());
+        let client = Connection::connect(
+            pair.now,
+            ends,
+            iss,
+            clock,
+            Arc::clone(&pair.configs[CLIENT]),
+            path(),
+        );
         pair.ends[CLIENT] = Some(client);
         pair
     }
@@ -129,13 +143,6 @@ impl Pair {
 
     pub fn end(&mut self, end: usize) -> &mut Connection {
         self.ends[end].as_mut().expect("it exists")
-    }
-
-    /// Opens, over whatever the weather is.
-    pub fn open(&mut self) {
-        self.run_until(Span::from_secs(600), |pair| {
-            pair.ends.iter().all(|end| end.as_ref().is_some_and(|end| end.state() == TcpState::Established))
-        });
     }
 
     fn pseudo(&self, from: usize) -> PseudoHeader {
@@ -193,12 +200,27 @@ impl Pair {
         self.edges[from] = Some(edge);
     }
 
+    /// Whether it is a segment's turn to be lost.
+    fn is_turn(&mut self, from: usize, segment: &Flying) -> bool {
+        let every = self.weather[from].loss_every;
+        if every == 0 || segment.bytes.len() < 200 {
+            return false;
+        }
+        self.payloads[from] += 1;
+        self.payloads[from].is_multiple_of(every)
+    }
+
     fn launch(&mut self, from: usize, mut segment: Flying) {
         let weather = self.weather[from];
+        let turn = self.is_turn(from, &segment);
         let mut chance = |p: f64| p > 0.0 && self.random.random_bool(p);
-        let lost = weather.is_cut || chance(weather.loss) || segment.bytes.len() + 20 > weather.mtu;
+        let lost = turn
+            || weather.is_cut
+            || chance(weather.loss)
+            || segment.bytes.len() + 20 > weather.mtu;
         let (late, twice) = (chance(weather.reorder), chance(weather.duplicate));
-        let (corrupt, truncate, replay) = (chance(weather.corrupt), chance(weather.truncate), chance(weather.replay));
+        let (corrupt, truncate, replay) =
+            (chance(weather.corrupt), chance(weather.truncate), chance(weather.replay));
         let marked = chance(weather.mark);
         if self.old.len() < 50 {
             self.old.push((from, segment.clone()));
@@ -216,7 +238,8 @@ impl Pair {
             return;
         }
         if corrupt {
-            let (at, bit) = (self.random.random_range(0..segment.bytes.len()), self.random.random_range(0..8));
+            let (at, bit) =
+                (self.random.random_range(0..segment.bytes.len()), self.random.random_range(0..8));
             segment.bytes[at] ^= 1 << bit;
         }
         if truncate {
@@ -233,7 +256,10 @@ impl Pair {
             if queued + u128::from(bytes) > u128::from(weather.queue) {
                 return;
             }
-            let time = Span::from_ps(u64::try_from(u128::from(bytes) * 1_000_000_000_000 / u128::from(weather.rate)).unwrap());
+            let time = Span::from_ps(
+                u64::try_from(u128::from(bytes) * 1_000_000_000_000 / u128::from(weather.rate))
+                    .unwrap(),
+            );
             at = self.busy_until[from].max(self.now) + time;
             self.busy_until[from] = at;
         }
@@ -251,13 +277,21 @@ impl Pair {
 
     fn deliver(&mut self, from: usize, segment: &Flying) {
         let to = 1 - from;
-        let parsed = InboundSegment::parse(&segment.bytes, Some(self.pseudo(from)), (self.now, segment.ecn, 1));
+        let parsed = InboundSegment::parse(
+            &segment.bytes,
+            Some(self.pseudo(from)),
+            (self.now, segment.ecn, 1),
+        );
         let Ok(mut inbound) = parsed else { return };
         if let Some(log) = &mut self.log {
             log.push(format!("{:?} {to} got {inbound:?}", self.now));
         }
         if let Some(end) = self.ends[to].as_mut() {
-            if to == SERVER && inbound.flags.contains(TcpFlags::SYN) && !inbound.flags.contains(TcpFlags::ACK) && end.state() == TcpState::Closed {
+            if to == SERVER
+                && inbound.flags.contains(TcpFlags::SYN)
+                && !inbound.flags.contains(TcpFlags::ACK)
+                && end.state() == TcpState::Closed
+            {
                 return;
             }
             match end.handle_segment(self.now, &mut inbound) {
@@ -278,16 +312,24 @@ impl Pair {
         if segment.flags.contains(TcpFlags::SYN) && !segment.flags.contains(TcpFlags::ACK) {
             if self.half_open.is_none() {
                 let clock = TimestampClock::new(self.random.random());
-                let offer = SynOffer::passive(&config, 1_460, clock.value(self.now), &segment.options);
+                let offer =
+                    SynOffer::passive(&config, 1_460, clock.value(self.now), &segment.options);
                 let mut handshake = Handshake::agreed(&offer, segment, self.random.random(), false);
                 handshake.clock = clock;
-                handshake.advertised = u16::try_from(config.receive_buffer.initial).unwrap_or(u16::MAX);
+                handshake.advertised =
+                    u16::try_from(config.receive_buffer.initial).unwrap_or(u16::MAX);
                 handshake.ecn = accepts_ecn(config.ecn, segment.flags);
-                let flags = TcpFlags::SYN | TcpFlags::ACK | if handshake.ecn { TcpFlags::ECE } else { TcpFlags::NONE };
+                let flags = TcpFlags::SYN
+                    | TcpFlags::ACK
+                    | if handshake.ecn { TcpFlags::ECE } else { TcpFlags::NONE };
                 let syn_ack = OutboundSegment {
                     window: handshake.advertised,
                     options: offer.options(config.personality.syn_options),
-                    ..OutboundSegment::bare(SeqNum::initial(handshake.iss), segment.seq.wrapping_add(1), flags)
+                    ..OutboundSegment::bare(
+                        SeqNum::initial(handshake.iss),
+                        segment.seq.wrapping_add(1),
+                        flags,
+                    )
                 };
                 self.half_open = Some(HalfOpen { handshake, syn_ack });
             }
@@ -302,7 +344,13 @@ impl Pair {
             && !segment.flags.contains(TcpFlags::RST)
             && segment.ack == half.handshake.iss.wrapping_add(1);
         if completes {
-            let mut end = Connection::accepted(self.now, self.ends_of(SERVER), &half.handshake, config, path());
+            let mut end = Connection::accepted(
+                self.now,
+                self.ends_of(SERVER),
+                &half.handshake,
+                config,
+                path(),
+            );
             end.handle_segment(self.now, segment);
             self.ends[SERVER] = Some(end);
         }
@@ -311,7 +359,9 @@ impl Pair {
     fn flush(&mut self) {
         for end in [CLIENT, SERVER] {
             let mut segments = 0;
-            while let Some(segment) = self.ends[end].as_mut().and_then(|connection| connection.poll_segment(self.now)) {
+            while let Some(segment) =
+                self.ends[end].as_mut().and_then(|connection| connection.poll_segment(self.now))
+            {
                 self.transmit(end, &segment);
                 segments += 1;
                 assert!(segments < 100_000, "a connection that never has enough");
@@ -329,7 +379,8 @@ impl Pair {
         let deadline = self.ends.iter().flatten().filter_map(Connection::deadline).min();
         let Some(next) = [arrival, deadline].into_iter().flatten().min() else { return false };
         self.now = self.now.max(next);
-        while let Some(entry) = self.flying.first_entry().filter(|entry| entry.key().0 <= self.now) {
+        while let Some(entry) = self.flying.first_entry().filter(|entry| entry.key().0 <= self.now)
+        {
             let (from, segment) = entry.remove();
             self.deliver(from, &segment);
         }
@@ -340,7 +391,10 @@ impl Pair {
         }
         self.flush();
         for end in self.ends.iter().flatten() {
-            assert!(end.deadline().is_none_or(|deadline| deadline > self.now), "a deadline in the past: {end:?}");
+            assert!(
+                end.deadline().is_none_or(|deadline| deadline > self.now),
+                "a deadline in the past: {end:?}"
+            );
         }
         true
     }

@@ -48,7 +48,12 @@ pub fn pump(pair: &mut Pair, from: usize, flow: &mut Flow) {
         match receiver.receive(now, &mut out) {
             Ok(Received::Data(len)) => {
                 for byte in &out[..len] {
-                    assert_eq!(*byte, byte_at(flow.received), "byte {} of the stream", flow.received);
+                    assert_eq!(
+                        *byte,
+                        byte_at(flow.received),
+                        "byte {} of the stream",
+                        flow.received
+                    );
                     flow.received += 1;
                 }
             }
@@ -98,7 +103,12 @@ fn both_directions_arrive_whole_and_close() {
 fn bottleneck_is_filled() {
     let mut pair = Pair::new(TcpConfig::default(), TcpConfig::default(), 1);
     // 10 Mb/s, 40 ms there and back, a queue of one bandwidth-delay product.
-    pair.weather = [Weather { delay: Span::from_ms(20), rate: 1_250_000, queue: 50_000, ..Weather::default() }; 2];
+    pair.weather = [Weather {
+        delay: Span::from_ms(20),
+        rate: 1_250_000,
+        queue: 50_000,
+        ..Weather::default()
+    }; 2];
     let mut flows = flows(20_000_000, 0);
     let start = pair.now;
     assert!(run(&mut pair, &mut flows, Span::from_secs(60)), "{flows:?}");
@@ -111,7 +121,9 @@ fn bottleneck_is_filled() {
 fn connection_to_nobody_times_out() {
     let mut pair = Pair::new(TcpConfig::default(), TcpConfig::default(), 1);
     pair.weather[CLIENT].is_cut = true;
-    assert!(pair.run_until(Span::from_secs(600), |pair| pair.end(CLIENT).state() == TcpState::Closed));
+    assert!(
+        pair.run_until(Span::from_secs(600), |pair| pair.end(CLIENT).state() == TcpState::Closed)
+    );
     assert_eq!(pair.end(CLIENT).error(), Some(TcpSocketError::TimedOut));
     assert_eq!(pair.sent[CLIENT], 7, "a SYN and six retransmissions");
 }
