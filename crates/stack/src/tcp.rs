@@ -3,6 +3,8 @@
 
 pub mod config;
 pub mod congestion;
+pub mod delivery_rate;
 pub mod handshake;
+pub mod pacing;
 pub mod segment;
 pub mod seq;

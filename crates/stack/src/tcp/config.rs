@@ -207,7 +207,12 @@ impl Personality {
             syn_retries: 6,
             syn_ack_retries: 5,
             retries: 15,
-            delayed_ack: DelayedAck { min: Span::from_ms(40), max: Span::from_ms(200), segments: 2, quick: 16 },
+            delayed_ack: DelayedAck {
+                min: Span::from_ms(40),
+                max: Span::from_ms(200),
+                segments: 2,
+                quick: 16,
+            },
             challenge_acks: 1_000,
             insecure_rst: false,
             insecure_syn: false,
@@ -223,7 +228,12 @@ impl Personality {
             syn_retries: 3,
             syn_ack_retries: 3,
             retries: 12,
-            delayed_ack: DelayedAck { min: Span::from_ms(40), max: Span::from_ms(40), segments: 2, quick: 0 },
+            delayed_ack: DelayedAck {
+                min: Span::from_ms(40),
+                max: Span::from_ms(40),
+                segments: 2,
+                quick: 0,
+            },
             ..Self::linux()
         }
     }
@@ -233,7 +243,12 @@ impl Personality {
         Self {
             rto_min: Span::from_secs(1),
             rto_max: Span::from_secs(60),
-            delayed_ack: DelayedAck { min: Span::from_ms(500), max: Span::from_ms(500), segments: 2, quick: 0 },
+            delayed_ack: DelayedAck {
+                min: Span::from_ms(500),
+                max: Span::from_ms(500),
+                segments: 2,
+                quick: 0,
+            },
             ..Self::linux()
         }
     }

@@ -69,7 +69,10 @@ impl SynOffer {
             mss,
             window_scale: offer.window_scale.filter(|_| peer.window_scale.is_some()),
             sack: offer.sack && peer.sack_permitted,
-            timestamps: offer.timestamps.zip(peer.timestamps).map(|((ours, _), (theirs, _))| (ours, theirs)),
+            timestamps: offer
+                .timestamps
+                .zip(peer.timestamps)
+                .map(|((ours, _), (theirs, _))| (ours, theirs)),
         }
     }
 
@@ -196,6 +199,7 @@ pub const fn ecn_of_syn(policy: EcnPolicy) -> TcpFlags {
 
 /// Whether a SYN asks for ECN and we agree: its SYN-ACK has ECE alone.
 pub const fn accepts_ecn(policy: EcnPolicy, syn: TcpFlags) -> bool {
-    let asks = syn.contains(TcpFlags::ECE) && syn.contains(TcpFlags::CWR) && !syn.contains(TcpFlags::AE);
+    let asks =
+        syn.contains(TcpFlags::ECE) && syn.contains(TcpFlags::CWR) && !syn.contains(TcpFlags::AE);
     asks && !matches!(policy, EcnPolicy::Off)
 }

@@ -106,7 +106,8 @@ impl<'a> InboundSegment<'a> {
     /// Sequence numbers that it takes: its payload, SYN and FIN (RFC 9293 §3.4).
     #[inline]
     pub fn seq_len(&self) -> u64 {
-        let controls = u64::from(self.flags.contains(TcpFlags::SYN)) + u64::from(self.flags.contains(TcpFlags::FIN));
+        let controls = u64::from(self.flags.contains(TcpFlags::SYN))
+            + u64::from(self.flags.contains(TcpFlags::FIN));
         self.payload.len() as u64 + controls
     }
 }
@@ -175,7 +176,9 @@ impl SegmentOptions {
         for item in option::items(area).map_while(Result::ok) {
             match *item {
                 [MSS, 4, a, b] => options.mss = Some(u16::from_be_bytes([a, b])),
-                [WINDOW_SCALE, 3, shift] => options.window_scale = Some(shift.min(WINDOW_SCALE_MAX)),
+                [WINDOW_SCALE, 3, shift] => {
+                    options.window_scale = Some(shift.min(WINDOW_SCALE_MAX))
+                }
                 [SACK_PERMITTED, 2] => options.sack_permitted = true,
                 [TIMESTAMPS, 10, a, b, c, d, e, f, g, h] => {
                     let value = u32::from_be_bytes([a, b, c, d]);
@@ -183,7 +186,10 @@ impl SegmentOptions {
                 }
                 [SACK, _, ref blocks @ ..] => {
                     for &[a, b, c, d, e, f, g, h] in blocks.as_chunks::<8>().0 {
-                        options.sack.push((u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h])));
+                        options.sack.push((
+                            u32::from_be_bytes([a, b, c, d]),
+                            u32::from_be_bytes([e, f, g, h]),
+                        ));
                     }
                 }
                 _ => {}
