@@ -15,9 +15,9 @@ use fixed::FixedWindow;
 use reno::Reno;
 use vegas::Vegas;
 
-pub(in crate::tcp) use state::CongestionState;
-
 pub mod bbr;
+#[cfg(test)]
+mod bottleneck;
 pub mod cubic;
 pub mod fixed;
 pub mod hystart;

@@ -19,7 +19,6 @@ pub fn quantum(rate: u64, mss: u32) -> u64 {
     let mss = u64::from(mss);
     // A 1,024th of a second: Linux's sk_pacing_shift.
     let bytes = (rate >> 10).min(QUANTUM_MAX);
-    // Most rates are beyond the limit: no division for the segments of the common length would pay.
     (bytes / mss).max(2) * mss
 }
 
@@ -88,10 +87,9 @@ impl SegmentPacer {
             self.rate = rate;
             self.remainder = 0;
         }
-        let credit = self.quantum_time();
         let late = now.saturating_since(self.paid_at);
-        if late > credit {
-            self.paid_at += late - credit;
+        if late > Span::ZERO {
+            self.paid_at += late.saturating_sub(credit(rate));
         }
         self.quantum_left = self.quantum_left.saturating_sub(len);
         let (time, remainder) = time_of(len, rate, self.remainder);
@@ -104,10 +102,11 @@ impl SegmentPacer {
     pub const fn ready_at(&self) -> Instant {
         if self.unpaced_left > 0 || self.quantum_left > 0 { Instant::ORIGIN } else { self.paid_at }
     }
+}
 
-    fn quantum_time(&self) -> Span {
-        time_of(QUANTUM_MAX, self.rate, 0).0.min(Span::from_ms(1))
-    }
+/// By how much later than it might a segment may leave and delay nothing: the time of the largest quantum.
+fn credit(rate: u64) -> Span {
+    time_of(QUANTUM_MAX, rate, 0).0.min(Span::from_ms(1))
 }
 
 /// How long `len` bytes take, and what is left of a picosecond, in 1/`rate`.
@@ -116,4 +115,111 @@ fn time_of(len: u64, rate: u64, remainder: u64) -> (Span, u64) {
     let rate = u128::from(rate);
     let ps = u64::try_from(product / rate).unwrap_or(u64::MAX);
     (Span::from_ps(ps), u64::try_from(product % rate).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MSS: u32 = 1_460;
+
+    /// A pacer whose first segments have left.
+    fn begun() -> SegmentPacer {
+        let mut pacer = SegmentPacer::new(MSS);
+        pacer.on_sent(Instant::ORIGIN, 10 * u64::from(MSS), 1);
+        pacer
+    }
+
+    /// Sends `segments` as soon as the pacer lets them, each quantum `late` after that. Returns when the last one left.
+    fn send(pacer: &mut SegmentPacer, segments: u64, rate: u64, late: Span) -> Instant {
+        let mut now = Instant::ORIGIN;
+        for _ in 0..segments {
+            if pacer.allowance(now, rate, MSS) == 0 {
+                now = pacer.ready_at() + late;
+                assert!(pacer.allowance(now, rate, MSS) > 0);
+            }
+            pacer.on_sent(now, u64::from(MSS), rate);
+        }
+        now
+    }
+
+    #[test]
+    fn a_million_segments_keep_the_rate_to_the_picosecond() {
+        for rate in [125_003, 12_345_679, 1_250_000_001, 50_000_000_003] {
+            let mut pacer = begun();
+            pacer.paid_at = Instant::ORIGIN + Span::from_ms(5);
+            let segments = 1_000_000;
+            send(&mut pacer, segments, rate, Span::ZERO);
+            let exact =
+                u128::from(segments) * u128::from(MSS) * 1_000_000_000_000 / u128::from(rate);
+            let paid = u128::from((pacer.paid_at - Instant::ORIGIN).as_ps()) - 5_000_000_000;
+            assert_eq!(paid, exact, "{rate}");
+        }
+    }
+
+    #[test]
+    fn late_timers_do_not_lower_the_rate() {
+        let rate = 125_000_000;
+        let on_time = send(&mut begun(), 100_000, rate, Span::ZERO);
+        let late = send(&mut begun(), 100_000, rate, Span::from_us(300));
+        assert!(late - on_time <= Span::from_us(300), "{late:?} against {on_time:?}");
+        let too_late = send(&mut begun(), 100_000, rate, Span::from_ms(2));
+        assert!(too_late > on_time + Span::from_secs(1), "only so much is made up for");
+    }
+
+    #[test]
+    fn an_idle_connection_saves_up_two_quanta_at_most() {
+        for rate in [100_000, 12_500_000, 10_000_000_000] {
+            let mut pacer = begun();
+            let now = Instant::ORIGIN + Span::from_secs(100);
+            let mut sent = 0;
+            while pacer.allowance(now, rate, MSS) > 0 {
+                pacer.on_sent(now, u64::from(MSS), rate);
+                sent += u64::from(MSS);
+            }
+            assert!(sent >= quantum(rate, MSS));
+            assert!(sent <= quantum(rate, MSS) + QUANTUM_MAX + u64::from(MSS), "{sent} at {rate}");
+            assert!(pacer.ready_at() > now);
+        }
+    }
+
+    #[test]
+    fn a_quantum_is_a_millisecond_within_two_segments_and_64_kib() {
+        let mss = u64::from(MSS);
+        assert_eq!(quantum(1_000, MSS), 2 * mss);
+        assert_eq!(quantum(10_240_000, MSS), 10_000 / mss * mss);
+        assert_eq!(quantum(10_000_000_000, MSS), 65_536 / mss * mss);
+        assert_eq!(quantum(10_000_000_000, 65_000), 130_000);
+        let mut pacer = begun();
+        let now = Instant::ORIGIN;
+        assert_eq!(pacer.allowance(now, 10_240_000, MSS), quantum(10_240_000, MSS));
+    }
+
+    #[test]
+    fn ten_segments_leave_before_anything_is_paced() {
+        let mut pacer = SegmentPacer::new(MSS);
+        for _ in 0..10 {
+            assert!(pacer.allowance(Instant::ORIGIN, 1_000, MSS) > 0);
+            assert_eq!(pacer.ready_at(), Instant::ORIGIN);
+            pacer.on_sent(Instant::ORIGIN, u64::from(MSS), 1_000);
+        }
+        for _ in 0..2 {
+            assert!(pacer.allowance(Instant::ORIGIN, 1_000, MSS) > 0);
+            pacer.on_sent(Instant::ORIGIN, u64::from(MSS), 1_000);
+        }
+        assert_eq!(pacer.allowance(Instant::ORIGIN, 1_000, MSS), 0);
+        // The two of the first quantum take 2.92 s.
+        assert_eq!(pacer.ready_at(), Instant::ORIGIN + Span::from_ms(2_920));
+    }
+
+    #[test]
+    fn a_window_is_paced_faster_than_it_is_acknowledged() {
+        let mut window =
+            CongestionWindow { cwnd: 100_000, ssthresh: u64::MAX, mss: MSS, initial: 14_600 };
+        let srtt = Some(Span::from_ms(100));
+        assert_eq!(window_rate(&window, srtt), Some(2_000_000));
+        window.ssthresh = 150_000;
+        assert_eq!(window_rate(&window, srtt), Some(1_200_000));
+        assert_eq!(window_rate(&window, None), None);
+    }
 }

@@ -178,15 +178,18 @@ impl SegmentOptions {
             match *item {
                 [MSS, 4, a, b] => options.mss = Some(u16::from_be_bytes([a, b])),
                 [WINDOW_SCALE, 3, shift] => {
-                    options.window_scale = Some(shift.min(WINDOW_SCALE_MAX));
+                    options.window_scale = Some(shift.min(WINDOW_SCALE_MAX))
                 }
                 [SACK_PERMITTED, 2] => options.sack_permitted = true,
                 [TIMESTAMPS, 10, ref both @ ..] => {
                     options.timestamps = both.first_chunk().copied().map(pair);
                 }
                 [SACK, _, ref blocks @ ..] => {
-                    for block in blocks.as_chunks().0 {
-                        options.sack.push(pair(*block));
+                    for &[a, b, c, d, e, f, g, h] in blocks.as_chunks::<8>().0 {
+                        options.sack.push((
+                            u32::from_be_bytes([a, b, c, d]),
+                            u32::from_be_bytes([e, f, g, h]),
+                        ));
                     }
                 }
                 _ => {}

@@ -63,3 +63,33 @@ impl CongestionControl for FixedWindow {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::bottleneck::ack_of;
+    use super::*;
+
+    #[test]
+    fn neither_loss_nor_a_timeout_changes_the_window() {
+        let mut fixed = FixedWindow::new(65_536);
+        let mut window =
+            CongestionWindow { cwnd: 14_600, ssthresh: u64::MAX, mss: 1_460, initial: 14_600 };
+        fixed.on_start(&mut window);
+        assert_eq!(window.cwnd, 65_536);
+        fixed.on_congestion(&mut window, Instant::ORIGIN, 65_536, CongestionSignal::Loss);
+        fixed.on_ack(&mut window, &ack_of(1_460));
+        assert_eq!(window.cwnd, 65_536);
+        fixed.on_timeout(&mut window, Instant::ORIGIN, 65_536, true);
+        window.cwnd = 1_460;
+        fixed.on_ack(&mut window, &ack_of(1_460));
+        assert_eq!(window.cwnd, 65_536);
+    }
+
+    #[test]
+    fn a_window_smaller_than_a_segment_still_lets_one_out() {
+        let mut window =
+            CongestionWindow { cwnd: 14_600, ssthresh: u64::MAX, mss: 1_460, initial: 14_600 };
+        FixedWindow::new(100).on_start(&mut window);
+        assert_eq!(window.cwnd, 1_460);
+    }
+}

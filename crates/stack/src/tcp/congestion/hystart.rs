@@ -86,12 +86,9 @@ impl SlowStart {
             (false, false) => LIMIT,
             (false, true) => LIMIT_AFTER_TIMEOUT,
         };
-        let growth = ack.acked.min(limit * u64::from(window.mss));
-        let growth =
-            if hystart && self.baseline.is_some() { growth / CONSERVATIVE_DIVISOR } else { growth };
-        let used = growth.min(window.ssthresh - window.cwnd);
-        window.cwnd += used;
-        growth - used
+        let is_conservative = hystart && self.baseline.is_some();
+        let divisor = if is_conservative { CONSERVATIVE_DIVISOR } else { 1 };
+        grow_below_threshold(window, ack.acked.min(limit * u64::from(window.mss)) / divisor)
     }
 
     /// Judges the round-trip times; ends slow start by setting the threshold.
@@ -138,5 +135,154 @@ impl SlowStart {
                 window.ssthresh = window.cwnd;
             }
         }
+    }
+}
+
+/// Slow start without HyStart++. Returns the acknowledged bytes that are left to congestion avoidance.
+pub(super) fn plain_slow_start(window: &mut CongestionWindow, acked: u64) -> u64 {
+    if window.in_slow_start() {
+        grow_below_threshold(window, acked.min(LIMIT * u64::from(window.mss)))
+    } else {
+        acked
+    }
+}
+
+fn grow_below_threshold(window: &mut CongestionWindow, growth: u64) -> u64 {
+    let used = growth.min(window.ssthresh - window.cwnd);
+    window.cwnd += used;
+    growth - used
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::bottleneck::ack_of;
+    use super::*;
+
+    const MSS: u64 = 1_000;
+
+    /// A sender whose round-trip time in each round is given.
+    struct Rounds {
+        start: SlowStart,
+        window: CongestionWindow,
+        una: u64,
+    }
+
+    impl Rounds {
+        fn new(uses_hystart: bool) -> Self {
+            let window = CongestionWindow {
+                cwnd: 10 * MSS,
+                ssthresh: u64::MAX,
+                mss: 1_000,
+                initial: 10 * MSS,
+            };
+            Self { start: SlowStart::new(uses_hystart), window, una: 0 }
+        }
+
+        /// One round of acknowledgements, a segment each, with this round-trip time. Returns the growth of the window.
+        fn round(&mut self, rtt_ms: u64) -> u64 {
+            let before = self.window.cwnd;
+            let end = self.una + before;
+            while self.una < end {
+                self.una += MSS;
+                let nxt = self.una + self.window.cwnd;
+                let ack = AckEvent {
+                    una: self.una,
+                    nxt,
+                    rtt: Some(Span::from_ms(rtt_ms)),
+                    ..ack_of(MSS)
+                };
+                self.start.grow(&mut self.window, &ack);
+            }
+            self.window.cwnd - before
+        }
+    }
+
+    #[test]
+    fn the_window_doubles_while_the_rtt_stays() {
+        let mut rounds = Rounds::new(true);
+        for n in 0..6 {
+            assert_eq!(rounds.round(100), 10 * MSS << n);
+        }
+    }
+
+    #[test]
+    fn a_risen_rtt_quarters_growth_and_ends_slow_start_five_rounds_later() {
+        let mut rounds = Rounds::new(true);
+        rounds.round(100);
+        rounds.round(100);
+        let before = rounds.window.cwnd;
+        // 100 / 8 = 12.5 ms: a rise of 13 ms is noticed at the eighth sample.
+        let growth = rounds.round(113);
+        assert_eq!(growth, 7 * MSS + (before - 7 * MSS) / 4);
+        for _ in 0..4 {
+            assert_eq!(rounds.window.ssthresh, u64::MAX);
+            let before = rounds.window.cwnd;
+            let growth = rounds.round(113);
+            assert!(growth.abs_diff(before / 4) <= MSS, "{growth} of {before}");
+        }
+        rounds.round(113);
+        assert!(!rounds.window.in_slow_start());
+        assert!(rounds.window.cwnd < before * 4, "{}", rounds.window.cwnd);
+    }
+
+    #[test]
+    fn a_rise_below_the_threshold_is_not_noticed() {
+        let mut rounds = Rounds::new(true);
+        for rtt in [100, 112, 123, 134] {
+            let before = rounds.window.cwnd;
+            assert_eq!(rounds.round(rtt), before);
+        }
+    }
+
+    #[test]
+    fn a_passing_rise_lets_slow_start_go_on() {
+        let mut rounds = Rounds::new(true);
+        rounds.round(50);
+        rounds.round(50);
+        rounds.round(80);
+        rounds.round(60);
+        let before = rounds.window.cwnd;
+        assert_eq!(rounds.round(60), before);
+        assert_eq!(rounds.window.ssthresh, u64::MAX);
+    }
+
+    #[test]
+    fn switched_off_it_notices_nothing() {
+        let mut rounds = Rounds::new(false);
+        for rtt in [10, 100, 1_000] {
+            let before = rounds.window.cwnd;
+            assert_eq!(rounds.round(rtt), before);
+        }
+    }
+
+    #[test]
+    fn an_acknowledgement_counts_for_two_segments_and_one_after_a_timeout() {
+        let mut start = SlowStart::new(true);
+        let mut window =
+            CongestionWindow { cwnd: 10 * MSS, ssthresh: 100 * MSS, mss: 1_000, initial: 10 * MSS };
+        start.grow(&mut window, &ack_of(7 * MSS));
+        assert_eq!(window.cwnd, 12 * MSS);
+        start.on_timeout();
+        start.grow(&mut window, &ack_of(7 * MSS));
+        assert_eq!(window.cwnd, 13 * MSS);
+    }
+
+    #[test]
+    fn what_passes_the_threshold_is_left_to_congestion_avoidance() {
+        let mut start = SlowStart::new(false);
+        let mut window =
+            CongestionWindow { cwnd: 10 * MSS, ssthresh: 10_500, mss: 1_000, initial: 10 * MSS };
+        assert_eq!(start.grow(&mut window, &ack_of(2 * MSS)), 1_500);
+        assert_eq!(window.cwnd, 10_500);
+        assert_eq!(start.grow(&mut window, &ack_of(2 * MSS)), 2_000);
+    }
+
+    #[test]
+    fn a_window_that_is_not_used_does_not_grow() {
+        let mut start = SlowStart::new(false);
+        let mut window =
+            CongestionWindow { cwnd: 10 * MSS, ssthresh: u64::MAX, mss: 1_000, initial: 10 * MSS };
+        start.grow(&mut window, &AckEvent { is_cwnd_limited: false, ..ack_of(MSS) });
+        assert_eq!(window.cwnd, 10 * MSS);
     }
 }

@@ -86,3 +86,89 @@ impl CongestionControl for Reno {
         !self.is_new_reno
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::CongestionChoice;
+    use super::super::bottleneck::{PathUnderTest, ack_of};
+    use super::*;
+
+    const MSS: u64 = 1_000;
+
+    fn window(segments: u64, ssthresh: u64) -> CongestionWindow {
+        CongestionWindow {
+            cwnd: segments * MSS,
+            ssthresh: ssthresh * MSS,
+            mss: 1_000,
+            initial: 10 * MSS,
+        }
+    }
+
+    #[test]
+    fn congestion_avoidance_adds_one_segment_a_round_trip() {
+        for stretch in [1, 2, 5, 20] {
+            let mut reno = Reno::reno();
+            let mut window = window(20, 2);
+            for round in 1..=5 {
+                let mut left = window.cwnd;
+                while left > 0 {
+                    let acked = left.min(stretch * MSS);
+                    reno.on_ack(&mut window, &ack_of(acked));
+                    left -= acked;
+                }
+                assert_eq!(
+                    window.cwnd,
+                    (20 + round) * MSS,
+                    "{stretch} segments an acknowledgement"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_window_that_the_application_leaves_unused_does_not_grow() {
+        let mut reno = Reno::new_reno(true);
+        let mut window = window(20, 2);
+        for _ in 0..100 {
+            reno.on_ack(&mut window, &AckEvent { is_cwnd_limited: false, ..ack_of(MSS) });
+        }
+        assert_eq!(window.cwnd, 20 * MSS);
+    }
+
+    #[test]
+    fn loss_halves_what_was_in_flight_but_leaves_two_segments() {
+        let mut reno = Reno::new_reno(true);
+        let mut window = window(20, 1_000);
+        reno.on_congestion(&mut window, Instant::ORIGIN, 16 * MSS, CongestionSignal::Loss);
+        assert_eq!(window.ssthresh, 8 * MSS);
+        reno.on_congestion(&mut window, Instant::ORIGIN, 22 * MSS, CongestionSignal::Mark);
+        assert_eq!(window.ssthresh, 10 * MSS, "limited transmit does not count");
+        reno.on_congestion(&mut window, Instant::ORIGIN, MSS, CongestionSignal::Loss);
+        assert_eq!(window.ssthresh, 2 * MSS);
+    }
+
+    #[test]
+    fn only_the_first_timeout_sets_the_threshold() {
+        let mut reno = Reno::new_reno(true);
+        let mut window = window(20, 1_000);
+        reno.on_timeout(&mut window, Instant::ORIGIN, 20 * MSS, true);
+        window.cwnd = MSS;
+        reno.on_timeout(&mut window, Instant::ORIGIN, MSS, false);
+        assert_eq!(window.ssthresh, 10 * MSS);
+    }
+
+    /// Mathis, Semke, Mahdavi and Ott 1997: √(3/2) / √p.
+    #[test]
+    fn periodic_loss_gives_the_window_of_the_square_root_law() {
+        for period in [400_u64, 2_500] {
+            let path = PathUnderTest { loss_period: Some(period), ..PathUnderTest::wide() };
+            let outcome = path.run(CongestionChoice::NewReno, Span::from_secs(600));
+            let expected = (1.5 * period as f64).sqrt();
+            let ratio = outcome.segments_in_flight / expected;
+            assert!(
+                (0.95..1.05).contains(&ratio),
+                "one in {period}: {ratio} of {expected} segments"
+            );
+        }
+    }
+}
