@@ -443,10 +443,7 @@ mod tests {
             let path = PathUnderTest { rtt, loss_period: Some(period), ..PathUnderTest::wide() };
             let outcome = path.run(CongestionChoice::Cubic, rtt * 6_000);
             let ratio = outcome.segments_in_flight / expected;
-            assert!(
-                (0.9..1.1).contains(&ratio),
-                "one in {period}: {ratio} of {expected} segments"
-            );
+            assert!((0.9..1.1).contains(&ratio), "one in {period}: {ratio} of {expected} segments");
         }
     }
 }
