@@ -5,6 +5,7 @@ use plumb_base::time::Span;
 use super::congestion::CongestionChoice;
 
 /// Configuration of a connection or of all that a listener accepts.
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TcpConfig {
     /// What is visible from outside and differs between systems.
@@ -157,6 +158,8 @@ pub struct Personality {
     pub rto_min: Span,
     /// Largest retransmission timeout.
     pub rto_max: Span,
+    /// What `rto_min` bounds.
+    pub rto_floor: RtoFloor,
     /// Times that a SYN is retransmitted.
     pub syn_retries: u8,
     /// Times that a SYN-ACK is retransmitted.
@@ -171,6 +174,15 @@ pub struct Personality {
     pub insecure_rst: bool,
     /// Whether a SYN in the window closes the connection, as before RFC 5961.
     pub insecure_syn: bool,
+}
+
+/// What the least retransmission timeout bounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RtoFloor {
+    /// The timeout (RFC 6298 §2.4).
+    Total,
+    /// What it is above the smoothed round-trip time, as in Linux.
+    Deviation,
 }
 
 /// Order of the options of a SYN.
@@ -204,10 +216,16 @@ impl Personality {
             rto_initial: Span::from_secs(1),
             rto_min: Span::from_ms(200),
             rto_max: Span::from_secs(120),
+            rto_floor: RtoFloor::Deviation,
             syn_retries: 6,
             syn_ack_retries: 5,
             retries: 15,
-            delayed_ack: DelayedAck { min: Span::from_ms(40), max: Span::from_ms(200), segments: 2, quick: 16 },
+            delayed_ack: DelayedAck {
+                min: Span::from_ms(40),
+                max: Span::from_ms(200),
+                segments: 2,
+                quick: 16,
+            },
             challenge_acks: 1_000,
             insecure_rst: false,
             insecure_syn: false,
@@ -220,10 +238,16 @@ impl Personality {
             syn_options: OptionOrder::FreeBsd,
             rto_min: Span::from_ms(230),
             rto_max: Span::from_secs(64),
+            rto_floor: RtoFloor::Total,
             syn_retries: 3,
             syn_ack_retries: 3,
             retries: 12,
-            delayed_ack: DelayedAck { min: Span::from_ms(40), max: Span::from_ms(40), segments: 2, quick: 0 },
+            delayed_ack: DelayedAck {
+                min: Span::from_ms(40),
+                max: Span::from_ms(40),
+                segments: 2,
+                quick: 0,
+            },
             ..Self::linux()
         }
     }
@@ -233,7 +257,12 @@ impl Personality {
         Self {
             rto_min: Span::from_secs(1),
             rto_max: Span::from_secs(60),
-            delayed_ack: DelayedAck { min: Span::from_ms(500), max: Span::from_ms(500), segments: 2, quick: 0 },
+            delayed_ack: DelayedAck {
+                min: Span::from_ms(500),
+                max: Span::from_ms(500),
+                segments: 2,
+                quick: 0,
+            },
             ..Self::linux()
         }
     }

@@ -4,14 +4,25 @@
 //! [`CongestionWindow`] that it is lent and keeps whatever else it needs.
 
 use std::fmt;
+use std::str::FromStr;
 
 use plumb_base::time::{Instant, Span};
+use thiserror::Error;
+
+use bbr::Bbr;
+use cubic::Cubic;
+use fixed::FixedWindow;
+use reno::Reno;
+use vegas::Vegas;
 
 pub mod bbr;
+#[cfg(test)]
+mod bottleneck;
 pub mod cubic;
 pub mod fixed;
 pub mod hystart;
 pub mod reno;
+mod state;
 pub mod vegas;
 
 /// The window that algorithms change, in bytes.
@@ -102,6 +113,18 @@ impl RateSample {
     }
 }
 
+/// Bytes that `rate`, in bytes a second, carries in `span`, rounded down: to the nanosecond.
+#[inline]
+pub fn bytes_in(rate: u64, span: Span) -> u64 {
+    let ns = span.as_ns();
+    match rate.checked_mul(ns) {
+        Some(product) => product / 1_000_000_000,
+        None => {
+            u64::try_from(u128::from(rate) * u128::from(ns) / 1_000_000_000).unwrap_or(u64::MAX)
+        }
+    }
+}
+
 /// `bytes` in `span` as a rate, rounded down; 0 for an empty span.
 #[inline]
 pub fn bytes_per_second(bytes: u64, span: Span) -> u64 {
@@ -123,12 +146,21 @@ pub trait CongestionControl: fmt::Debug + Send {
     /// Its name in options and output: lower case.
     fn name(&self) -> &'static str;
 
+    /// The connection is established: `window` is the initial one, which it may change.
+    fn on_start(&mut self, _window: &mut CongestionWindow) {}
+
     /// An acknowledgement came; outside of recovery, or in it where [`CongestionControl::governs_recovery`].
     fn on_ack(&mut self, window: &mut CongestionWindow, ack: &AckEvent);
 
     /// A signal of congestion, at most once a window of data: sets `ssthresh`. The window itself is brought down to it by
     /// proportional rate reduction (RFC 9937) unless [`CongestionControl::governs_recovery`].
-    fn on_congestion(&mut self, window: &mut CongestionWindow, now: Instant, flight: u64, signal: CongestionSignal);
+    fn on_congestion(
+        &mut self,
+        window: &mut CongestionWindow,
+        now: Instant,
+        flight: u64,
+        signal: CongestionSignal,
+    );
 
     /// The retransmission timer expired: sets `ssthresh` where this is the `first` time since `snd_una` moved; the
     /// window is then set to one segment (RFC 5681 §3.1) by the caller.
@@ -140,7 +172,8 @@ pub trait CongestionControl: fmt::Debug + Send {
     /// The last signal was none: nothing had been lost. Window and threshold have been put back already.
     fn on_spurious(&mut self, _window: &mut CongestionWindow) {}
 
-    /// Nothing was sent for `idle`, longer than a retransmission timeout; the window has been adjusted (RFC 7661).
+    /// Nothing was sent for `idle`, longer than a retransmission timeout; the window has been adjusted (RFC 7661) unless
+    /// [`CongestionControl::governs_recovery`].
     fn on_idle(&mut self, _window: &mut CongestionWindow, _now: Instant, _idle: Span) {}
 
     /// A segment of `len` bytes leaves; `flight` counts it.
@@ -157,5 +190,227 @@ pub trait CongestionControl: fmt::Debug + Send {
     /// Whether, without SACK, the first acknowledgement of new data ends recovery, as before RFC 6582.
     fn ends_recovery_at_once(&self) -> bool {
         false
+    }
+}
+
+/// The congestion control that a user names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CongestionChoice {
+    /// A window that never changes.
+    Fixed {
+        /// Its bytes.
+        bytes: u64,
+    },
+    /// RFC 5681: the first acknowledgement of new data ends recovery.
+    Reno,
+    /// RFC 5681 with RFC 6582, and HyStart++.
+    NewReno,
+    /// Brakmo and Peterson 1995.
+    Vegas,
+    /// RFC 9438, with HyStart++.
+    #[default]
+    Cubic,
+    /// BBR version 1.
+    Bbr,
+}
+
+impl CongestionChoice {
+    /// The algorithm at its start. `hystart`: where it has slow start by RFC 9406, whether that is used; `seed`: of the
+    /// phases of BBR, which makes connections that start together differ.
+    pub fn build(self, hystart: bool, seed: u64) -> CongestionAlgorithm {
+        match self {
+            Self::Fixed { bytes } => CongestionAlgorithm::Fixed(FixedWindow::new(bytes)),
+            Self::Reno => CongestionAlgorithm::Reno(Reno::reno()),
+            Self::NewReno => CongestionAlgorithm::Reno(Reno::new_reno(hystart)),
+            Self::Vegas => CongestionAlgorithm::Vegas(Vegas::new()),
+            Self::Cubic => CongestionAlgorithm::Cubic(Box::new(Cubic::new(hystart))),
+            Self::Bbr => CongestionAlgorithm::Bbr(Box::new(Bbr::new(seed))),
+        }
+    }
+}
+
+impl fmt::Display for CongestionChoice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fixed { bytes } => write!(f, "fixed:{bytes}"),
+            Self::Reno => f.pad("reno"),
+            Self::NewReno => f.pad("newreno"),
+            Self::Vegas => f.pad("vegas"),
+            Self::Cubic => f.pad("cubic"),
+            Self::Bbr => f.pad("bbr"),
+        }
+    }
+}
+
+/// A name that is of no congestion control.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(
+    "{0:?} is no congestion control; give one of fixed:BYTES (such as fixed:65536), reno, newreno, vegas, cubic, bbr"
+)]
+pub struct CongestionChoiceError(String);
+
+impl FromStr for CongestionChoice {
+    type Err = CongestionChoiceError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "reno" => return Ok(Self::Reno),
+            "newreno" => return Ok(Self::NewReno),
+            "vegas" => return Ok(Self::Vegas),
+            "cubic" => return Ok(Self::Cubic),
+            "bbr" => return Ok(Self::Bbr),
+            _ => {}
+        }
+        let bytes = text.strip_prefix("fixed:").and_then(|bytes| bytes.parse().ok());
+        match bytes {
+            Some(bytes) if bytes > 0 => Ok(Self::Fixed { bytes }),
+            _ => Err(CongestionChoiceError(text.to_owned())),
+        }
+    }
+}
+
+/// The algorithm of a connection: those of the stack without a call through a pointer, a user's own boxed.
+#[derive(Debug)]
+pub enum CongestionAlgorithm {
+    /// A window that never changes.
+    Fixed(FixedWindow),
+    /// Reno and NewReno.
+    Reno(Reno),
+    /// Vegas.
+    Vegas(Vegas),
+    /// CUBIC.
+    Cubic(Box<Cubic>),
+    /// BBR.
+    Bbr(Box<Bbr>),
+    /// A user's own.
+    Custom(Box<dyn CongestionControl>),
+}
+
+/// Calls a method on the algorithm, whichever it is.
+macro_rules! dispatch {
+    ($self:expr, $algorithm:ident => $call:expr) => {
+        match $self {
+            CongestionAlgorithm::Fixed($algorithm) => $call,
+            CongestionAlgorithm::Reno($algorithm) => $call,
+            CongestionAlgorithm::Vegas($algorithm) => $call,
+            CongestionAlgorithm::Cubic($algorithm) => $call,
+            CongestionAlgorithm::Bbr($algorithm) => $call,
+            CongestionAlgorithm::Custom($algorithm) => $call,
+        }
+    };
+}
+
+impl CongestionControl for CongestionAlgorithm {
+    fn name(&self) -> &'static str {
+        dispatch!(self, algorithm => algorithm.name())
+    }
+
+    fn on_start(&mut self, window: &mut CongestionWindow) {
+        dispatch!(self, algorithm => algorithm.on_start(window));
+    }
+
+    #[inline]
+    fn on_ack(&mut self, window: &mut CongestionWindow, ack: &AckEvent) {
+        dispatch!(self, algorithm => algorithm.on_ack(window, ack));
+    }
+
+    fn on_congestion(
+        &mut self,
+        window: &mut CongestionWindow,
+        now: Instant,
+        flight: u64,
+        signal: CongestionSignal,
+    ) {
+        dispatch!(self, algorithm => algorithm.on_congestion(window, now, flight, signal));
+    }
+
+    fn on_timeout(
+        &mut self,
+        window: &mut CongestionWindow,
+        now: Instant,
+        flight: u64,
+        first: bool,
+    ) {
+        dispatch!(self, algorithm => algorithm.on_timeout(window, now, flight, first));
+    }
+
+    fn on_recovered(&mut self, window: &mut CongestionWindow, now: Instant) {
+        dispatch!(self, algorithm => algorithm.on_recovered(window, now));
+    }
+
+    fn on_spurious(&mut self, window: &mut CongestionWindow) {
+        dispatch!(self, algorithm => algorithm.on_spurious(window));
+    }
+
+    fn on_idle(&mut self, window: &mut CongestionWindow, now: Instant, idle: Span) {
+        dispatch!(self, algorithm => algorithm.on_idle(window, now, idle));
+    }
+
+    #[inline]
+    fn on_sent(&mut self, window: &CongestionWindow, now: Instant, len: u64, flight: u64) {
+        dispatch!(self, algorithm => algorithm.on_sent(window, now, len, flight));
+    }
+
+    #[inline]
+    fn pacing_rate(&self, window: &CongestionWindow, srtt: Option<Span>) -> Option<u64> {
+        dispatch!(self, algorithm => algorithm.pacing_rate(window, srtt))
+    }
+
+    fn governs_recovery(&self) -> bool {
+        dispatch!(self, algorithm => algorithm.governs_recovery())
+    }
+
+    fn ends_recovery_at_once(&self) -> bool {
+        dispatch!(self, algorithm => algorithm.ends_recovery_at_once())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_name_is_read_as_it_is_printed() {
+        let fixed = CongestionChoice::Fixed { bytes: 65_536 };
+        let all = [
+            fixed,
+            CongestionChoice::Reno,
+            CongestionChoice::NewReno,
+            CongestionChoice::Vegas,
+            CongestionChoice::Cubic,
+            CongestionChoice::Bbr,
+        ];
+        for choice in all {
+            assert_eq!(choice.to_string().parse(), Ok(choice));
+            let name = choice.build(true, 1).name();
+            assert!(choice.to_string().starts_with(name), "{choice}: {name}");
+        }
+        assert_eq!("fixed:65536".parse(), Ok(fixed));
+    }
+
+    #[test]
+    fn an_unknown_name_is_refused_with_the_names() {
+        for text in ["cubik", "", "fixed", "fixed:", "fixed:0", "fixed:-1", "Reno"] {
+            let error = text.parse::<CongestionChoice>().unwrap_err().to_string();
+            for name in ["fixed:", "reno", "newreno", "vegas", "cubic", "bbr"] {
+                assert!(error.contains(name), "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_algorithm_is_one_cache_line_at_most() {
+        assert!(size_of::<CongestionAlgorithm>() <= 64, "{}", size_of::<CongestionAlgorithm>());
+    }
+
+    #[test]
+    fn rates_and_bytes_neither_overflow_nor_divide_by_nothing() {
+        assert_eq!(bytes_per_second(1_250, Span::from_us(1)), 1_250_000_000);
+        assert_eq!(bytes_per_second(1, Span::ZERO), 0);
+        assert_eq!(bytes_per_second(u64::MAX, Span::from_ps(1)), u64::MAX);
+        assert_eq!(bytes_in(1_250_000_000, Span::from_us(1)), 1_250);
+        assert_eq!(bytes_in(u64::MAX, Span::from_secs(1)), u64::MAX);
+        assert_eq!(bytes_in(u64::MAX, Span::from_ms(1)), u64::MAX / 1_000);
+        assert_eq!(bytes_in(u64::MAX, Span::from_secs(2)), u64::MAX);
     }
 }

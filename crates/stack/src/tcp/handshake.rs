@@ -69,13 +69,16 @@ impl SynOffer {
             mss,
             window_scale: offer.window_scale.filter(|_| peer.window_scale.is_some()),
             sack: offer.sack && peer.sack_permitted,
-            timestamps: offer.timestamps.zip(peer.timestamps).map(|((ours, _), (theirs, _))| (ours, theirs)),
+            timestamps: offer
+                .timestamps
+                .zip(peer.timestamps)
+                .map(|((ours, _), (theirs, _))| (ours, theirs)),
         }
     }
 
     /// The options, in the order of the system that is imitated.
     pub fn options(&self, order: OptionOrder) -> OptionArea {
-        let mut area = OptionWriter::default();
+        let mut area = OptionWriter::new();
         let [a, b] = self.mss.to_be_bytes();
         area.put(&[2, 4, a, b]);
         match order {
@@ -111,13 +114,17 @@ impl SynOffer {
 }
 
 /// Options that are being written, at most 40 bytes.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct OptionWriter {
     bytes: [u8; 40],
     len: usize,
 }
 
 impl OptionWriter {
+    pub const fn new() -> Self {
+        Self { bytes: [0; 40], len: 0 }
+    }
+
     pub fn put(&mut self, bytes: &[u8]) {
         self.bytes[self.len..self.len + bytes.len()].copy_from_slice(bytes);
         self.len += bytes.len();
@@ -196,6 +203,7 @@ pub const fn ecn_of_syn(policy: EcnPolicy) -> TcpFlags {
 
 /// Whether a SYN asks for ECN and we agree: its SYN-ACK has ECE alone.
 pub const fn accepts_ecn(policy: EcnPolicy, syn: TcpFlags) -> bool {
-    let asks = syn.contains(TcpFlags::ECE) && syn.contains(TcpFlags::CWR) && !syn.contains(TcpFlags::AE);
+    let asks =
+        syn.contains(TcpFlags::ECE) && syn.contains(TcpFlags::CWR) && !syn.contains(TcpFlags::AE);
     asks && !matches!(policy, EcnPolicy::Off)
 }

@@ -106,7 +106,8 @@ impl<'a> InboundSegment<'a> {
     /// Sequence numbers that it takes: its payload, SYN and FIN (RFC 9293 §3.4).
     #[inline]
     pub fn seq_len(&self) -> u64 {
-        let controls = u64::from(self.flags.contains(TcpFlags::SYN)) + u64::from(self.flags.contains(TcpFlags::FIN));
+        let controls = u64::from(self.flags.contains(TcpFlags::SYN))
+            + u64::from(self.flags.contains(TcpFlags::FIN));
         self.payload.len() as u64 + controls
     }
 }
@@ -163,9 +164,10 @@ impl SegmentOptions {
     #[inline]
     pub fn parse(area: &[u8]) -> Self {
         // What nearly every segment of an established connection has (RFC 7323 appendix A).
-        if let &[1, 1, TIMESTAMPS, 10, a, b, c, d, e, f, g, h] = area {
-            let timestamps = (u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h]));
-            return Self { timestamps: Some(timestamps), ..Self::default() };
+        if let [1, 1, TIMESTAMPS, 10, both @ ..] = area
+            && area.len() == 12
+        {
+            return Self { timestamps: both.first_chunk().copied().map(pair), ..Self::default() };
         }
         Self::parse_any(area)
     }
@@ -175,15 +177,19 @@ impl SegmentOptions {
         for item in option::items(area).map_while(Result::ok) {
             match *item {
                 [MSS, 4, a, b] => options.mss = Some(u16::from_be_bytes([a, b])),
-                [WINDOW_SCALE, 3, shift] => options.window_scale = Some(shift.min(WINDOW_SCALE_MAX)),
+                [WINDOW_SCALE, 3, shift] => {
+                    options.window_scale = Some(shift.min(WINDOW_SCALE_MAX))
+                }
                 [SACK_PERMITTED, 2] => options.sack_permitted = true,
-                [TIMESTAMPS, 10, a, b, c, d, e, f, g, h] => {
-                    let value = u32::from_be_bytes([a, b, c, d]);
-                    options.timestamps = Some((value, u32::from_be_bytes([e, f, g, h])));
+                [TIMESTAMPS, 10, ref both @ ..] => {
+                    options.timestamps = both.first_chunk().copied().map(pair);
                 }
                 [SACK, _, ref blocks @ ..] => {
                     for &[a, b, c, d, e, f, g, h] in blocks.as_chunks::<8>().0 {
-                        options.sack.push((u32::from_be_bytes([a, b, c, d]), u32::from_be_bytes([e, f, g, h])));
+                        options.sack.push((
+                            u32::from_be_bytes([a, b, c, d]),
+                            u32::from_be_bytes([e, f, g, h]),
+                        ));
                     }
                 }
                 _ => {}
@@ -191,6 +197,13 @@ impl SegmentOptions {
         }
         options
     }
+}
+
+/// Two numbers as they are in an option.
+#[inline]
+fn pair(bytes: [u8; 8]) -> (u32, u32) {
+    let (numbers, _) = bytes.as_chunks();
+    (u32::from_be_bytes(numbers[0]), u32::from_be_bytes(numbers[1]))
 }
 
 /// A segment that a connection wants to send.

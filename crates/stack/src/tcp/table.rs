@@ -29,7 +29,7 @@ mod segments;
 mod slots;
 
 pub(crate) use segments::TcpReply;
-pub(crate) use slots::TcpTurn;
+pub(crate) use slots::{ConnectionEntry, TcpTurn};
 use slots::{ConnectionSlots, Holder};
 
 /// Bounds of a host's TCP.

@@ -1,1 +1,174 @@
-//! To be written.
+//! Reno (RFC 5681) and NewReno (RFC 6582), counting bytes (RFC 3465): a segment more each round trip, half after loss.
+
+use plumb_base::time::{Instant, Span};
+
+use super::hystart::SlowStart;
+use super::{AckEvent, CongestionControl, CongestionSignal, CongestionWindow};
+
+/// Additive increase, multiplicative decrease.
+#[derive(Clone, Copy, Debug)]
+pub struct Reno {
+    slow_start: SlowStart,
+    /// Bytes acknowledged since the window last grew by a segment.
+    acked: u64,
+    is_new_reno: bool,
+}
+
+impl Reno {
+    /// Reno: the first acknowledgement of new data ends recovery; no HyStart++.
+    pub const fn reno() -> Self {
+        Self { slow_start: SlowStart::new(false), acked: 0, is_new_reno: false }
+    }
+
+    /// NewReno: partial acknowledgements do not end recovery.
+    pub const fn new_reno(hystart: bool) -> Self {
+        Self { slow_start: SlowStart::new(hystart), acked: 0, is_new_reno: true }
+    }
+}
+
+/// Congestion avoidance: a segment for each window of bytes acknowledged (RFC 3465 §2.1). `counted` is kept between calls.
+pub(super) fn additive_increase(window: &mut CongestionWindow, counted: &mut u64, acked: u64) {
+    *counted += acked;
+    while *counted >= window.cwnd {
+        *counted -= window.cwnd;
+        window.cwnd += u64::from(window.mss);
+    }
+}
+
+/// Half of what was in flight, two segments at least (RFC 5681 eqn. 4). Limited transmit may have more in flight than the
+/// window, which does not count (§3.2).
+pub(super) fn half_of_flight(window: &CongestionWindow, flight: u64) -> u64 {
+    (flight.min(window.cwnd) / 2).max(window.floor())
+}
+
+impl CongestionControl for Reno {
+    fn name(&self) -> &'static str {
+        if self.is_new_reno { "newreno" } else { "reno" }
+    }
+
+    fn on_ack(&mut self, window: &mut CongestionWindow, ack: &AckEvent) {
+        let acked = self.slow_start.grow(window, ack);
+        if ack.is_cwnd_limited && !window.in_slow_start() {
+            additive_increase(window, &mut self.acked, acked);
+        }
+    }
+
+    fn on_congestion(
+        &mut self,
+        window: &mut CongestionWindow,
+        _now: Instant,
+        flight: u64,
+        _signal: CongestionSignal,
+    ) {
+        window.ssthresh = half_of_flight(window, flight);
+        self.acked = 0;
+    }
+
+    fn on_timeout(
+        &mut self,
+        window: &mut CongestionWindow,
+        _now: Instant,
+        flight: u64,
+        first: bool,
+    ) {
+        if first {
+            window.ssthresh = half_of_flight(window, flight);
+        }
+        self.acked = 0;
+        self.slow_start.on_timeout();
+    }
+
+    fn pacing_rate(&self, _window: &CongestionWindow, _srtt: Option<Span>) -> Option<u64> {
+        None
+    }
+
+    fn ends_recovery_at_once(&self) -> bool {
+        !self.is_new_reno
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::CongestionChoice;
+    use super::super::bottleneck::{PathUnderTest, ack_of};
+    use super::*;
+
+    const MSS: u64 = 1_000;
+
+    fn window(segments: u64, ssthresh: u64) -> CongestionWindow {
+        CongestionWindow {
+            cwnd: segments * MSS,
+            ssthresh: ssthresh * MSS,
+            mss: 1_000,
+            initial: 10 * MSS,
+        }
+    }
+
+    #[test]
+    fn congestion_avoidance_adds_one_segment_a_round_trip() {
+        for stretch in [1, 2, 5, 20] {
+            let mut reno = Reno::reno();
+            let mut window = window(20, 2);
+            for round in 1..=5 {
+                let mut left = window.cwnd;
+                while left > 0 {
+                    let acked = left.min(stretch * MSS);
+                    reno.on_ack(&mut window, &ack_of(acked));
+                    left -= acked;
+                }
+                assert_eq!(
+                    window.cwnd,
+                    (20 + round) * MSS,
+                    "{stretch} segments an acknowledgement"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_window_that_the_application_leaves_unused_does_not_grow() {
+        let mut reno = Reno::new_reno(true);
+        let mut window = window(20, 2);
+        for _ in 0..100 {
+            reno.on_ack(&mut window, &AckEvent { is_cwnd_limited: false, ..ack_of(MSS) });
+        }
+        assert_eq!(window.cwnd, 20 * MSS);
+    }
+
+    #[test]
+    fn loss_halves_what_was_in_flight_but_leaves_two_segments() {
+        let mut reno = Reno::new_reno(true);
+        let mut window = window(20, 1_000);
+        reno.on_congestion(&mut window, Instant::ORIGIN, 16 * MSS, CongestionSignal::Loss);
+        assert_eq!(window.ssthresh, 8 * MSS);
+        reno.on_congestion(&mut window, Instant::ORIGIN, 22 * MSS, CongestionSignal::Mark);
+        assert_eq!(window.ssthresh, 10 * MSS, "limited transmit does not count");
+        reno.on_congestion(&mut window, Instant::ORIGIN, MSS, CongestionSignal::Loss);
+        assert_eq!(window.ssthresh, 2 * MSS);
+    }
+
+    #[test]
+    fn only_the_first_timeout_sets_the_threshold() {
+        let mut reno = Reno::new_reno(true);
+        let mut window = window(20, 1_000);
+        reno.on_timeout(&mut window, Instant::ORIGIN, 20 * MSS, true);
+        window.cwnd = MSS;
+        reno.on_timeout(&mut window, Instant::ORIGIN, MSS, false);
+        assert_eq!(window.ssthresh, 10 * MSS);
+    }
+
+    /// Mathis, Semke, Mahdavi and Ott 1997: √(3/2) / √p.
+    #[test]
+    fn periodic_loss_gives_the_window_of_the_square_root_law() {
+        for period in [400_u64, 2_500] {
+            let path = PathUnderTest { loss_period: Some(period), ..PathUnderTest::wide() };
+            let outcome = path.run(CongestionChoice::NewReno, Span::from_secs(600));
+            let expected = (1.5 * period as f64).sqrt();
+            let ratio = outcome.segments_in_flight / expected;
+            assert!(
+                (0.95..1.05).contains(&ratio),
+                "one in {period}: {ratio} of {expected} segments"
+            );
+        }
+    }
+}

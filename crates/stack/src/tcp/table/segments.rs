@@ -79,7 +79,7 @@ impl TcpTable {
             SegmentFate::Dropped(reason) => count_drop(core, reason),
             SegmentFate::Challenge(reason) => {
                 count_drop(core, reason);
-                let rate = connection.personality().challenge_acks;
+                let rate = connection.config.personality.challenge_acks;
                 if may_challenge(&mut self.challenges, core, rate) {
                     connection.challenge();
                 }

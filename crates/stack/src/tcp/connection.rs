@@ -1,0 +1,631 @@
+//! A connection: its two halves, its state, and what an application calls.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use plumb_base::time::{Instant, Span};
+use plumb_copy::Sum16;
+use thiserror::Error;
+
+use super::config::TcpConfig;
+use super::congestion::{CongestionState, CongestionWindow};
+use super::delayed_ack::AckSchedule;
+use super::delivery_rate::DeliveryRate;
+use super::handshake::{Handshake, SynOffer, TimestampClock, peer_mss};
+use super::info::{SegmentRecord, SegmentTrace, TcpInfo};
+use super::mtu::SegmentSize;
+use super::pacing::SegmentPacer;
+use super::receiver::{Receiver, ReceiverOptions};
+use super::recovery::LossRecovery;
+use super::ring::SeqRing;
+use super::rtt::RttEstimator;
+use super::segment::OutboundSegment;
+use super::sender::{Sender, SenderCounts, SenderOptions};
+use super::sent::SentQueue;
+use super::seq::SeqNum;
+use super::state::TcpState;
+use super::time_wait::TimeWaitState;
+use super::window::SendWindow;
+use crate::context::DeliveryFailureKind;
+
+/// Bytes of the timestamp option with its padding.
+const TIMESTAMP_LEN: u16 = 12;
+
+/// The ends of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TcpEnds {
+    /// Ours.
+    pub local: SocketAddr,
+    /// The peer's.
+    pub remote: SocketAddr,
+}
+
+/// What the path carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PathLimits {
+    /// Largest IP packet, in bytes.
+    pub mtu: u32,
+    /// Most payload of one packet that is handed over; 0: no more than one segment.
+    pub super_segment: u32,
+}
+
+/// Why a connection ended, or a call was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum TcpSocketError {
+    /// The peer reset it.
+    #[error("the connection was reset by the peer")]
+    Reset,
+    /// The peer refused it.
+    #[error("the connection was refused: nothing listens there")]
+    Refused,
+    /// The peer did not answer for too long.
+    #[error("the connection timed out: the peer does not answer")]
+    TimedOut,
+    /// The network reported that the peer cannot be reached.
+    #[error("the peer cannot be reached: {0:?}")]
+    Unreachable(DeliveryFailureKind),
+    /// The sending side has been shut down.
+    #[error("the connection is shut down for sending")]
+    Shutdown,
+    /// There is no connection.
+    #[error("there is no such connection: it was closed")]
+    Closed,
+}
+
+/// What reading gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// So many bytes.
+    Data(usize),
+    /// Nothing has arrived.
+    Empty,
+    /// The peer has sent everything.
+    End,
+}
+
+/// What both ends agreed to use.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct AgreedOptions {
+    pub timestamps: bool,
+    pub window_scale: Option<(u8, u8)>,
+}
+
+/// A connection. Pure: it takes segments and the time, and gives segments and its next deadline.
+#[derive(Debug)]
+pub struct Connection {
+    pub(super) ends: TcpEnds,
+    pub(super) config: Arc<TcpConfig>,
+    pub(super) state: TcpState,
+    pub(super) error: Option<TcpSocketError>,
+    pub(super) clock: TimestampClock,
+    pub(super) agreed: AgreedOptions,
+    pub(super) path: PathLimits,
+    pub(super) tx: Sender,
+    pub(super) rx: Receiver,
+    pub(super) timers: ConnectionTimers,
+    /// Something may be to be sent.
+    pub(super) is_ready: bool,
+    /// The application has forgotten the connection.
+    pub(super) is_abandoned: bool,
+    /// A RST is due, with these sequence and acknowledgement numbers.
+    pub(super) reset: Option<(SeqNum, Option<SeqNum>)>,
+    /// A segment before the window that makes the peer answer is due.
+    pub(super) solicit: bool,
+    /// Acknowledgements still to be repeated (`TcpDefects::duplicate_acks`).
+    pub(super) repeats: u8,
+    pub(super) trace: Option<Box<SegmentTrace>>,
+}
+
+/// Timers beside the sender's and that of delayed acknowledgements.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ConnectionTimers {
+    /// Keep-alive.
+    pub keep_alive: Option<Instant>,
+    /// End of FIN-WAIT-2 without the application, or of TIME-WAIT.
+    pub linger: Option<Instant>,
+    /// Nothing leaves before it.
+    pub paced_until: Option<Instant>,
+    /// When `snd_una` advanced last, or what is unacknowledged was sent first.
+    pub progress: Instant,
+    /// When something arrived last.
+    pub heard: Instant,
+    /// Probes of a silent or closed peer that were not answered.
+    pub unanswered: u32,
+}
+
+impl ConnectionTimers {
+    fn new(now: Instant) -> Self {
+        Self {
+            keep_alive: None,
+            linger: None,
+            paced_until: None,
+            progress: now,
+            heard: now,
+            unanswered: 0,
+        }
+    }
+}
+
+impl Connection {
+    /// Opens a connection: a SYN is ready to be sent.
+    pub fn connect(
+        now: Instant,
+        ends: TcpEnds,
+        iss: u32,
+        clock: TimestampClock,
+        config: Arc<TcpConfig>,
+        path: PathLimits,
+    ) -> Self {
+        let unknown = Handshake {
+            iss,
+            irs: 0,
+            peer_mss: peer_mss(None, ends.local.is_ipv6()),
+            window_scale: None,
+            sack: config.sack,
+            timestamps: None,
+            clock,
+            ecn: false,
+            window: 0,
+            rtt: None,
+            advertised: 0,
+        };
+        let mut connection = Self::new(now, ends, &unknown, config, path);
+        connection.state = TcpState::SynSent;
+        connection.is_ready = true;
+        connection
+    }
+
+    /// A connection that a listener accepts: the handshake is done, but for the segment that completed it, which is to be handed to
+    /// [`Connection::handle_segment`].
+    pub fn accepted(
+        now: Instant,
+        ends: TcpEnds,
+        handshake: &Handshake,
+        config: Arc<TcpConfig>,
+        path: PathLimits,
+    ) -> Self {
+        let mut connection = Self::new(now, ends, handshake, config, path);
+        connection.tx.una += 1;
+        connection.tx.nxt = connection.tx.una;
+        connection.on_established(now, handshake);
+        connection
+    }
+
+    fn new(
+        now: Instant,
+        ends: TcpEnds,
+        handshake: &Handshake,
+        config: Arc<TcpConfig>,
+        path: PathLimits,
+    ) -> Self {
+        let iss = SeqNum::initial(handshake.iss);
+        let size =
+            segment_size(&config, &ends, path, handshake.peer_mss, handshake.timestamps.is_some());
+        let window = initial_window(&config, size.payload());
+        let algorithm = config.congestion.build(config.hystart, handshake.iss.into());
+        let defects = &config.defects;
+        let tx = Sender {
+            iss,
+            una: iss,
+            nxt: iss,
+            buffer: SeqRing::new(iss + 1, config.send_buffer.initial),
+            end: iss + 1,
+            is_closed: false,
+            window: SendWindow::new(0, 0, (SeqNum::default(), iss + 1)),
+            size,
+            queue: SentQueue::default(),
+            congestion: CongestionState::new(algorithm, window, iss, now),
+            recovery: LossRecovery::new(iss),
+            rtt: RttEstimator::new(&config.personality, defects.fixed_rto),
+            rate: DeliveryRate::new(),
+            pacer: SegmentPacer::new(size.payload().into()),
+            options: SenderOptions {
+                sack: handshake.sack,
+                ecn: handshake.ecn,
+                nagle: config.nagle,
+                pacing: config.pacing,
+                silly_window: defects.silly_window,
+                timeout_only: defects.timeout_only,
+                retransmit_all: defects.retransmit_all,
+                measure_retransmissions: defects.measure_retransmissions,
+            },
+            small_end: iss,
+            timer: None,
+            rto_base: now,
+            last_sent: now,
+            probe_window: false,
+            probe_tail: false,
+            announce_reduction: false,
+            counts: SenderCounts::default(),
+        };
+        let rx = receiver(now, &config, handshake);
+        Self {
+            ends,
+            config,
+            state: TcpState::Established,
+            error: None,
+            clock: handshake.clock,
+            agreed: AgreedOptions::default(),
+            path,
+            tx,
+            rx,
+            timers: ConnectionTimers::new(now),
+            is_ready: false,
+            is_abandoned: false,
+            reset: None,
+            solicit: false,
+            repeats: 0,
+            trace: None,
+        }
+    }
+
+    /// What our SYN offers.
+    pub(super) fn offer(&self, now: Instant) -> SynOffer {
+        SynOffer::active(&self.config, self.local_mss(), self.clock.value(now))
+    }
+
+    /// Largest segment that we take, as our MTU has it.
+    fn local_mss(&self) -> u16 {
+        let headers = if self.ends.local.is_ipv6() { 60 } else { 40 };
+        u16::try_from(self.path.mtu.saturating_sub(headers)).unwrap_or(u16::MAX)
+    }
+
+    /// Both ends agree: the halves are set up for what they agreed on.
+    pub(super) fn on_established(&mut self, now: Instant, handshake: &Handshake) {
+        let config = Arc::clone(&self.config);
+        self.agreed = AgreedOptions {
+            timestamps: handshake.timestamps.is_some(),
+            window_scale: handshake.window_scale,
+        };
+        self.rx = receiver(now, &config, handshake);
+        let shift = handshake.window_scale.map_or(0, |(_, theirs)| theirs);
+        let told_by = (self.rx.irs, self.tx.una.max(self.tx.iss + 1));
+        let tx = &mut self.tx;
+        tx.window = SendWindow::new(handshake.window, shift, told_by);
+        tx.options.sack = handshake.sack;
+        tx.options.ecn = handshake.ecn;
+        tx.size = segment_size(
+            &config,
+            &self.ends,
+            self.path,
+            handshake.peer_mss,
+            self.agreed.timestamps,
+        );
+        let repeated = tx.counts.timeouts > 0;
+        tx.congestion.restart(initial_window(&config, tx.size.payload()));
+        if repeated {
+            // RFC 6298 §5.7 and RFC 5681 §3.1: the handshake lost segments.
+            tx.rtt.on_repeated_handshake();
+            tx.congestion.window.cwnd = tx.congestion.window.mss.into();
+        }
+        if let Some(rtt) = handshake.rtt {
+            tx.rtt.on_sample(now, rtt);
+        }
+        self.state = TcpState::Established;
+        self.timers.heard = now;
+        self.restart_keep_alive(now);
+    }
+
+    /// Its ends.
+    pub const fn ends(&self) -> TcpEnds {
+        self.ends
+    }
+
+    /// Its state.
+    #[inline]
+    pub const fn state(&self) -> TcpState {
+        self.state
+    }
+
+    /// Why it ended, if by an error.
+    pub const fn error(&self) -> Option<TcpSocketError> {
+        self.error
+    }
+
+    /// Whether [`Connection::poll_segment`] may have something.
+    #[inline]
+    pub const fn has_output(&self) -> bool {
+        self.is_ready
+    }
+
+    /// Whether reading would give data, the end, or an error.
+    pub fn is_readable(&self) -> bool {
+        self.rx.readable() > 0 || self.rx.is_finished || self.state == TcpState::Closed
+    }
+
+    /// Whether sending would take data, or fail: from a third of the buffer on, as Linux wakes its writers.
+    pub fn is_writable(&self) -> bool {
+        if !self.state.can_send() || self.tx.is_closed {
+            return true;
+        }
+        self.state.is_synchronized() && self.tx.room() * 3 >= self.tx.buffer.capacity_limit()
+    }
+
+    /// Queues a copy of as much of `bytes` as there is room for; how many.
+    ///
+    /// # Errors
+    /// [`TcpSocketError`].
+    pub fn send(&mut self, now: Instant, bytes: &[u8]) -> Result<usize, TcpSocketError> {
+        self.check_sendable()?;
+        self.tune_send_buffer();
+        let len = bytes.len().min(self.tx.room());
+        let tx = &mut self.tx;
+        let end = tx.end + len as u64;
+        tx.buffer.reserve(end, tx.end);
+        tx.buffer.write(tx.end, &bytes[..len], None);
+        tx.end = end;
+        self.on_queued(now, len);
+        Ok(len)
+    }
+
+    /// Lets `write` fill room of the buffer in place, at most `max` bytes; it returns how many it wrote.
+    ///
+    /// # Errors
+    /// [`TcpSocketError`].
+    pub fn send_with(
+        &mut self,
+        now: Instant,
+        max: usize,
+        write: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Result<usize, TcpSocketError> {
+        self.check_sendable()?;
+        self.tune_send_buffer();
+        let tx = &mut self.tx;
+        let end = tx.end + max.min(tx.room()) as u64;
+        tx.buffer.reserve(end, tx.end);
+        let room = tx.buffer.contiguous_mut(tx.end, end);
+        let most = room.len();
+        let len = write(room).min(most);
+        tx.end += len as u64;
+        self.on_queued(now, len);
+        Ok(len)
+    }
+
+    fn check_sendable(&self) -> Result<(), TcpSocketError> {
+        match self.error {
+            Some(error) => Err(error),
+            None if self.tx.is_closed => Err(TcpSocketError::Shutdown),
+            None if !self.state.can_send() => Err(TcpSocketError::Closed),
+            None => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn on_queued(&mut self, now: Instant, len: usize) {
+        if len > 0 {
+            self.is_ready = true;
+            if self.tx.queue.is_empty() {
+                self.timers.progress = now;
+            }
+        }
+    }
+
+    /// Twice the congestion window, so that one is buffered while another is in flight.
+    #[inline]
+    fn tune_send_buffer(&mut self) {
+        let wanted = self
+            .tx
+            .congestion
+            .window
+            .cwnd
+            .saturating_mul(2)
+            .min(self.config.send_buffer.max.into());
+        self.tx.buffer.raise_limit(usize::try_from(wanted).unwrap_or(usize::MAX));
+    }
+
+    /// Copies received data to `out`.
+    ///
+    /// # Errors
+    /// [`TcpSocketError`], once what was received before has been read.
+    pub fn receive(&mut self, now: Instant, out: &mut [u8]) -> Result<Received, TcpSocketError> {
+        let len = usize::try_from(self.rx.readable()).unwrap_or(usize::MAX).min(out.len());
+        if len == 0 {
+            return self.received_nothing(out.is_empty());
+        }
+        let start = self.rx.buffer.start();
+        self.rx.buffer.read(start, &mut out[..len], None);
+        self.on_read(now, len);
+        Ok(Received::Data(len))
+    }
+
+    /// Lets `read` have received data in place, as far as they lie in one piece; it returns how many bytes it is done with.
+    ///
+    /// # Errors
+    /// [`TcpSocketError`], once what was received before has been read.
+    pub fn receive_with(
+        &mut self,
+        now: Instant,
+        read: impl FnOnce(&[u8]) -> usize,
+    ) -> Result<Received, TcpSocketError> {
+        let piece = self.rx.buffer.contiguous(self.rx.buffer.start(), self.rx.data_end());
+        if piece.is_empty() {
+            return self.received_nothing(false);
+        }
+        let most = piece.len();
+        let len = read(piece).min(most);
+        self.on_read(now, len);
+        Ok(Received::Data(len))
+    }
+
+    fn received_nothing(&self, asked_nothing: bool) -> Result<Received, TcpSocketError> {
+        match self.error {
+            _ if asked_nothing => Ok(Received::Empty),
+            _ if self.rx.is_finished => Ok(Received::End),
+            Some(error) => Err(error),
+            None if self.state == TcpState::Closed => Err(TcpSocketError::Closed),
+            None => Ok(Received::Empty),
+        }
+    }
+
+    fn on_read(&mut self, now: Instant, len: usize) {
+        let start = self.rx.buffer.start() + len as u64;
+        self.rx.on_read(now, start, self.tx.rtt.srtt());
+        if self.state.is_synchronized() && self.rx.should_announce_window() {
+            self.rx.acks.demand();
+            self.is_ready = true;
+        }
+    }
+
+    /// Whether small segments leave at once.
+    pub fn set_nodelay(&mut self, nodelay: bool) {
+        self.tx.options.nagle = !nodelay;
+        self.is_ready = true;
+    }
+
+    /// Sets the congestion control anew; the window stays.
+    pub fn set_congestion(&mut self, choice: super::congestion::CongestionChoice) {
+        self.tx.congestion.algorithm = choice.build(self.config.hystart, self.tx.iss.wire().into());
+    }
+
+    /// Writes the payload of a segment that [`Connection::poll_segment`] gave; its sum, unless `sum` says that nobody needs it.
+    #[inline]
+    pub fn copy_payload(&self, segment: &OutboundSegment, out: &mut [u8], sum: bool) -> Sum16 {
+        let pass = sum.then_some(self.config.checksum_pass);
+        self.tx.buffer.read(segment.seq, out, pass)
+    }
+
+    /// Routing or ICMP told the path's MTU.
+    pub fn on_path(&mut self, path: PathLimits) {
+        if path == self.path {
+            return;
+        }
+        self.path = path;
+        if self.tx.size.on_path_mtu(path.mtu) {
+            self.shrink_segments();
+        }
+        self.tx.congestion.window.mss = self.tx.size.payload().into();
+    }
+
+    /// Segments became smaller: those in flight that are too long are sent again.
+    pub(super) fn shrink_segments(&mut self) {
+        let payload = self.tx.size.payload();
+        self.tx.congestion.window.mss = payload.into();
+        self.tx.recovery.on_path_shrunk(&mut self.tx.queue, payload.into());
+        self.is_ready = true;
+    }
+
+    /// The network reported about a segment of ours that began at `seq`; whether that is believed (RFC 5927 §4.1).
+    ///
+    /// An error is fatal only while the connection opens (RFC 9293 §3.9.2.2): later it may be a route that comes back.
+    pub fn on_unreachable(&mut self, kind: DeliveryFailureKind, seq: u32) -> bool {
+        let seq = self.tx.una.nearest(seq);
+        if seq < self.tx.una || seq >= self.tx.nxt {
+            return false;
+        }
+        let is_hard = matches!(
+            kind,
+            DeliveryFailureKind::Port
+                | DeliveryFailureKind::Protocol
+                | DeliveryFailureKind::Prohibited
+        );
+        if !self.state.is_synchronized() && is_hard {
+            let error = match kind {
+                DeliveryFailureKind::Port => TcpSocketError::Refused,
+                _ => TcpSocketError::Unreachable(kind),
+            };
+            self.fail(error);
+        }
+        true
+    }
+
+    /// Begins to record segments, at most `max` between two calls of [`Connection::take_trace`].
+    pub fn start_trace(&mut self, max: usize) {
+        self.trace = Some(Box::new(SegmentTrace::new(max)));
+    }
+
+    /// The segments since the last call, and how many found no room.
+    pub fn take_trace(&mut self) -> (Vec<SegmentRecord>, u64) {
+        self.trace.as_mut().map(|trace| trace.take()).unwrap_or_default()
+    }
+
+    /// What a TIME-WAIT record needs; `None` in any other state.
+    pub fn time_wait(&self) -> Option<TimeWaitState> {
+        (self.state == TcpState::TimeWait && !self.is_ready).then(|| TimeWaitState {
+            snd_nxt: self.tx.nxt,
+            rcv_nxt: self.rx.nxt,
+            window: u16::try_from(self.rx.window.current(self.rx.nxt) >> self.shift())
+                .unwrap_or(u16::MAX),
+            timestamp: self.rx.timestamp.filter(|_| self.agreed.timestamps).map(|(value, _)| value),
+            clock: self.clock,
+            until: self.timers.linger.unwrap_or(Instant::NEVER),
+            duration: self.config.time_wait,
+        })
+    }
+
+    fn shift(&self) -> u8 {
+        self.agreed.window_scale.map_or(0, |(ours, _)| ours)
+    }
+
+    /// Its figures.
+    pub fn info(&self) -> TcpInfo {
+        let (tx, rx) = (&self.tx, &self.rx);
+        TcpInfo {
+            state: self.state,
+            phase: tx.recovery.phase(),
+            cwnd: tx.congestion.window.cwnd,
+            ssthresh: tx.congestion.window.ssthresh,
+            mss: tx.size.payload(),
+            mss_received: rx.mss,
+            path_mtu: tx.size.mtu(),
+            flight: tx.flight(),
+            outstanding: tx.outstanding(),
+            unsent: tx.end.saturating_since(tx.nxt),
+            sacked: tx.queue.sacked(),
+            lost: tx.queue.lost(),
+            retransmitted: tx.queue.retransmitted(),
+            send_window: tx.window.end().saturating_since(tx.una),
+            receive_window: rx.window.current(rx.nxt),
+            srtt: tx.rtt.srtt(),
+            rtt_variance: tx.rtt.variance(),
+            rtt_min: tx.rtt.minimum(),
+            rto: tx.rtt.rto(),
+            backoff: tx.rtt.backoff(),
+            reordering_seen: tx.recovery.rack.reordering_seen,
+            pacing_rate: tx.pacing_rate(),
+            delivered: tx.rate.delivered(),
+            options: (self.agreed.timestamps, tx.options.sack, tx.options.ecn),
+            window_scale: self.agreed.window_scale.map(|(ours, theirs)| (theirs, ours)),
+            memory: tx.buffer.memory() + rx.buffer.memory(),
+            sent: tx.counts,
+            received: rx.counts,
+        }
+    }
+}
+
+fn receiver(now: Instant, config: &TcpConfig, handshake: &Handshake) -> Receiver {
+    let options = ReceiverOptions {
+        limits: config.receive_buffer,
+        pass: config.checksum_pass,
+        silly_window: config.defects.silly_window,
+        discards_out_of_order: config.defects.discard_out_of_order,
+    };
+    let shift = handshake.window_scale.map_or(0, |(ours, _)| ours);
+    let acks = AckSchedule::new(config.personality.delayed_ack);
+    let irs = SeqNum::initial(handshake.irs);
+    Receiver::new(now, irs, (handshake.advertised, shift), handshake.timestamps, acks, &options)
+}
+
+fn segment_size(
+    config: &TcpConfig,
+    ends: &TcpEnds,
+    path: PathLimits,
+    peer: u16,
+    timestamps: bool,
+) -> SegmentSize {
+    let peer = config.mss_max.map_or(peer, |max| max.min(peer));
+    let options = if timestamps { TIMESTAMP_LEN } else { 0 };
+    SegmentSize::new(path.mtu, ends.local.is_ipv6(), peer, options)
+}
+
+/// RFC 6928 §2: ten segments, at most 14,600 bytes unless that is less than two.
+fn initial_window(config: &TcpConfig, mss: u16) -> CongestionWindow {
+    let segments = u64::from(config.personality.initial_window);
+    let mss64 = u64::from(mss);
+    let initial = (segments * mss64).min((segments * 1_460).max(2 * mss64));
+    CongestionWindow { cwnd: initial, ssthresh: u64::MAX >> 8, mss: mss.into(), initial }
+}
+
+/// When a connection should be given up that has made no progress.
+pub(super) fn has_expired(now: Instant, since: Instant, limit: Option<Span>) -> bool {
+    limit.is_some_and(|limit| now.saturating_since(since) >= limit)
+}

@@ -1,0 +1,6 @@
+//! Two connections over a link in virtual time: what they promise each other, whatever the link does.
+
+mod hostile;
+mod pair;
+mod theory;
+mod transfer;

@@ -1,0 +1,129 @@
+//! Transfers over links that behave.
+
+use plumb_base::time::Span;
+
+use super::pair::{CLIENT, Pair, SERVER, Weather};
+use crate::tcp::config::TcpConfig;
+use crate::tcp::connection::{Received, TcpSocketError};
+use crate::tcp::state::TcpState;
+
+/// The byte at a place of the stream.
+pub fn byte_at(offset: u64) -> u8 {
+    (offset.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
+}
+
+/// What is left to send and what has arrived of one direction.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Flow {
+    pub total: u64,
+    pub sent: u64,
+    pub received: u64,
+    pub ended: bool,
+    pub error: Option<TcpSocketError>,
+}
+
+/// Moves what can be moved from `from`, and shuts down when all is sent.
+pub fn pump(pair: &mut Pair, from: usize, flow: &mut Flow) {
+    let now = pair.now;
+    if let Some(sender) = pair.ends[from].as_mut() {
+        while flow.sent < flow.total {
+            let len = usize::try_from(flow.total - flow.sent).unwrap().min(4_000);
+            let bytes: Vec<u8> = (0..len as u64).map(|at| byte_at(flow.sent + at)).collect();
+            match sender.send(now, &bytes) {
+                Ok(0) => break,
+                Ok(len) => flow.sent += len as u64,
+                Err(error) => {
+                    flow.error = Some(error);
+                    break;
+                }
+            }
+        }
+        if flow.sent == flow.total && sender.state().is_synchronized() {
+            sender.shutdown(now);
+        }
+    }
+    let Some(receiver) = pair.ends[1 - from].as_mut() else { return };
+    let mut out = [0; 3_000];
+    loop {
+        match receiver.receive(now, &mut out) {
+            Ok(Received::Data(len)) => {
+                for byte in &out[..len] {
+                    assert_eq!(
+                        *byte,
+                        byte_at(flow.received),
+                        "byte {} of the stream",
+                        flow.received
+                    );
+                    flow.received += 1;
+                }
+            }
+            Ok(Received::Empty) => break,
+            Ok(Received::End) => {
+                flow.ended = true;
+                break;
+            }
+            Err(error) => {
+                flow.error = Some(error);
+                break;
+            }
+        }
+    }
+}
+
+/// Runs both flows to their end; whether both were whole.
+pub fn run(pair: &mut Pair, flows: &mut [Flow; 2], limit: Span) -> bool {
+    pair.run_until(limit, |pair| {
+        for (end, flow) in flows.iter_mut().enumerate() {
+            pump(pair, end, flow);
+        }
+        flows.iter().all(|flow| flow.ended || flow.error.is_some())
+    });
+    flows.iter().all(|flow| flow.ended && flow.received == flow.total)
+}
+
+fn flows(up: u64, down: u64) -> [Flow; 2] {
+    [up, down].map(|total| Flow { total, ..Flow::default() })
+}
+
+#[test]
+fn both_directions_arrive_whole_and_close() {
+    let mut pair = Pair::new(TcpConfig::default(), TcpConfig::default(), 1);
+    let mut flows = flows(3_000_000, 1_000_000);
+    assert!(run(&mut pair, &mut flows, Span::from_secs(60)), "{flows:?}");
+    assert!(pair.run_until(Span::from_secs(100), |pair| {
+        [CLIENT, SERVER].iter().all(|end| pair.end(*end).state() == TcpState::Closed)
+    }));
+    for end in [CLIENT, SERVER] {
+        let info = pair.end(end).info();
+        assert_eq!((info.sent.retransmits, info.sent.timeouts), (0, 0), "a clean link: {info:#?}");
+    }
+}
+
+#[test]
+fn bottleneck_is_filled() {
+    let mut pair = Pair::new(TcpConfig::default(), TcpConfig::default(), 1);
+    // 10 Mb/s, 40 ms there and back, a queue of one bandwidth-delay product.
+    pair.weather = [Weather {
+        delay: Span::from_ms(20),
+        rate: 1_250_000,
+        queue: 50_000,
+        ..Weather::default()
+    }; 2];
+    let mut flows = flows(20_000_000, 0);
+    let start = pair.now;
+    assert!(run(&mut pair, &mut flows, Span::from_secs(60)), "{flows:?}");
+    let seconds = (pair.now - start).as_secs_f64();
+    let goodput = 20_000_000.0 / seconds / 1_250_000.0;
+    assert!(goodput > 0.90, "{goodput} of the rate: {:#?}", pair.end(CLIENT).info());
+}
+
+#[test]
+fn connection_to_nobody_times_out() {
+    let mut pair = Pair::new(TcpConfig::default(), TcpConfig::default(), 1);
+    pair.weather[CLIENT].is_cut = true;
+    assert!(
+        pair.run_until(Span::from_secs(600), |pair| pair.end(CLIENT).state() == TcpState::Closed)
+    );
+    assert_eq!(pair.end(CLIENT).error(), Some(TcpSocketError::TimedOut));
+    assert_eq!(pair.sent[CLIENT], 7, "a SYN and six retransmissions");
+}
