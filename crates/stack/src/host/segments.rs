@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use plumb_base::time::{Instant, Span};
+use plumb_base::time::Span;
 use plumb_copy::Sum16;
 use plumb_wire::checksum::PseudoHeader;
 use plumb_wire::ip::IpProtocol;
@@ -259,7 +259,8 @@ fn read<'a>(
     if ingress.group || ingress.source.is_unspecified() {
         return Err(Rejection::Drop(CounterId::TcpGroup));
     }
-    let (source_port, destination_port) = segment.ports;
+    let port = |at: usize| u16::from_be_bytes([bytes[at], bytes[at + 1]]);
+    let (source_port, destination_port) = (port(0), port(2));
     if source_port == 0 || destination_port == 0 {
         return Err(Rejection::Drop(CounterId::TcpPort));
     }

@@ -151,7 +151,8 @@ impl TcpTable {
             return None;
         }
         let record = self.remove_half_open(index)?;
-        self.admit((core, paths), ends, id, &record.completed(core.now), segment)
+        let handshake = record.completed(core.now);
+        self.admit((core, paths), ends, id, &handshake, segment)
     }
 
     /// Makes the connection of a handshake, queues it to be accepted, and hands it the segment that completed the handshake.
