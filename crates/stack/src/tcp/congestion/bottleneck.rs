@@ -99,6 +99,7 @@ pub(super) struct PathOutcome {
 
 /// A segment under way.
 struct SegmentUnderWay {
+    /// From 1 on.
     number: u64,
     sent_at: Instant,
     snapshot: DeliverySnapshot,
@@ -250,7 +251,7 @@ impl TestSender {
             is_cwnd_limited: self.is_cwnd_limited,
             in_recovery: self.recovery_end.is_some(),
             rate: self.delivery.sample(self.now, Some(self.rtt_min)),
-            una: (segment.number + 1) * MSS,
+            una: segment.number * MSS,
             nxt: self.next_number * MSS,
             ..ack_of(MSS)
         };
