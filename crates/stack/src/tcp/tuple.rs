@@ -98,10 +98,6 @@ impl TupleDemux {
         }
     }
 
-    /// Pairs of ends.
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
 
     #[inline]
     fn hash(&self, ends: &TcpEnds) -> u32 {

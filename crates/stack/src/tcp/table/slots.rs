@@ -209,10 +209,6 @@ impl ConnectionSlots {
         index
     }
 
-    /// Whether connections wait for their turn.
-    pub fn has_ready(&self) -> bool {
-        self.ready.iter().any(|queue| !queue.is_empty())
-    }
 
     /// Tells the application what can be done with a connection, if it holds it; `arrived` says that there is something new to be read.
     #[inline]
