@@ -1,6 +1,7 @@
 //! TCP (RFC 9293) by role: a [`Connection`] takes segments and time and gives segments and a deadline.
 
 mod ack;
+mod challenge;
 mod close;
 pub mod config;
 pub mod congestion;
@@ -9,6 +10,8 @@ mod delayed_ack;
 pub mod delivery_rate;
 pub mod handshake;
 mod info;
+mod isn;
+mod listen;
 mod mtu;
 mod output;
 pub mod pacing;
@@ -24,9 +27,13 @@ pub mod segment;
 mod sender;
 mod sent;
 pub mod seq;
+mod slab;
 mod state;
+mod syn_cookie;
+mod table;
 pub mod time_wait;
 mod timers;
+mod tuple;
 mod window;
 
 pub use connection::{Connection, PathLimits, Received, TcpEnds, TcpSocketError};
@@ -36,6 +43,8 @@ pub use receiver::ReceiverCounts;
 pub use recovery::RecoveryPhase;
 pub use sender::SenderCounts;
 pub use state::TcpState;
+pub(crate) use table::{ConnectionEntry, TcpPath, TcpReply, TcpTable};
+pub use table::{ListenerId, TcpCounts, TcpEvent, TcpId, TcpLimits, TcpOpenError};
 
 #[cfg(test)]
 mod tests;
