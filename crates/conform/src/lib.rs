@@ -5,6 +5,14 @@
 #![forbid(unsafe_code)]
 
 pub mod code;
+mod connection_map;
+mod icmp;
 pub mod lexer;
+pub mod outcome;
+mod packets;
 pub mod parser;
+pub mod runner;
 pub mod script;
+pub mod settings;
+mod sockets;
+mod world;
