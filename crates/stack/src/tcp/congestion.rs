@@ -15,6 +15,8 @@ use fixed::FixedWindow;
 use reno::Reno;
 use vegas::Vegas;
 
+pub(in crate::tcp) use state::CongestionState;
+
 pub mod bbr;
 #[cfg(test)]
 mod bottleneck;
@@ -220,7 +222,7 @@ impl CongestionChoice {
     pub fn build(self, hystart: bool, seed: u64) -> CongestionAlgorithm {
         match self {
             Self::Fixed { bytes } => CongestionAlgorithm::Fixed(FixedWindow::new(bytes)),
-            Self::Reno => CongestionAlgorithm::Reno(Reno::reno()),
+            Self::Reno => CongestionAlgorithm::Reno(Reno::classic()),
             Self::NewReno => CongestionAlgorithm::Reno(Reno::new_reno(hystart)),
             Self::Vegas => CongestionAlgorithm::Vegas(Vegas::new()),
             Self::Cubic => CongestionAlgorithm::Cubic(Box::new(Cubic::new(hystart))),

@@ -5,6 +5,8 @@
 
 mod windowed_max;
 
+use std::cmp::Ordering;
+
 use plumb_base::time::{Instant, Span};
 
 use super::{
@@ -61,6 +63,7 @@ enum BbrRecovery {
 }
 
 /// A model of the path: its bandwidth and its round-trip time.
+#[expect(clippy::struct_excessive_bools, reason = "each is of another of the model's estimators")]
 #[derive(Clone, Debug)]
 pub struct Bbr {
     mode: BbrMode,
@@ -171,13 +174,13 @@ impl Bbr {
         }
         let lasted = ack.now.saturating_since(self.cycle_at) > self.rtt_min.unwrap_or(Span::ZERO);
         let gain = self.pacing_gain();
-        let is_over = if gain > UNIT {
-            let flight = ack.flight_before + quantum(self.rate, window.mss);
-            lasted && (ack.lost > 0 || flight >= self.budget(window, gain))
-        } else if gain < UNIT {
-            lasted || ack.flight_before <= self.budget(window, UNIT)
-        } else {
-            lasted
+        let is_over = match gain.cmp(&UNIT) {
+            Ordering::Greater => {
+                let flight = ack.flight_before + quantum(self.rate, window.mss);
+                lasted && (ack.lost > 0 || flight >= self.budget(window, gain))
+            }
+            Ordering::Less => lasted || ack.flight_before <= self.budget(window, UNIT),
+            Ordering::Equal => lasted,
         };
         if is_over {
             self.cycle_index = (self.cycle_index + 1) % CYCLE.len();

@@ -99,6 +99,7 @@ pub(super) struct PathOutcome {
 
 /// A segment under way.
 struct SegmentUnderWay {
+    /// From 1 on.
     number: u64,
     sent_at: Instant,
     snapshot: DeliverySnapshot,
@@ -181,9 +182,7 @@ impl TestSender {
         if is_lost || waiting + MSS > self.path.buffer {
             return None;
         }
-        let time = Span::from_ps(
-            (1_000_000_000_000 * u128::from(MSS) / u128::from(self.path.rate)) as u64,
-        );
+        let time = Span::from_ps(1_000_000_000_000 * MSS / self.path.rate);
         self.link_free_at = self.link_free_at.max(self.now) + time;
         Some(self.link_free_at + self.path.rtt)
     }
@@ -250,7 +249,7 @@ impl TestSender {
             is_cwnd_limited: self.is_cwnd_limited,
             in_recovery: self.recovery_end.is_some(),
             rate: self.delivery.sample(self.now, Some(self.rtt_min)),
-            una: (segment.number + 1) * MSS,
+            una: segment.number * MSS,
             nxt: self.next_number * MSS,
             ..ack_of(MSS)
         };

@@ -18,11 +18,9 @@ const CONSERVATIVE_DIVISOR: u64 = 4;
 /// Rounds of conservative slow start before congestion avoidance.
 const CONSERVATIVE_ROUNDS: u8 = 5;
 
-/// Segments by which one acknowledgement lets the window grow at most: L of RFC 9406 §4.2 without pacing …
-const LIMIT_HYSTART: u64 = 8;
-/// … of RFC 3465 §2.3 …
-const LIMIT: u64 = 2;
-/// … and after a timeout, when an acknowledgement may be of what was sent before it.
+/// Segments by which one acknowledgement lets the window grow at most after a timeout, when it may be of what was sent before
+/// (RFC 3465 §2.3). Else there is no limit, as in Linux and in RFC 9406 with pacing: a receiver that joins segments
+/// acknowledges many at once.
 const LIMIT_AFTER_TIMEOUT: u64 = 1;
 
 /// No round-trip time yet.
@@ -81,14 +79,14 @@ impl SlowStart {
         if !ack.is_cwnd_limited {
             return 0;
         }
-        let limit = match (hystart, self.is_after_timeout) {
-            (true, _) => LIMIT_HYSTART,
-            (false, false) => LIMIT,
-            (false, true) => LIMIT_AFTER_TIMEOUT,
+        let limit = if self.is_after_timeout {
+            LIMIT_AFTER_TIMEOUT * u64::from(window.mss)
+        } else {
+            u64::MAX
         };
         let is_conservative = hystart && self.baseline.is_some();
         let divisor = if is_conservative { CONSERVATIVE_DIVISOR } else { 1 };
-        grow_below_threshold(window, ack.acked.min(limit * u64::from(window.mss)) / divisor)
+        grow_below_threshold(window, ack.acked.min(limit) / divisor)
     }
 
     /// Judges the round-trip times; ends slow start by setting the threshold.
@@ -140,11 +138,7 @@ impl SlowStart {
 
 /// Slow start without HyStart++. Returns the acknowledged bytes that are left to congestion avoidance.
 pub(super) fn plain_slow_start(window: &mut CongestionWindow, acked: u64) -> u64 {
-    if window.in_slow_start() {
-        grow_below_threshold(window, acked.min(LIMIT * u64::from(window.mss)))
-    } else {
-        acked
-    }
+    if window.in_slow_start() { grow_below_threshold(window, acked) } else { acked }
 }
 
 fn grow_below_threshold(window: &mut CongestionWindow, growth: u64) -> u64 {
@@ -165,6 +159,8 @@ mod tests {
         start: SlowStart,
         window: CongestionWindow,
         una: u64,
+        nxt: u64,
+        end: u64,
     }
 
     impl Rounds {
@@ -175,34 +171,40 @@ mod tests {
                 mss: 1_000,
                 initial: 10 * MSS,
             };
-            Self { start: SlowStart::new(uses_hystart), window, una: 0 }
+            Self {
+                start: SlowStart::new(uses_hystart),
+                window,
+                una: 0,
+                nxt: 10 * MSS,
+                end: 10 * MSS,
+            }
         }
 
-        /// One round of acknowledgements, a segment each, with this round-trip time. Returns the growth of the window.
-        fn round(&mut self, rtt_ms: u64) -> u64 {
-            let before = self.window.cwnd;
-            let end = self.una + before;
+        /// One round of acknowledgements, a segment each, with this round-trip time. Returns the bytes acknowledged, and
+        /// the growth of the window.
+        fn round(&mut self, rtt_ms: u64) -> (u64, u64) {
+            let (cwnd, una, end) = (self.window.cwnd, self.una, self.end);
             while self.una < end {
                 self.una += MSS;
-                let nxt = self.una + self.window.cwnd;
-                let ack = AckEvent {
-                    una: self.una,
-                    nxt,
-                    rtt: Some(Span::from_ms(rtt_ms)),
-                    ..ack_of(MSS)
-                };
+                // What the acknowledgement lets out belongs to the round after the next.
+                self.end = self.nxt;
+                let rtt = Some(Span::from_ms(rtt_ms));
+                let ack = AckEvent { una: self.una, nxt: self.nxt, rtt, ..ack_of(MSS) };
                 self.start.grow(&mut self.window, &ack);
+                self.nxt = self.nxt.max(self.una + self.window.cwnd);
             }
-            self.window.cwnd - before
+            (self.una - una, self.window.cwnd - cwnd)
         }
     }
 
     #[test]
-    fn the_window_doubles_while_the_rtt_stays() {
+    fn the_window_grows_by_all_that_is_acknowledged_while_the_rtt_stays() {
         let mut rounds = Rounds::new(true);
-        for n in 0..6 {
-            assert_eq!(rounds.round(100), 10 * MSS << n);
+        for _ in 0..6 {
+            let (acked, growth) = rounds.round(100);
+            assert_eq!(growth, acked);
         }
+        assert!(rounds.window.cwnd > 500 * MSS);
     }
 
     #[test]
@@ -210,61 +212,55 @@ mod tests {
         let mut rounds = Rounds::new(true);
         rounds.round(100);
         rounds.round(100);
-        let before = rounds.window.cwnd;
-        // 100 / 8 = 12.5 ms: a rise of 13 ms is noticed at the eighth sample.
-        let growth = rounds.round(113);
-        assert_eq!(growth, 7 * MSS + (before - 7 * MSS) / 4);
+        // 100 / 8 = 12.5 ms: a rise of 13 ms is noticed at the eighth sample, the first in conservative slow start.
+        let (acked, growth) = rounds.round(113);
+        assert_eq!(growth, 7 * MSS + (acked - 7 * MSS) / 4);
         for _ in 0..4 {
             assert_eq!(rounds.window.ssthresh, u64::MAX);
-            let before = rounds.window.cwnd;
-            let growth = rounds.round(113);
-            assert!(growth.abs_diff(before / 4) <= MSS, "{growth} of {before}");
+            let (acked, growth) = rounds.round(113);
+            assert!(growth.abs_diff(acked / 4) <= MSS, "{growth} of {acked}");
         }
-        rounds.round(113);
-        assert!(!rounds.window.in_slow_start());
-        assert!(rounds.window.cwnd < before * 4, "{}", rounds.window.cwnd);
+        assert_eq!(rounds.window.ssthresh, rounds.window.cwnd);
     }
 
     #[test]
     fn a_rise_below_the_threshold_is_not_noticed() {
         let mut rounds = Rounds::new(true);
         for rtt in [100, 112, 123, 134] {
-            let before = rounds.window.cwnd;
-            assert_eq!(rounds.round(rtt), before);
+            let (acked, growth) = rounds.round(rtt);
+            assert_eq!(growth, acked);
         }
     }
 
     #[test]
     fn a_passing_rise_lets_slow_start_go_on() {
         let mut rounds = Rounds::new(true);
-        rounds.round(50);
-        rounds.round(50);
-        rounds.round(80);
-        rounds.round(60);
-        let before = rounds.window.cwnd;
-        assert_eq!(rounds.round(60), before);
-        assert_eq!(rounds.window.ssthresh, u64::MAX);
+        for rtt in [50, 50, 80, 60, 60, 60, 60, 60, 60] {
+            rounds.round(rtt);
+        }
+        let (acked, growth) = rounds.round(60);
+        assert_eq!((growth, rounds.window.ssthresh), (acked, u64::MAX));
     }
 
     #[test]
     fn switched_off_it_notices_nothing() {
         let mut rounds = Rounds::new(false);
         for rtt in [10, 100, 1_000] {
-            let before = rounds.window.cwnd;
-            assert_eq!(rounds.round(rtt), before);
+            let (acked, growth) = rounds.round(rtt);
+            assert_eq!(growth, acked);
         }
     }
 
     #[test]
-    fn an_acknowledgement_counts_for_two_segments_and_one_after_a_timeout() {
+    fn acknowledged_bytes_count_and_one_segment_after_a_timeout() {
         let mut start = SlowStart::new(true);
         let mut window =
             CongestionWindow { cwnd: 10 * MSS, ssthresh: 100 * MSS, mss: 1_000, initial: 10 * MSS };
         start.grow(&mut window, &ack_of(7 * MSS));
-        assert_eq!(window.cwnd, 12 * MSS);
+        assert_eq!(window.cwnd, 17 * MSS);
         start.on_timeout();
         start.grow(&mut window, &ack_of(7 * MSS));
-        assert_eq!(window.cwnd, 13 * MSS);
+        assert_eq!(window.cwnd, 18 * MSS);
     }
 
     #[test]
