@@ -54,7 +54,8 @@ impl RunSettings {
             ScriptSystem::Linux => {}
             ScriptSystem::FreeBsd => {
                 tcp.personality = Personality::freebsd();
-                tcp.receive_buffer = BufferLimits::fixed(65_536);
+                // FreeBSD's window scale comes from the largest socket buffer.
+                tcp.receive_buffer = BufferLimits { initial: 65_536, max: 2_097_152 };
                 tcp.send_buffer = BufferLimits::fixed(32_768);
             }
             ScriptSystem::Plain => tcp.personality = Personality::plain(),
@@ -152,8 +153,7 @@ impl RunSettings {
             let mss = self.mtu.saturating_sub(headers).max(1);
             let round = |bytes: u32| bytes.next_multiple_of(mss);
             let buffer = tcp.receive_buffer;
-            tcp.receive_buffer =
-                BufferLimits { initial: round(buffer.initial), max: round(buffer.max) };
+            tcp.receive_buffer = BufferLimits { initial: round(buffer.initial), ..buffer };
         }
         tcp
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use plumb_base::time::Span;
 use plumb_stack::tcp::config::TcpConfig;
-use plumb_stack::tcp::{Received, TcpInfo, TcpSocketError, TcpState};
+use plumb_stack::tcp::{ListenerId, Received, TcpId, TcpInfo, TcpSocketError, TcpState};
 
 use crate::script::{CallValue, SystemCall};
 use crate::settings::RunSettings;
@@ -68,8 +68,9 @@ struct Descriptor {
 #[derive(Debug)]
 enum DescriptorKind {
     Fresh { is_bound: bool },
-    Listener(plumb_stack::host::ListenerId),
-    Connection(plumb_stack::host::TcpId),
+    /// And a connection that was taken from its queue to see whether there is one.
+    Listener(ListenerId, Option<TcpId>),
+    Connection(TcpId),
     Poller(Poller),
 }
 
@@ -217,13 +218,13 @@ impl Sockets {
         let descriptor = self.at(fd);
         match descriptor.kind {
             DescriptorKind::Fresh { .. } => {}
-            DescriptorKind::Listener(_) => return value(0),
+            DescriptorKind::Listener(..) => return value(0),
             _ => return error("EINVAL"),
         }
         let config = settings.connection(&descriptor.tcp);
         match world.host.tcp_listen(settings.local, backlog, config) {
             Ok(id) => {
-                descriptor.kind = DescriptorKind::Listener(id);
+                descriptor.kind = DescriptorKind::Listener(id, None);
                 value(0)
             }
             Err(_) => error("EADDRINUSE"),
@@ -232,8 +233,10 @@ impl Sockets {
 
     fn accept(&mut self, fd: i64, call: &SystemCall, world: &mut VirtualWorld) -> Answer {
         let descriptor = self.at(fd);
-        let DescriptorKind::Listener(listener) = descriptor.kind else { return error("EINVAL") };
-        let Some(id) = world.host.tcp_accept(listener) else {
+        let DescriptorKind::Listener(listener, waiting) = &mut descriptor.kind else {
+            return error("EINVAL");
+        };
+        let Some(id) = waiting.take().or_else(|| world.host.tcp_accept(*listener)) else {
             return blocked(descriptor.is_nonblocking);
         };
         let mut accepted =
@@ -259,8 +262,7 @@ impl Sockets {
                 if !is_bound {
                     local.set_port(0);
                 }
-                let pool = &mut world.pool;
-                match world.host.tcp_connect(now, local, settings.remote, config, pool) {
+                match world.host.tcp_connect(now, local, settings.remote, config, &world.pool) {
                     Ok(id) => descriptor.kind = DescriptorKind::Connection(id),
                     Err(_) => return error("EADDRNOTAVAIL"),
                 }
@@ -297,7 +299,7 @@ impl Sockets {
         let descriptor = self.at(fd);
         let id = match descriptor.kind {
             DescriptorKind::Connection(id) => id,
-            DescriptorKind::Fresh { .. } | DescriptorKind::Listener(_) => return error("EPIPE"),
+            DescriptorKind::Fresh { .. } | DescriptorKind::Listener(..) => return error("EPIPE"),
             DescriptorKind::Poller(_) => return error("EINVAL"),
         };
         if is_null(call) {
@@ -305,7 +307,7 @@ impl Sockets {
         }
         let is_nonblocking = descriptor.is_nonblocking || flags.contains(&"MSG_DONTWAIT");
         let bytes = vec![0; len - done];
-        match world.host.tcp_send(world.now, id, &bytes, &mut world.pool) {
+        match world.host.tcp_send(world.now, id, &bytes) {
             Ok(sent) => done += sent,
             Err(failure) => {
                 let taken = std::mem::replace(&mut descriptor.is_error_taken, true);
@@ -330,7 +332,7 @@ impl Sockets {
         let descriptor = self.at(fd);
         let id = match descriptor.kind {
             DescriptorKind::Connection(id) => id,
-            DescriptorKind::Fresh { .. } | DescriptorKind::Listener(_) => return error("ENOTCONN"),
+            DescriptorKind::Fresh { .. } | DescriptorKind::Listener(..) => return error("ENOTCONN"),
             DescriptorKind::Poller(_) => return error("EINVAL"),
         };
         let readable = usize::try_from(readable(world, id)).unwrap_or(usize::MAX);
@@ -342,7 +344,7 @@ impl Sockets {
         }
         let is_nonblocking = descriptor.is_nonblocking || flags.contains(&"MSG_DONTWAIT");
         let mut bytes = vec![0; len];
-        let answer = match world.host.tcp_receive(world.now, id, &mut bytes, &mut world.pool) {
+        let answer = match world.host.tcp_receive(world.now, id, &mut bytes) {
             Ok(Received::Data(read)) => value(i64::try_from(read).unwrap_or(i64::MAX)),
             Ok(Received::End) => value(0),
             Ok(Received::Empty) if descriptor.is_read_shut => value(0),
@@ -362,13 +364,16 @@ impl Sockets {
 
     fn close(&mut self, fd: i64, world: &mut VirtualWorld) -> Answer {
         let descriptor = self.open.remove(&fd).expect("perform() has looked it up");
-        let (now, pool) = (world.now, &mut world.pool);
+        let now = world.now;
         match descriptor.kind {
-            DescriptorKind::Listener(id) => world.host.tcp_close_listener(now, id, pool),
-            DescriptorKind::Connection(id) if descriptor.aborts => {
-                world.host.tcp_abort(now, id, pool);
+            DescriptorKind::Listener(id, waiting) => {
+                world.host.tcp_close_listener(now, id);
+                if let Some(waiting) = waiting {
+                    world.host.tcp_abort(now, waiting);
+                }
             }
-            DescriptorKind::Connection(id) => world.host.tcp_close(now, id, pool),
+            DescriptorKind::Connection(id) if descriptor.aborts => world.host.tcp_abort(now, id),
+            DescriptorKind::Connection(id) => world.host.tcp_close(now, id),
             DescriptorKind::Fresh { .. } | DescriptorKind::Poller(_) => {}
         }
         for descriptor in self.open.values_mut() {
@@ -394,8 +399,8 @@ impl Sockets {
             return error("ENOTCONN");
         }
         descriptor.is_read_shut |= reads;
-        if writes {
-            world.host.tcp_shutdown(world.now, id, &mut world.pool);
+        if writes && world.host.tcp_shutdown(world.now, id).is_err() {
+            return error("ENOTCONN");
         }
         value(0)
     }
@@ -450,23 +455,28 @@ fn blocked(is_nonblocking: bool) -> Answer {
 
 fn connection_state(
     world: &VirtualWorld,
-    id: plumb_stack::host::TcpId,
+    id: TcpId,
 ) -> (TcpState, Option<TcpSocketError>) {
-    let state = world.host.tcp_info(id).map_or(TcpState::Closed, |info| info.state);
+    let state = world.host.tcp_state(id).unwrap_or(TcpState::Closed);
     (state, world.host.tcp_error(id))
 }
 
 /// Bytes that can be read at once.
-fn readable(world: &VirtualWorld, id: plumb_stack::host::TcpId) -> u64 {
-    world.host.tcp_readable(id)
+fn readable(world: &VirtualWorld, id: TcpId) -> u64 {
+    world.host.tcp_info(id).map_or(0, |info| info.readable)
 }
 
 /// What TCP_INQ reports: what can be read, and 1 where only the end is left.
-fn queue_hint(world: &VirtualWorld, id: plumb_stack::host::TcpId) -> i64 {
+fn queue_hint(world: &VirtualWorld, id: TcpId) -> i64 {
     match readable(world, id) {
-        0 if world.host.tcp_is_finished(id) => 1,
+        0 if is_finished(world, id) => 1,
         bytes => i64::try_from(bytes).unwrap_or(i64::MAX),
     }
+}
+
+/// Whether the peer has sent everything, and all of it arrived.
+fn is_finished(world: &VirtualWorld, id: TcpId) -> bool {
+    world.host.tcp_info(id).is_some_and(|info| info.is_finished)
 }
 
 /// A time that an option sets.

@@ -46,7 +46,7 @@ impl VirtualWorld {
         let port = host.add_interface(&config).expect("a new host has no interface");
         let prefix = IpPrefix::default_route(is_v6);
         host.add_route(Route { prefix, port, gateway: None });
-        let frames = PoolConfig { small_count: 64, large_count: 64, ..PoolConfig::default() };
+        let frames = PoolConfig { count: 1_024, large: 64, ..PoolConfig::default() };
         let now = Instant::after_origin(Span::from_secs(1_000));
         let pool = Pool::new(frames);
         Self { host, pool, now, sent: VecDeque::new(), fault: None }

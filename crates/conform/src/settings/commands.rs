@@ -7,7 +7,7 @@ use super::{RunSettings, ecn_policy, unsupported};
 use crate::script::{Position, ScriptError};
 
 /// Variables that may be set to these values without effect: the stack behaves so, or nothing depends on it.
-const WITHOUT_EFFECT: [(&str, &str); 24] = [
+const WITHOUT_EFFECT: [(&str, &str); 23] = [
     ("net.ipv4.tcp_frto", "2"),
     ("net.ipv4.tcp_dsack", "1"),
     ("net.ipv4.tcp_fack", "0"),
@@ -21,7 +21,6 @@ const WITHOUT_EFFECT: [(&str, &str); 24] = [
     ("net.ipv4.tcp_min_tso_segs", "*"),
     ("net.inet.tcp.hostcache.purgenow", "*"),
     ("net.inet.tcp.blackhole", "0"),
-    ("kern.ipc.maxsockbuf", "*"),
     ("net.inet.tcp.rexmit_slop", "200"),
     ("net.inet.tcp.rexmit_drop_options", "0"),
     ("net.inet.tcp.drop_synfin", "0"),
@@ -114,9 +113,8 @@ impl RunSettings {
             "net.ipv4.tcp_congestion_control" => tcp.congestion = value.parse().ok()?,
             "net.ipv4.tcp_rmem" => tcp.receive_buffer = limits(value)?,
             "net.ipv4.tcp_wmem" => tcp.send_buffer = limits(value)?,
-            "net.inet.tcp.recvspace" => {
-                tcp.receive_buffer = BufferLimits::fixed(value.parse().ok()?);
-            }
+            "net.inet.tcp.recvspace" => tcp.receive_buffer.initial = value.parse().ok()?,
+            "kern.ipc.maxsockbuf" => tcp.receive_buffer.max = value.parse().ok()?,
             "net.inet.tcp.sendspace" => tcp.send_buffer = BufferLimits::fixed(value.parse().ok()?),
             "net.ipv4.tcp_syn_retries" => tcp.personality.syn_retries = value.parse().ok()?,
             "net.ipv4.tcp_synack_retries" => {

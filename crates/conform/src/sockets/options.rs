@@ -1,7 +1,7 @@
 //! Socket options.
 
 use plumb_stack::tcp::TcpState;
-use plumb_stack::tcp::config::{BufferLimits, KeepAlive};
+use plumb_stack::tcp::config::{BufferLimits, KeepAlive, TcpConfig};
 use plumb_stack::tcp::congestion::CongestionChoice;
 
 use super::values::{compare_output, field, flags_of, number};
@@ -41,7 +41,7 @@ impl Sockets {
                 let Ok(choice) = text.parse::<CongestionChoice>() else { return error("ENOENT") };
                 descriptor.tcp.congestion = choice;
                 if let DescriptorKind::Connection(id) = descriptor.kind {
-                    world.host.tcp_set_congestion(id, choice);
+                    let _ = world.host.tcp_set_congestion(world.now, id, choice);
                 }
                 return value(0);
             }
@@ -50,19 +50,14 @@ impl Sockets {
         let number = number(call, 3)?;
         set_number(descriptor, option, number, settings)?;
         if let DescriptorKind::Connection(id) = descriptor.kind {
-            match option {
-                "TCP_NODELAY" => {
-                    world.host.tcp_set_nodelay(world.now, id, number != 0, &mut world.pool);
-                }
-                "SO_KEEPALIVE" | "TCP_KEEPIDLE" | "TCP_KEEPINTVL" | "TCP_KEEPCNT" => {
-                    let keep_alive = descriptor.tcp.keep_alive;
-                    world.host.tcp_set_keep_alive(world.now, id, keep_alive);
-                }
-                "TCP_USER_TIMEOUT" => {
-                    world.host.tcp_set_user_timeout(id, descriptor.tcp.user_timeout);
-                }
-                _ => {}
-            }
+            let tcp = &descriptor.tcp;
+            let change = |config: &mut TcpConfig| {
+                config.nagle = tcp.nagle;
+                config.keep_alive = tcp.keep_alive;
+                config.user_timeout = tcp.user_timeout;
+            };
+            // Of a connection that is gone nothing needs to be set.
+            let _ = world.host.tcp_reconfigure(world.now, id, change);
         }
         value(0)
     }

@@ -7,7 +7,7 @@ use plumb_stack::tcp::TcpState;
 use super::values::{field, flags_of, number};
 use super::{
     Answer, CallAnswer, CallFault, Descriptor, DescriptorKind, Sockets, connection_state, error,
-    readable, unsupported, value,
+    is_finished, readable, unsupported, value,
 };
 use crate::script::{CallValue, SystemCall};
 use crate::world::VirtualWorld;
@@ -47,11 +47,11 @@ fn plain(value: Option<&CallValue>) -> Vec<String> {
 
 impl Descriptor {
     /// Events that hold, and how many bytes have arrived.
-    fn events(&self, world: &VirtualWorld) -> (Vec<&'static str>, u64) {
-        let id = match &self.kind {
-            DescriptorKind::Listener(id) => {
-                let events = if world.host.tcp_can_accept(*id) { vec!["IN"] } else { Vec::new() };
-                return (events, 0);
+    fn events(&mut self, world: &mut VirtualWorld) -> (Vec<&'static str>, u64) {
+        let id = match &mut self.kind {
+            DescriptorKind::Listener(id, waiting) => {
+                *waiting = waiting.take().or_else(|| world.host.tcp_accept(*id));
+                return (if waiting.is_some() { vec!["IN"] } else { Vec::new() }, 0);
             }
             DescriptorKind::Connection(id) => *id,
             DescriptorKind::Fresh { .. } => return (vec!["OUT", "HUP"], 0),
@@ -60,7 +60,7 @@ impl Descriptor {
         let (state, failure) = connection_state(world, id);
         let has_failed = failure.is_some() && !self.is_error_taken;
         let is_over = state == TcpState::Closed;
-        let has_end = world.host.tcp_is_finished(id) || self.is_read_shut || is_over;
+        let has_end = is_finished(world, id) || self.is_read_shut || is_over;
         let info = world.host.tcp_info(id);
         let has_room = |mark: u64| info.is_some_and(|info| info.unsent < mark);
         let is_writable = world.host.tcp_is_writable(id) && self.unsent_mark.is_none_or(has_room);
@@ -103,7 +103,7 @@ impl Sockets {
             let Some(CallValue::Integer(fd)) = field(Some(entry), "fd") else {
                 return unsupported("poll of no descriptor");
             };
-            let events = self.open.get(fd).map(|descriptor| descriptor.events(world).0);
+            let events = self.open.get_mut(fd).map(|descriptor| descriptor.events(world).0);
             let wanted = plain(field(Some(entry), "events"));
             ready.push((entry, asked(&events.unwrap_or_default(), &wanted)));
         }
@@ -144,7 +144,7 @@ impl Sockets {
         world: &mut VirtualWorld,
     ) -> Answer {
         let states: BTreeMap<i64, (Vec<&'static str>, u64)> =
-            self.open.iter().map(|(fd, descriptor)| (*fd, descriptor.events(world))).collect();
+            self.open.iter_mut().map(|(fd, descriptor)| (*fd, descriptor.events(world))).collect();
         let DescriptorKind::Poller(poller) = &mut self.at(fd).kind else { return error("EINVAL") };
         for (target, watch) in &mut poller.watched {
             let Some((events, arrived)) = states.get(target) else { continue };

@@ -472,6 +472,13 @@ impl Connection {
         self.is_ready = true;
     }
 
+    /// Changes what may change of the configuration of an open connection: `nagle`, `keep_alive`, `user_timeout`.
+    pub fn reconfigure(&mut self, now: Instant, change: impl FnOnce(&mut TcpConfig)) {
+        change(Arc::make_mut(&mut self.config));
+        self.set_nodelay(!self.config.nagle);
+        self.restart_keep_alive(now);
+    }
+
     /// Sets the congestion control anew; the window stays.
     pub fn set_congestion(&mut self, choice: super::congestion::CongestionChoice) {
         self.tx.congestion.algorithm = choice.build(self.config.hystart, self.tx.iss.wire().into());
@@ -570,6 +577,8 @@ impl Connection {
             flight: tx.flight(),
             outstanding: tx.outstanding(),
             unsent: tx.end.saturating_since(tx.nxt),
+            readable: rx.readable(),
+            is_finished: rx.is_finished,
             sacked: tx.queue.sacked(),
             lost: tx.queue.lost(),
             retransmitted: tx.queue.retransmitted(),
