@@ -168,6 +168,8 @@ pub struct Personality {
     pub retries: u8,
     /// Delayed acknowledgements.
     pub delayed_ack: DelayedAck,
+    /// How the right edge of our window advances.
+    pub window_edge: WindowEdge,
     /// Challenge ACKs a second, of one host (RFC 5961 §7).
     pub challenge_acks: u32,
     /// Whether a RST that is in the window but not at its left edge closes the connection, as before RFC 5961.
@@ -183,6 +185,16 @@ pub enum RtoFloor {
     Total,
     /// What it is above the smoothed round-trip time, as in Linux.
     Deviation,
+}
+
+/// How the right edge of our window advances with what is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WindowEdge {
+    /// By a segment or half of the buffer at least (RFC 9293 §3.8.6.2.2).
+    Steps,
+    /// With every acknowledgement by whatever the buffer has room for, as in FreeBSD; and all that it has room for is accepted, though
+    /// without a scale 16 bits offer less.
+    Exact,
 }
 
 /// Order of the options of a SYN.
@@ -226,6 +238,7 @@ impl Personality {
                 segments: 2,
                 quick: 16,
             },
+            window_edge: WindowEdge::Steps,
             challenge_acks: 1_000,
             insecure_rst: false,
             insecure_syn: false,
@@ -239,6 +252,7 @@ impl Personality {
             rto_min: Span::from_ms(230),
             rto_max: Span::from_secs(64),
             rto_floor: RtoFloor::Total,
+            window_edge: WindowEdge::Exact,
             syn_retries: 3,
             syn_ack_retries: 3,
             retries: 12,

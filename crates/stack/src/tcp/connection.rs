@@ -606,6 +606,7 @@ fn receiver(now: Instant, config: &TcpConfig, handshake: &Handshake) -> Receiver
         limits: config.receive_buffer,
         pass: config.checksum_pass,
         silly_window: config.defects.silly_window,
+        edge: config.personality.window_edge,
         discards_out_of_order: config.defects.discard_out_of_order,
     };
     let shift = handshake.window_scale.map_or(0, |(ours, _)| ours);

@@ -216,7 +216,7 @@ impl Connection {
         if let Some(fate) = self.check_timestamp(now, segment) {
             return fate;
         }
-        if !self.is_acceptable(seq, segment.seq_len()) {
+        if !self.rx.is_acceptable(seq, segment.seq_len()) {
             return self.refuse(seq, segment);
         }
         if has(TcpFlags::RST) {
@@ -271,16 +271,6 @@ impl Connection {
         }
         self.rx.acks.demand();
         Some(SegmentFate::Dropped(SegmentDrop::OldTimestamp))
-    }
-
-    /// RFC 9293 §3.4; an empty segment at the right edge passes, as in Linux.
-    fn is_acceptable(&self, seq: SeqNum, len: u64) -> bool {
-        let (nxt, edge) = (self.rx.nxt, self.rx.window.edge());
-        if len == 0 {
-            return seq >= nxt && seq <= edge;
-        }
-        let end = seq + len;
-        edge > nxt && end > nxt && seq < edge
     }
 
     /// An unacceptable segment is answered with an acknowledgement, if it is no RST.

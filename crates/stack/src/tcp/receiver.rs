@@ -3,7 +3,7 @@
 use plumb_base::time::{Instant, Span};
 use plumb_copy::Sum16;
 
-use super::config::{BufferLimits, ChecksumPass};
+use super::config::{BufferLimits, ChecksumPass, WindowEdge};
 use super::delayed_ack::AckSchedule;
 use super::reassembly::{OutOfOrder, SeqRange};
 use super::ring::SeqRing;
@@ -37,6 +37,7 @@ pub(super) struct Receiver {
     tuning: BufferTuning,
     pass: ChecksumPass,
     silly_window: bool,
+    edge: WindowEdge,
     discards_out_of_order: bool,
     pub counts: ReceiverCounts,
 }
@@ -72,6 +73,7 @@ pub(super) struct ReceiverOptions {
     pub limits: BufferLimits,
     pub pass: ChecksumPass,
     pub silly_window: bool,
+    pub edge: WindowEdge,
     pub discards_out_of_order: bool,
 }
 
@@ -102,6 +104,7 @@ impl Receiver {
             tuning: BufferTuning { limits: options.limits, read: 0, since: now },
             pass: options.pass,
             silly_window: options.silly_window,
+            edge: options.edge,
             discards_out_of_order: options.discards_out_of_order,
             counts: ReceiverCounts::default(),
         }
@@ -259,7 +262,25 @@ impl Receiver {
     #[inline]
     fn opening(&self) -> u64 {
         let limit = self.buffer.limit();
-        self.window.opening(limit, self.buffer.capacity_limit(), self.mss.into(), self.silly_window)
+        let any = self.silly_window || self.edge == WindowEdge::Exact;
+        self.window.opening(limit, self.buffer.capacity_limit(), self.mss.into(), any)
+    }
+
+    /// RFC 9293 §3.4: whether some of a segment that takes `len` sequence numbers is in the window. In steps, an empty one at the right
+    /// edge passes, as in Linux.
+    #[inline]
+    pub fn is_acceptable(&self, seq: SeqNum, len: u64) -> bool {
+        let (nxt, edge) = (self.nxt, self.window.edge());
+        let edge = match self.edge {
+            WindowEdge::Steps if len == 0 => return seq >= nxt && seq <= edge,
+            WindowEdge::Steps => edge,
+            WindowEdge::Exact => edge.max(nxt + (self.buffer.limit() - self.data_end())),
+        };
+        if len == 0 {
+            return seq == nxt || seq >= nxt && seq < edge;
+        }
+        let end = seq + len;
+        edge > nxt && end > nxt && seq < edge
     }
 
     /// Whether the window that the peer knows has become so much smaller than the real one that it should be told.
