@@ -14,6 +14,8 @@ pub struct ConnectionMap {
     pub local_isn: (u32, u32),
     /// The script's, which is the same in both.
     pub remote_isn: u32,
+    /// Whether a SYN has told [`ConnectionMap::remote_isn`].
+    pub is_remote_known: bool,
     timestamps: BTreeMap<u32, u32>,
     first_timestamp: Option<(u32, u32)>,
 }
@@ -26,6 +28,7 @@ impl ConnectionMap {
             remote,
             local_isn: (0, 0),
             remote_isn: 0,
+            is_remote_known: false,
             timestamps: BTreeMap::new(),
             first_timestamp: None,
         }

@@ -241,11 +241,12 @@ impl Runner {
             remote.set_port(self.next_port);
             self.next_port += 1;
             self.map = ConnectionMap::new(self.settings.local, remote);
-            self.map.remote_isn = segment.seq;
             self.under_test = UnderTest::Connection;
-        } else if is_syn && self.map.remote_isn == 0 {
-            self.map.remote_isn = segment.seq;
+        } else if !is_syn || self.map.is_remote_known {
+            return;
         }
+        self.map.remote_isn = segment.seq;
+        self.map.is_remote_known = true;
     }
 }
 
