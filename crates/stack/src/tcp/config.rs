@@ -172,6 +172,10 @@ pub struct Personality {
     pub window_edge: WindowEdge,
     /// Challenge ACKs a second, of one host (RFC 5961 §7).
     pub challenge_acks: u32,
+    /// Whether a SYN that has a FIN opens a connection (RFC 9293 §3.10.7.2), or is discarded as in Linux.
+    pub syn_fin: bool,
+    /// Whether acknowledgements repeat our FIN until it is acknowledged, as in FreeBSD; RFC 9293 §3.10.7.4 has them behind it.
+    pub repeats_fin: bool,
     /// Whether a RST that is in the window but not at its left edge closes the connection, as before RFC 5961.
     pub insecure_rst: bool,
     /// Whether a SYN in the window closes the connection, as before RFC 5961.
@@ -215,6 +219,8 @@ pub struct DelayedAck {
     pub max: Span,
     /// Full-sized segments after which one is sent at once (RFC 5681 §4.2: 2).
     pub segments: u8,
+    /// Whether segments count that are not full-sized, as in FreeBSD.
+    pub counts_small: bool,
     /// Segments at the start of a connection that are acknowledged at once, so that slow start is not held up.
     pub quick: u8,
 }
@@ -236,9 +242,12 @@ impl Personality {
                 min: Span::from_ms(40),
                 max: Span::from_ms(200),
                 segments: 2,
+                counts_small: false,
                 quick: 16,
             },
             window_edge: WindowEdge::Steps,
+            syn_fin: false,
+            repeats_fin: false,
             challenge_acks: 1_000,
             insecure_rst: false,
             insecure_syn: false,
@@ -253,6 +262,8 @@ impl Personality {
             rto_max: Span::from_secs(64),
             rto_floor: RtoFloor::Total,
             window_edge: WindowEdge::Exact,
+            syn_fin: true,
+            repeats_fin: true,
             syn_retries: 3,
             syn_ack_retries: 3,
             retries: 12,
@@ -260,6 +271,7 @@ impl Personality {
                 min: Span::from_ms(40),
                 max: Span::from_ms(40),
                 segments: 2,
+                counts_small: true,
                 quick: 0,
             },
             ..Self::linux()
@@ -272,10 +284,12 @@ impl Personality {
             rto_min: Span::from_secs(1),
             rto_max: Span::from_secs(60),
             rto_floor: RtoFloor::Total,
+            syn_fin: true,
             delayed_ack: DelayedAck {
                 min: Span::from_ms(500),
                 max: Span::from_ms(500),
                 segments: 2,
+                counts_small: false,
                 quick: 0,
             },
             ..Self::linux()

@@ -111,6 +111,8 @@ pub struct Connection {
     pub(super) reset: Option<(SeqNum, Option<SeqNum>)>,
     /// A segment before the window that makes the peer answer is due.
     pub(super) solicit: bool,
+    /// The acknowledgement that is due is a challenge.
+    pub(super) is_challenge: bool,
     /// Acknowledgements still to be repeated (`TcpDefects::duplicate_acks`).
     pub(super) repeats: u8,
     pub(super) trace: Option<Box<SegmentTrace>>,
@@ -254,6 +256,7 @@ impl Connection {
             is_abandoned: false,
             reset: None,
             solicit: false,
+            is_challenge: false,
             repeats: 0,
             trace: None,
         }

@@ -64,6 +64,9 @@ impl Connection {
         } else {
             let is_lost =
                 self.tx.queue.front().is_some_and(|syn| syn.is_lost && !syn.is_retransmitted);
+            if !is_lost && self.state == TcpState::SynReceived && self.rx.acks.is_due() {
+                return Some(self.bare_ack(now));
+            }
             is_lost.then_some(SegmentPlan {
                 seq: iss,
                 end: iss + 1,
@@ -127,6 +130,11 @@ impl Connection {
         }
         if self.config.defects.duplicate_acks {
             self.repeats = 1;
+        }
+        // A FIN that is not acknowledged.
+        let has_fin = self.tx.is_closed && self.tx.nxt > self.tx.end && self.tx.una <= self.tx.end;
+        if has_fin && self.config.personality.repeats_fin && !self.is_challenge {
+            return Some(self.with_ack(now, self.tx.end, TcpFlags::ACK | TcpFlags::FIN, false));
         }
         Some(self.bare_ack(now))
     }
@@ -194,6 +202,7 @@ impl Connection {
     ) -> OutboundSegment {
         let options = self.options(now);
         let window = self.rx.offer();
+        self.is_challenge = false;
         self.rx.last_ack = self.rx.nxt;
         self.rx.acks.on_sent(with_data);
         self.rx.out_of_order.on_reported();

@@ -304,11 +304,10 @@ impl Connection {
         if seq != self.rx.nxt && !self.config.personality.insecure_rst {
             return SegmentFate::Challenge(SegmentDrop::Suspicious);
         }
-        let is_over =
-            matches!(self.state, TcpState::Closing | TcpState::LastAck | TcpState::TimeWait);
-        if is_over {
+        if self.state == TcpState::TimeWait {
             self.finish();
         } else {
+            // Of CLOSING and LAST-ACK RFC 9293 §3.10.7.4 asks for no error, but what was sent before the FIN may be lost.
             let refused = self.state == TcpState::SynReceived;
             self.fail(if refused { TcpSocketError::Refused } else { TcpSocketError::Reset });
         }
@@ -388,6 +387,7 @@ impl Connection {
     /// Makes an acknowledgement due that tells the peer where we are.
     pub fn challenge(&mut self) {
         self.rx.acks.demand();
+        self.is_challenge = true;
         self.is_ready = true;
     }
 }

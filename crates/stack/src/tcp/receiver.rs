@@ -173,6 +173,7 @@ impl Receiver {
             return;
         }
         let fills_gap = !self.out_of_order.is_empty();
+        self.out_of_order.note_received(range);
         let kept = self.out_of_order.end().unwrap_or(self.nxt);
         self.write_missing(range, seq, payload, kept);
         let reached = self.out_of_order.advance(range.end);
@@ -292,6 +293,11 @@ impl Receiver {
         let opening = self.opening();
         let current = self.window.current(self.nxt);
         let worth = (2 * u64::from(self.mss)).min(self.buffer.capacity_limit() as u64 / 2);
+        if self.edge == WindowEdge::Exact {
+            // As FreeBSD: two segments, and a quarter of the buffer.
+            let quarter = self.buffer.capacity_limit() as u64 / 4;
+            return opening >= 2 * u64::from(self.mss) && opening >= quarter;
+        }
         opening > 0
             && (self.silly_window
                 || opening >= worth && current <= self.buffer.capacity_limit() as u64 / 2
