@@ -100,6 +100,14 @@ pub(crate) enum TimerOwner {
     /// Index of an entry of the neighbor cache.
     Neighbor(u32),
     Reassembly,
+    /// Index of a TCP connection.
+    Tcp(u32),
+    /// SYN-ACKs that are to be sent again.
+    TcpHalfOpen,
+    /// Records in TIME-WAIT.
+    TcpTimeWait,
+    /// Connections that found no free frame.
+    TcpOutput,
 }
 
 /// The state that all components of a host share.

@@ -60,6 +60,8 @@ counts! {
     Accepted {
         /// UDP datagrams put into a socket's queue.
         UdpDelivered = "udp_delivered",
+        /// TCP segments that served their purpose: at a connection, a listener, or in TIME-WAIT.
+        TcpAccepted = "tcp_accepted",
         /// UDP datagrams that a swapping mirror turned round.
         UdpSwapped = "udp_swapped",
         /// Echo requests answered.
@@ -156,6 +158,26 @@ counts! {
         UdpNoMemory = "udp_no_memory",
         /// A UDP port of zero.
         UdpPort = "udp_port",
+        /// No TCP connection for a segment, nor a listener that could open one with it.
+        TcpNoSocket = "tcp_no_socket",
+        /// A TCP port of zero.
+        TcpPort = "tcp_port",
+        /// A TCP segment to or from a group or broadcast address, or from nowhere (RFC 1122 §4.2.3.10).
+        TcpGroup = "tcp_group",
+        /// A SYN, or the end of a handshake, for a listener whose accept queue was full.
+        TcpAcceptQueueFull = "tcp_accept_queue_full",
+        /// A TCP segment with a timestamp older than one received before (PAWS, RFC 7323 §5).
+        TcpOldTimestamp = "tcp_old_timestamp",
+        /// A TCP segment without a timestamp where both ends agreed to send them.
+        TcpNoTimestamp = "tcp_no_timestamp",
+        /// A TCP segment outside of the receive window: mostly what came twice.
+        TcpOutOfWindow = "tcp_out_of_window",
+        /// A TCP segment that acknowledges what was never sent, or long ago.
+        TcpBadAck = "tcp_bad_ack",
+        /// A TCP segment that acknowledges nothing, where every one must.
+        TcpNoAck = "tcp_no_ack",
+        /// A RST or SYN that may be forged (RFC 5961), or a RST in TIME-WAIT (RFC 1337).
+        TcpSuspicious = "tcp_suspicious",
         /// A fragment that overlaps another, and those it was to be put together with.
         FragmentOverlap = "fragment_overlap",
         /// A fragment that came twice.
@@ -202,6 +224,26 @@ counts! {
         ReassemblyTimeout = "reassembly_timeout",
         /// Incomplete datagrams given up to make room.
         ReassemblyEvicted = "reassembly_evicted",
+        /// TCP connections that listeners opened.
+        TcpOpened = "tcp_opened",
+        /// RSTs sent to segments without a connection.
+        TcpResetSent = "tcp_reset_sent",
+        /// RSTs that the rate limit held back.
+        TcpResetLimited = "tcp_reset_limited",
+        /// Challenge acknowledgements sent (RFC 5961).
+        TcpChallengeSent = "tcp_challenge_sent",
+        /// Challenge acknowledgements that the rate limit held back.
+        TcpChallengeLimited = "tcp_challenge_limited",
+        /// SYN cookies sent, as the SYN queue was full.
+        TcpCookieSent = "tcp_cookie_sent",
+        /// SYN cookies that came back, each a connection opened.
+        TcpCookieAccepted = "tcp_cookie_accepted",
+        /// SYN-ACKs sent again, as nothing was heard.
+        TcpSynAckRepeated = "tcp_syn_ack_repeated",
+        /// Half-open connections given up, as nothing was heard.
+        TcpHalfOpenTimeout = "tcp_half_open_timeout",
+        /// Records in TIME-WAIT given up to make room.
+        TcpTimeWaitEvicted = "tcp_time_wait_evicted",
         /// Events that nobody collected in time.
         EventsLost = "events_lost",
     }

@@ -1,4 +1,4 @@
-//! A host composed of interfaces, routing, neighbors, reassembly, ICMP and UDP.
+//! A host composed of interfaces, routing, neighbors, reassembly, ICMP, UDP and TCP.
 //!
 //! Sans-IO and batched: packets and the time go in through [`plumb_wire::machine::Machine`],
 //! packets and the next deadline come out. No component knows the host: each gets what it needs by
@@ -22,11 +22,14 @@ use crate::neighbor::{NeighborCache, NeighborLimits};
 use crate::reassembly::{Reassembly, ReassemblyConfig};
 use crate::route::{Route, RouteTable};
 use crate::routing::{OutputPath, PathError, Routing};
+use crate::tcp::{TcpLimits, TcpTable};
 use crate::timers::TimerId;
 use crate::udp::{HeaderPredictions, UdpTable};
 
 mod receive;
+mod segments;
 mod send;
+mod tcp;
 mod udp;
 
 pub use crate::context::{DeliveryFailure, DeliveryFailureKind, HostEvent};
@@ -49,6 +52,8 @@ pub struct HostConfig {
     pub icmp_error_burst: u32,
     /// Events that wait to be collected; the newest is lost beyond it.
     pub events: usize,
+    /// Bounds of TCP.
+    pub tcp: TcpLimits,
 }
 
 impl Default for HostConfig {
@@ -63,6 +68,7 @@ impl Default for HostConfig {
             icmp_errors: 1_000,
             icmp_error_burst: 50,
             events: 1_024,
+            tcp: TcpLimits::default(),
         }
     }
 }
@@ -78,6 +84,8 @@ pub struct IpHost {
     reassembly_timer: TimerId,
     icmp: Icmp,
     udp: UdpTable,
+    tcp: TcpTable,
+    output_timer: TimerId,
     predictions: HeaderPredictions,
     core: HostCore,
 }
@@ -98,6 +106,8 @@ impl IpHost {
             reassembly_timer: core.timers.create(TimerOwner::Reassembly),
             icmp: Icmp::new(config.icmp_errors, config.icmp_error_burst),
             udp: UdpTable::new(seed),
+            tcp: TcpTable::new(config.tcp, seed, &mut core),
+            output_timer: core.timers.create(TimerOwner::TcpOutput),
             predictions: HeaderPredictions::default(),
             core,
         }
@@ -218,12 +228,17 @@ impl Machine for IpHost {
 
     fn poll_packets(
         &mut self,
-        _now: Instant,
+        now: Instant,
         port: PortId,
         batch: &mut Batch,
         max: usize,
-        _pool: &mut Pool,
+        pool: &mut Pool,
     ) {
+        if self.interfaces.get(port).is_none() {
+            return;
+        }
+        self.core.now = now;
+        self.poll_connections(port, max, pool);
         let Some(interface) = self.interfaces.interface_mut(port) else { return };
         let count = interface.queue.len().min(max);
         batch.extend(interface.queue.drain(..count));
@@ -245,6 +260,11 @@ impl Machine for IpHost {
         while let Some(owner) = self.core.timers.pop_due(now) {
             match owner {
                 TimerOwner::Reassembly => self.expire_fragments(pool),
+                TimerOwner::Tcp(index) => self.tcp.handle_timer(&mut self.core, index),
+                TimerOwner::TcpHalfOpen => self.repeat_syn_acks(pool),
+                TimerOwner::TcpTimeWait => self.tcp.expire_time_wait(&mut self.core),
+                // Whoever drives the host asks it for packets next.
+                TimerOwner::TcpOutput => {}
                 TimerOwner::Neighbor(id) => {
                     let mut cx = self.core.context(pool);
                     let frame = self.neighbors.handle_timer(&mut cx, &self.interfaces, id);

@@ -6,6 +6,7 @@
 
 mod context;
 pub mod counters;
+mod demux;
 mod fragmentation;
 pub mod host;
 pub mod icmp;

@@ -1,19 +1,39 @@
 //! TCP (RFC 9293) by role: a [`Connection`] takes segments and time and gives segments and a deadline.
 
 mod ack;
+mod challenge;
 mod close;
 pub mod config;
 pub mod congestion;
+mod connection;
+mod delayed_ack;
 pub mod delivery_rate;
 pub mod handshake;
+mod info;
+mod isn;
+mod listen;
+mod mtu;
+mod output;
 pub mod pacing;
+mod prr;
+mod rack;
+mod reassembly;
+mod receive;
+mod receiver;
+mod recovery;
+mod ring;
+mod rtt;
 pub mod segment;
 mod sender;
 mod sent;
 pub mod seq;
+mod slab;
 mod state;
+mod syn_cookie;
+mod table;
 pub mod time_wait;
 mod timers;
+mod tuple;
 mod window;
 
 pub use connection::{Connection, PathLimits, Received, TcpEnds, TcpSocketError};
@@ -23,6 +43,8 @@ pub use receiver::ReceiverCounts;
 pub use recovery::RecoveryPhase;
 pub use sender::SenderCounts;
 pub use state::TcpState;
+pub(crate) use table::{ConnectionEntry, TcpPath, TcpReply, TcpTable};
+pub use table::{ListenerId, TcpCounts, TcpEvent, TcpId, TcpLimits, TcpOpenError};
 
 #[cfg(test)]
 mod tests;

@@ -1,4 +1,4 @@
-//! The timers of a host, an indexed binary heap, and the token bucket that limits its ICMP errors.
+//! The timers of a host, an indexed binary heap, and the token bucket that limits what it answers.
 //!
 //! A timer is created once and then armed, moved and cancelled in O(log n) without allocation.
 
@@ -141,6 +141,44 @@ impl<K: Copy> TimerHeap<K> {
             index = child;
         }
         self.place(index);
+    }
+}
+
+/// A timer of a heap that is moved only when its deadline gets earlier: what expires too early is armed anew for what is due then, so
+/// that a deadline which keeps moving away costs nothing.
+#[derive(Debug)]
+pub struct LazyTimer {
+    timer: TimerId,
+    /// When it expires; [`Instant::NEVER`] while it is not armed.
+    armed: Instant,
+}
+
+impl LazyTimer {
+    /// A timer of `owner`, not armed.
+    pub fn new<K: Copy>(timers: &mut TimerHeap<K>, owner: K) -> Self {
+        Self { timer: timers.create(owner), armed: Instant::NEVER }
+    }
+
+    /// Lets it expire at `deadline` or before.
+    #[inline]
+    pub fn ensure<K: Copy>(&mut self, timers: &mut TimerHeap<K>, deadline: Option<Instant>) {
+        if let Some(deadline) = deadline
+            && deadline < self.armed
+        {
+            self.armed = deadline;
+            timers.arm(self.timer, deadline);
+        }
+    }
+
+    /// It expired.
+    #[inline]
+    pub fn on_expired(&mut self) {
+        self.armed = Instant::NEVER;
+    }
+
+    /// Gives it up.
+    pub fn remove<K: Copy>(self, timers: &mut TimerHeap<K>) {
+        timers.remove(self.timer);
     }
 }
 

@@ -15,13 +15,13 @@ use plumb_wire::machine::PortId;
 use plumb_wire::packet::{Packet, Pool};
 use thiserror::Error;
 
+use crate::demux::{EphemeralPorts, SocketBinding, SocketDemux};
+
 mod datagram;
-mod demux;
 mod prediction;
 
 pub use datagram::{CopyPolicy, UdpDelivery, UdpDrop};
 pub(crate) use datagram::{DatagramEndpoints, PAYLOAD_MAX_V4, PayloadSum, copied, prepend_header};
-use demux::{EphemeralPorts, SocketBinding, SocketDemux};
 pub(crate) use prediction::{FrameHead, HeaderPredictions};
 
 /// Identifies a socket; not reused after it is closed.

@@ -17,6 +17,7 @@ use crate::interface::{HostInterface, MTU_MIN_V6};
 use crate::ip::{self, FrameOrigin, IcmpErrorCause, IpIngress, Rejection};
 use crate::neighbor::Reaction;
 use crate::reassembly::{FragmentDrop, ReassemblyOutcome};
+use crate::tcp::TcpEnds;
 use crate::udp::{FrameHead, UdpDelivery, UdpDrop};
 
 /// What a frame carries.
@@ -141,6 +142,9 @@ impl IpHost {
         if ingress.protocol == IpProtocol::UDP {
             return self.receive_udp(&ingress, packet, pool);
         }
+        if ingress.protocol == IpProtocol::TCP {
+            return self.receive_tcp(&ingress, packet, pool);
+        }
         ingress.trim(&mut packet, pool);
         let rejection = match (ingress.protocol, ingress.source) {
             (IpProtocol::ICMPV4, IpAddr::V4(_)) | (IpProtocol::ICMPV6, IpAddr::V6(_)) => {
@@ -194,7 +198,7 @@ impl IpHost {
                 self.react(ingress.port, false, reaction, pool);
             }
             Ok(IcmpAction::Error(quoted)) => {
-                let counter = self.receive_error(ingress, quoted);
+                let counter = self.receive_error(ingress, quoted, pool);
                 self.drop_packet(counter, packet, pool);
             }
             Err(rejection) => self.reject(rejection, packet, pool),
@@ -228,9 +232,10 @@ impl IpHost {
         &mut self,
         ingress: &IpIngress,
         quoted: Option<(DeliveryFailureKind, QuotedPacket)>,
+        pool: &Pool,
     ) -> CounterId {
         let Some((kind, quoted)) = quoted else { return CounterId::IcmpErrorUnmatched };
-        let Some((local, remote)) = self.sender_of(ingress, &quoted) else {
+        let Some((local, remote)) = self.sender_of(ingress, kind, &quoted) else {
             return CounterId::IcmpErrorUnmatched;
         };
         if let DeliveryFailureKind::TooBig(mtu) = kind {
@@ -244,6 +249,7 @@ impl IpHost {
             let current = self.current_path(local.ip(), remote.ip()).map_or(0, |path| path.mtu);
             if self.routing.on_too_big(self.core.now, remote.ip(), mtu, current) {
                 self.core.counters.add(CounterId::PathMtuLearned);
+                self.shrink_segments(&quoted, pool);
             }
         }
         let udp = match quoted.protocol {
@@ -255,15 +261,33 @@ impl IpHost {
         CounterId::IcmpErrorAccepted
     }
 
-    /// The endpoints of a quoted packet, if this host sent it.
+    /// The path of the quoted segment's connection has got narrower.
+    fn shrink_segments(&mut self, quoted: &QuotedPacket, pool: &Pool) {
+        if quoted.protocol == IpProtocol::TCP
+            && let Ok((_, path)) = self.connection_path((quoted.source, quoted.destination), pool)
+        {
+            let (local, remote) = quoted.endpoints();
+            self.tcp.on_path(&mut self.core, &TcpEnds { local, remote }, path.limits);
+        }
+    }
+
+    /// The endpoints of a quoted packet, if this host sent it; the connection of a segment has been told.
     fn sender_of(
-        &self,
+        &mut self,
         ingress: &IpIngress,
+        kind: DeliveryFailureKind,
         quoted: &QuotedPacket,
     ) -> Option<(SocketAddr, SocketAddr)> {
-        if !self.interfaces[ingress.port].owns(quoted.source)
-            || !self.routing.is_destination(quoted.destination)
-        {
+        if !self.interfaces[ingress.port].owns(quoted.source) {
+            return None;
+        }
+        if quoted.protocol == IpProtocol::TCP {
+            let (local, remote) = quoted.endpoints();
+            let (ends, seq) = (TcpEnds { local, remote }, quoted.sequence());
+            let is_believed = self.tcp.handle_error(&mut self.core, &ends, kind, seq);
+            return is_believed.then_some((local, remote));
+        }
+        if !self.routing.is_destination(quoted.destination) {
             return None;
         }
         if quoted.protocol == IpProtocol::UDP {
@@ -308,7 +332,7 @@ impl IpHost {
 
     /// Counts a packet that is not accepted, reports it to its sender where that is due, and frees it.
     #[cold]
-    fn reject(&mut self, rejection: Rejection, mut packet: Packet, pool: &mut Pool) {
+    pub(super) fn reject(&mut self, rejection: Rejection, mut packet: Packet, pool: &mut Pool) {
         match rejection {
             Rejection::Malformed(layer, error) => {
                 self.core.counters.add_malformed(layer, error);

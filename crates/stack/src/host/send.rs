@@ -295,7 +295,7 @@ impl IpHost {
     }
 
     #[inline]
-    fn link_header(
+    pub(super) fn link_header(
         &self,
         port: PortId,
         destination: MacAddr,
@@ -366,7 +366,7 @@ impl IpHost {
     }
 
     #[inline]
-    fn push_to_queue(&mut self, port: PortId, packet: Packet, pool: &mut Pool) {
+    pub(super) fn push_to_queue(&mut self, port: PortId, packet: Packet, pool: &mut Pool) {
         let queue = &mut self.interfaces[port].queue;
         if queue.len() >= self.config.output_queue {
             return self.drop_packet(CounterId::TxQueueFull, packet, pool);
@@ -383,7 +383,7 @@ fn fits_fast_path(path: &OutputPath, packet: &Packet, headers: usize, pool: &Poo
 }
 
 #[inline]
-fn header_v4(
+pub(super) fn header_v4(
     source: Ipv4Addr,
     destination: Ipv4Addr,
     egress: IpEgress,
@@ -398,7 +398,7 @@ fn header_v4(
 }
 
 #[inline]
-fn header_v6(
+pub(super) fn header_v6(
     source: Ipv6Addr,
     destination: Ipv6Addr,
     egress: IpEgress,

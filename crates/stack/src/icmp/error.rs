@@ -45,6 +45,11 @@ impl QuotedPacket {
         (local, SocketAddr::new(self.destination, self.field(2)))
     }
 
+    /// The sequence number of the TCP segment that it is.
+    pub fn sequence(&self) -> u32 {
+        u32::from(self.field(4)) << 16 | u32::from(self.field(6))
+    }
+
     /// The echo request that it is.
     pub fn echo_request(&self) -> Option<EchoKey> {
         // Type and code.

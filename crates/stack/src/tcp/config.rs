@@ -257,6 +257,7 @@ impl Personality {
         Self {
             rto_min: Span::from_secs(1),
             rto_max: Span::from_secs(60),
+            rto_floor: RtoFloor::Total,
             delayed_ack: DelayedAck {
                 min: Span::from_ms(500),
                 max: Span::from_ms(500),

@@ -15,6 +15,8 @@ use fixed::FixedWindow;
 use reno::Reno;
 use vegas::Vegas;
 
+pub(in crate::tcp) use state::CongestionState;
+
 pub mod bbr;
 #[cfg(test)]
 mod bottleneck;

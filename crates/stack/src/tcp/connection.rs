@@ -622,7 +622,7 @@ fn initial_window(config: &TcpConfig, mss: u16) -> CongestionWindow {
     let segments = u64::from(config.personality.initial_window);
     let mss64 = u64::from(mss);
     let initial = (segments * mss64).min((segments * 1_460).max(2 * mss64));
-    CongestionWindow { cwnd: initial, ssthresh: u64::MAX >> 8, mss: mss.into(), initial }
+    CongestionWindow { cwnd: initial, ssthresh: u64::MAX, mss: mss.into(), initial }
 }
 
 /// When a connection should be given up that has made no progress.

@@ -464,7 +464,7 @@ impl LossRecovery {
                 && !cx.timeout_only;
         }
         let outstanding = cx.nxt - cx.una;
-        let flight = self.flight(cx.queue, outstanding, cx.mss());
+        let flight = cx.congestion.load(self.flight(cx.queue, outstanding, cx.mss()));
         cx.congestion.algorithm.on_timeout(&mut cx.congestion.window, cx.now, flight, first);
         if cx.queue.front().is_some_and(|front| front.is_sacked) || retransmit_all {
             cx.queue.forget_sacks();
@@ -528,6 +528,6 @@ fn mark_front(cx: &mut RecoveryContext<'_>, outcome: &mut RecoveryOutcome) {
 }
 
 fn signal(cx: &mut RecoveryContext<'_>, signal: CongestionSignal) {
-    let flight = cx.nxt - cx.una;
+    let flight = cx.congestion.load(cx.nxt - cx.una);
     cx.congestion.algorithm.on_congestion(&mut cx.congestion.window, cx.now, flight, signal);
 }

@@ -18,11 +18,9 @@ const CONSERVATIVE_DIVISOR: u64 = 4;
 /// Rounds of conservative slow start before congestion avoidance.
 const CONSERVATIVE_ROUNDS: u8 = 5;
 
-/// Segments by which one acknowledgement lets the window grow at most: L of RFC 9406 §4.2 without pacing …
-const LIMIT_HYSTART: u64 = 8;
-/// … of RFC 3465 §2.3 …
-const LIMIT: u64 = 2;
-/// … and after a timeout, when an acknowledgement may be of what was sent before it.
+/// Segments by which one acknowledgement lets the window grow at most after a timeout, when it may be of what was sent before
+/// (RFC 3465 §2.3). Else there is no limit, as in Linux and in RFC 9406 with pacing: a receiver that joins segments
+/// acknowledges many at once.
 const LIMIT_AFTER_TIMEOUT: u64 = 1;
 
 /// No round-trip time yet.
@@ -81,14 +79,14 @@ impl SlowStart {
         if !ack.is_cwnd_limited {
             return 0;
         }
-        let limit = match (hystart, self.is_after_timeout) {
-            (true, _) => LIMIT_HYSTART,
-            (false, false) => LIMIT,
-            (false, true) => LIMIT_AFTER_TIMEOUT,
+        let limit = if self.is_after_timeout {
+            LIMIT_AFTER_TIMEOUT * u64::from(window.mss)
+        } else {
+            u64::MAX
         };
         let is_conservative = hystart && self.baseline.is_some();
         let divisor = if is_conservative { CONSERVATIVE_DIVISOR } else { 1 };
-        grow_below_threshold(window, ack.acked.min(limit * u64::from(window.mss)) / divisor)
+        grow_below_threshold(window, ack.acked.min(limit) / divisor)
     }
 
     /// Judges the round-trip times; ends slow start by setting the threshold.
@@ -140,11 +138,7 @@ impl SlowStart {
 
 /// Slow start without HyStart++. Returns the acknowledged bytes that are left to congestion avoidance.
 pub(super) fn plain_slow_start(window: &mut CongestionWindow, acked: u64) -> u64 {
-    if window.in_slow_start() {
-        grow_below_threshold(window, acked.min(LIMIT * u64::from(window.mss)))
-    } else {
-        acked
-    }
+    if window.in_slow_start() { grow_below_threshold(window, acked) } else { acked }
 }
 
 fn grow_below_threshold(window: &mut CongestionWindow, growth: u64) -> u64 {
@@ -258,15 +252,15 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledgement_counts_for_two_segments_and_one_after_a_timeout() {
+    fn acknowledged_bytes_count_and_one_segment_after_a_timeout() {
         let mut start = SlowStart::new(true);
         let mut window =
             CongestionWindow { cwnd: 10 * MSS, ssthresh: 100 * MSS, mss: 1_000, initial: 10 * MSS };
         start.grow(&mut window, &ack_of(7 * MSS));
-        assert_eq!(window.cwnd, 12 * MSS);
+        assert_eq!(window.cwnd, 17 * MSS);
         start.on_timeout();
         start.grow(&mut window, &ack_of(7 * MSS));
-        assert_eq!(window.cwnd, 13 * MSS);
+        assert_eq!(window.cwnd, 18 * MSS);
     }
 
     #[test]

@@ -66,6 +66,12 @@ impl CongestionState {
         self.is_limited || (self.window.in_slow_start() && self.window.cwnd < 2 * self.flight_max)
     }
 
+    /// What the path carried when it lost something, with `outstanding` bytes unacknowledged: the window, where that was used up, because
+    /// segments that acknowledgements of one batch allow have not been sent yet (RFC 9438 §4.6 allows it, Linux does it).
+    pub fn load(&self, outstanding: u64) -> u64 {
+        if self.is_cwnd_limited() { outstanding.max(self.window.cwnd) } else { outstanding }
+    }
+
     /// Nothing was in flight for `idle`: the window decays towards the initial one (RFC 7661 §4.4.3, as Linux does it).
     pub fn on_idle(&mut self, now: Instant, idle: Span, rto: Span) {
         let restart = self.window.initial.min(self.window.cwnd);

@@ -1,4 +1,4 @@
-//! Which socket a datagram is for, and which ephemeral port a socket gets.
+//! Which socket a datagram or a new connection is for, and which ephemeral port a socket gets.
 //!
 //! Three hash tables, the most specific asked first: each lookup costs one hash and one probe,
 //! however many sockets there are; an empty table costs nothing. Ephemeral ports are chosen by the double-hash
@@ -41,8 +41,9 @@ impl SocketBinding {
         Self::Wildcard { v6: local.is_ipv6(), port: local.port() }
     }
 
+    /// Its keyed hash.
     #[inline]
-    fn hash(&self, key: SipKey) -> u64 {
+    pub fn hash(&self, key: SipKey) -> u64 {
         match *self {
             Self::Connected(SocketAddr::V4(a), SocketAddr::V4(b)) => {
                 let addresses = u64::from(a.ip().to_bits()) << 32 | u64::from(b.ip().to_bits());
