@@ -55,10 +55,9 @@ impl ConnectionMap {
 
     /// The timestamp of the run that the script's echo means; with `infers`, also one that was never seen.
     pub fn echo(&self, script: u32, infers: bool) -> Option<u32> {
-        let inferred = self
-            .first_timestamp
-            .filter(|_| infers)
-            .map(|(first_script, first_run)| script.wrapping_sub(first_script).wrapping_add(first_run));
+        let inferred = self.first_timestamp.filter(|_| infers).map(|(first_script, first_run)| {
+            script.wrapping_sub(first_script).wrapping_add(first_run)
+        });
         self.timestamps.get(&script).copied().or(inferred)
     }
 }

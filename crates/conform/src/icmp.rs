@@ -55,8 +55,8 @@ pub fn inbound(spec: &IcmpSpec, map: &ConnectionMap) -> Result<Vec<u8>, ScriptEr
         flags: TcpFlags::ACK,
         ..TcpHeader::default()
     };
-    let quoted = PacketTemplate::new(map.local.ip(), map.remote.ip())
-        .tcp(header, &vec![0; len.into()]);
+    let quoted =
+        PacketTemplate::new(map.local.ip(), map.remote.ip()).tcp(header, &vec![0; len.into()]);
     // As much as RFC 792 asks for would not have the flags: what routers quote today (RFC 1812 §4.3.2.3).
     let most = quoted.len().min(if v6 { 1_232 } else { 548 });
     let template = PacketTemplate::new(map.remote.ip(), map.local.ip());
@@ -83,7 +83,9 @@ fn message(spec: &IcmpSpec, v6: bool) -> Option<IcmpMessage> {
             let names: &[&str] = if v6 { &PARAMETER_V6 } else { &[] };
             IcmpMessage::ParameterProblem { code: code_of(names)?, pointer: 0 }
         }
-        ("source_quench", false) => IcmpMessage::Other { kind: 4, code: code_of(&[])?, rest: [0; 4] },
+        ("source_quench", false) => {
+            IcmpMessage::Other { kind: 4, code: code_of(&[])?, rest: [0; 4] }
+        }
         ("redirect", false) => IcmpMessage::Other { kind: 5, code: code_of(&[])?, rest: [0; 4] },
         _ => return None,
     })

@@ -119,8 +119,7 @@ impl Runner {
     /// The moment, or the moments, of an event; both are the same unless it is a range.
     fn when(&self, event: &ScriptEvent, is_inbound: bool) -> (Instant, Instant) {
         // Injected packets that follow each other keep their distance, whatever came of the first.
-        let origin =
-            if is_inbound && self.last_was_inbound { self.last } else { self.world.now };
+        let origin = if is_inbound && self.last_was_inbound { self.last } else { self.world.now };
         match event.time {
             EventTime::Absolute(span) => (self.start + span, self.start + span),
             EventTime::Relative(span) => (origin + span, origin + span),

@@ -67,7 +67,9 @@ struct Descriptor {
 
 #[derive(Debug)]
 enum DescriptorKind {
-    Fresh { is_bound: bool },
+    Fresh {
+        is_bound: bool,
+    },
     /// And a connection that was taken from its queue to see whether there is one.
     Listener(ListenerId, Option<TcpId>),
     Connection(TcpId),
@@ -239,8 +241,7 @@ impl Sockets {
         let Some(id) = waiting.take().or_else(|| world.host.tcp_accept(*listener)) else {
             return blocked(descriptor.is_nonblocking);
         };
-        let mut accepted =
-            Descriptor::new(DescriptorKind::Connection(id), descriptor.tcp.clone());
+        let mut accepted = Descriptor::new(DescriptorKind::Connection(id), descriptor.tcp.clone());
         let kinds = call.arguments.get(3).map(flags_of).unwrap_or_default();
         accepted.is_nonblocking = kinds.contains(&"SOCK_NONBLOCK");
         self.add(call, accepted)
@@ -266,7 +267,11 @@ impl Sockets {
                     Ok(id) => descriptor.kind = DescriptorKind::Connection(id),
                     Err(_) => return error("EADDRNOTAVAIL"),
                 }
-                if descriptor.is_nonblocking { error("EINPROGRESS") } else { Ok(CallAnswer::Blocks) }
+                if descriptor.is_nonblocking {
+                    error("EINPROGRESS")
+                } else {
+                    Ok(CallAnswer::Blocks)
+                }
             }
             DescriptorKind::Connection(id) => {
                 let (state, failure) = connection_state(world, id);
@@ -332,7 +337,9 @@ impl Sockets {
         let descriptor = self.at(fd);
         let id = match descriptor.kind {
             DescriptorKind::Connection(id) => id,
-            DescriptorKind::Fresh { .. } | DescriptorKind::Listener(..) => return error("ENOTCONN"),
+            DescriptorKind::Fresh { .. } | DescriptorKind::Listener(..) => {
+                return error("ENOTCONN");
+            }
             DescriptorKind::Poller(_) => return error("EINVAL"),
         };
         let readable = usize::try_from(readable(world, id)).unwrap_or(usize::MAX);
@@ -392,7 +399,9 @@ impl Sockets {
             ["SHUT_RD"] => (true, false),
             ["SHUT_WR"] => (false, true),
             ["SHUT_RDWR"] => (true, true),
-            _ => return unsupported("another way to shut down than SHUT_RD, SHUT_WR and SHUT_RDWR"),
+            _ => {
+                return unsupported("another way to shut down than SHUT_RD, SHUT_WR and SHUT_RDWR");
+            }
         };
         let (state, _) = connection_state(world, id);
         if matches!(state, TcpState::Closed | TcpState::TimeWait) {
@@ -453,10 +462,7 @@ fn blocked(is_nonblocking: bool) -> Answer {
     if is_nonblocking { error("EAGAIN") } else { Ok(CallAnswer::Blocks) }
 }
 
-fn connection_state(
-    world: &VirtualWorld,
-    id: TcpId,
-) -> (TcpState, Option<TcpSocketError>) {
+fn connection_state(world: &VirtualWorld, id: TcpId) -> (TcpState, Option<TcpSocketError>) {
     let state = world.host.tcp_state(id).unwrap_or(TcpState::Closed);
     (state, world.host.tcp_error(id))
 }

@@ -13,8 +13,9 @@ impl Runner {
     pub(super) fn check_code(&mut self, at: Position, statements: &[Statement]) -> Step {
         let info = self.sockets.info(&self.world);
         let known = |name: &str| constant(name).or_else(|| field(name, info.as_ref()?));
-        let unknown = |UnknownNameError(name): UnknownNameError| {
-            ScriptOutcome::Unsupported { at, what: format!("the name {name}") }
+        let unknown = |UnknownNameError(name): UnknownNameError| ScriptOutcome::Unsupported {
+            at,
+            what: format!("the name {name}"),
         };
         for statement in statements {
             match statement {
@@ -108,7 +109,10 @@ fn field(name: &str, info: &TcpInfo) -> Option<i64> {
         "tcpi_options" => {
             let (timestamps, sack, ecn) = info.options;
             let scale = info.window_scale.is_some();
-            u64::from(timestamps) | u64::from(sack) << 1 | u64::from(scale) << 2 | u64::from(ecn) << 3
+            u64::from(timestamps)
+                | u64::from(sack) << 1
+                | u64::from(scale) << 2
+                | u64::from(ecn) << 3
         }
         "tcpi_snd_wscale" => info.window_scale.map_or(0, |(theirs, _)| theirs.into()),
         "tcpi_rcv_wscale" => info.window_scale.map_or(0, |(_, ours)| ours.into()),

@@ -112,7 +112,8 @@ impl Runner {
     pub(super) fn finish_pending(&mut self) -> Step {
         let Some(pending) = &self.pending else { return Ok(()) };
         let (at, name, end) = (pending.call.at, pending.call.name.clone(), pending.end);
-        let part = end.saturating_since(pending.start).as_secs_f64() * self.settings.tolerance_ratio;
+        let part =
+            end.saturating_since(pending.start).as_secs_f64() * self.settings.tolerance_ratio;
         let until = end + self.settings.tolerance.max(Span::from_secs_f64(part));
         while self.pending.is_some() {
             self.try_pending()?;

@@ -7,7 +7,7 @@ use super::{RunSettings, ecn_policy, unsupported};
 use crate::script::{Position, ScriptError};
 
 /// Variables that may be set to these values without effect: the stack behaves so, or nothing depends on it.
-const WITHOUT_EFFECT: [(&str, &str); 23] = [
+const WITHOUT_EFFECT: [(&str, &str); 22] = [
     ("net.ipv4.tcp_frto", "2"),
     ("net.ipv4.tcp_dsack", "1"),
     ("net.ipv4.tcp_fack", "0"),
@@ -23,7 +23,6 @@ const WITHOUT_EFFECT: [(&str, &str); 23] = [
     ("net.inet.tcp.blackhole", "0"),
     ("net.inet.tcp.rexmit_slop", "200"),
     ("net.inet.tcp.rexmit_drop_options", "0"),
-    ("net.inet.tcp.drop_synfin", "0"),
     ("net.inet.tcp.syncookies", "1"),
     ("net.inet.tcp.syncookies_only", "0"),
     ("net.inet.tcp.icmp_may_rst", "1"),
@@ -92,9 +91,8 @@ impl RunSettings {
 
     /// Sets a variable; `None`: there is none, or it cannot have this value.
     fn set(&mut self, name: &str, value: &str) -> Option<()> {
-        let without_effect = |(known, values): &(&str, &str)| {
-            *known == name && (*values == "*" || *values == value)
-        };
+        let without_effect =
+            |(known, values): &(&str, &str)| *known == name && (*values == "*" || *values == value);
         if WITHOUT_EFFECT.iter().any(without_effect) {
             return Some(());
         }
@@ -123,6 +121,7 @@ impl RunSettings {
             "net.ipv4.tcp_retries2" => tcp.personality.retries = value.parse().ok()?,
             "net.ipv4.tcp_fin_timeout" => tcp.fin_wait_2 = Span::from_secs(value.parse().ok()?),
             "net.ipv4.tcp_mtu_probing" => tcp.mtu_probing = value != "0",
+            "net.inet.tcp.drop_synfin" => tcp.personality.syn_fin = !on()?,
             "net.inet.tcp.insecure_rst" => tcp.personality.insecure_rst = on()?,
             "net.inet.tcp.insecure_syn" => tcp.personality.insecure_syn = on()?,
             "net.inet.tcp.rexmit_initial" => {

@@ -28,9 +28,7 @@ impl Sockets {
             "SO_REUSEADDR" | "SO_REUSEPORT" | "TCP_QUICKACK" => return value(0),
             "SO_LINGER" => {
                 let linger = call.arguments.get(3);
-                let is = |name, wanted: fn(i64) -> bool| {
-                    matches!(field(linger, name), Some(CallValue::Integer(value)) if wanted(*value))
-                };
+                let is = |name, wanted: fn(i64) -> bool| matches!(field(linger, name), Some(CallValue::Integer(value)) if wanted(*value));
                 descriptor.aborts = is("onoff", |on| on != 0) && is("linger", |time| time == 0);
                 return value(0);
             }
@@ -75,18 +73,13 @@ impl Sockets {
             DescriptorKind::Connection(id) => (Some(id), world.host.tcp_info(id)),
             _ => (None, None),
         };
+        if option == "SO_ERROR" {
+            let failure = id.and_then(|id| connection_state(world, id).1);
+            let name = failure.filter(|_| !descriptor.is_error_taken).map(errno);
+            descriptor.is_error_taken |= name.is_some();
+            return compare_error(call, name);
+        }
         let found = match option {
-            "SO_ERROR" => {
-                let failure = id.and_then(|id| connection_state(world, id).1);
-                match failure.filter(|_| !descriptor.is_error_taken) {
-                    None => 0,
-                    Some(failure) => {
-                        descriptor.is_error_taken = true;
-                        let name = errno(failure);
-                        return compare_error(call, name);
-                    }
-                }
-            }
             "SO_RCVBUF" => {
                 let open = info.filter(|info| info.state != TcpState::SynSent);
                 let mss = open.map_or(0, |info| info.mss);
@@ -134,7 +127,9 @@ fn set_number(
         }
         "SO_SNDBUF" => tcp.send_buffer = BufferLimits::fixed(bytes),
         "SO_RCVBUF" => tcp.receive_buffer = BufferLimits::fixed(bytes),
-        "SO_KEEPALIVE" => tcp.keep_alive = (number != 0).then(|| tcp.keep_alive.unwrap_or_default()),
+        "SO_KEEPALIVE" => {
+            tcp.keep_alive = (number != 0).then(|| tcp.keep_alive.unwrap_or_default())
+        }
         "TCP_KEEPIDLE" => keep_alive(descriptor).idle = milliseconds(number * 1_000),
         "TCP_KEEPINTVL" => keep_alive(descriptor).interval = milliseconds(number * 1_000),
         "TCP_KEEPCNT" => keep_alive(descriptor).probes = bytes,
@@ -152,14 +147,15 @@ fn keep_alive(descriptor: &mut Descriptor) -> &mut KeepAlive {
     descriptor.tcp.keep_alive.get_or_insert_default()
 }
 
-/// Compares the name of an error with `[ECONNRESET]`.
-fn compare_error(call: &SystemCall, found: &str) -> Answer {
+/// Compares the name of an error, if there is one, with `[ECONNRESET]` or `[0]`.
+fn compare_error(call: &SystemCall, found: Option<&str>) -> Answer {
     let expected = match call.arguments.get(3) {
         Some(CallValue::List(values)) => values.first().map(flags_of).unwrap_or_default(),
-        _ => Vec::new(),
+        _ => return value(0),
     };
-    if expected.first() == Some(&found) {
+    let (found, expected) = (found.unwrap_or("0"), expected.concat());
+    if found == expected {
         return value(0);
     }
-    Err(CallFault::Differs(format!("SO_ERROR gave {found} instead of {}", expected.concat())))
+    Err(CallFault::Differs(format!("SO_ERROR gave {found} instead of {expected}")))
 }

@@ -81,13 +81,16 @@ impl Descriptor {
 
 /// Those of the events that are asked for, or are always reported.
 fn asked<'a>(events: &[&'a str], wanted: &[String]) -> Vec<&'a str> {
-    let is_asked =
-        |event: &&&str| matches!(**event, "ERR" | "HUP") || wanted.iter().any(|name| name == **event);
+    let is_asked = |event: &&&str| {
+        matches!(**event, "ERR" | "HUP") || wanted.iter().any(|name| name == **event)
+    };
     events.iter().filter(is_asked).copied().collect()
 }
 
 fn same(found: &[&str], expected: &[String]) -> Result<(), CallFault> {
-    if found.len() == expected.len() && found.iter().all(|event| expected.iter().any(|name| name == event)) {
+    if found.len() == expected.len()
+        && found.iter().all(|event| expected.iter().any(|name| name == event))
+    {
         return Ok(());
     }
     Err(CallFault::Differs(format!("the events are {found:?} instead of {expected:?}")))
@@ -150,10 +153,11 @@ impl Sockets {
             let Some((events, arrived)) = states.get(target) else { continue };
             let found = asked(events, &watch.wanted);
             let state = (events.clone(), *arrived);
-            let is_new = !watch.is_edge || watch.reported.as_ref().is_none_or(|(old, bytes)| {
-                // An edge is something that arrives, or an event that did not hold before.
-                *bytes < *arrived || found.iter().any(|event| !old.contains(event))
-            });
+            let is_new = !watch.is_edge
+                || watch.reported.as_ref().is_none_or(|(old, bytes)| {
+                    // An edge is something that arrives, or an event that did not hold before.
+                    *bytes < *arrived || found.iter().any(|event| !old.contains(event))
+                });
             watch.reported = Some(state);
             if found.is_empty() || !is_new {
                 continue;

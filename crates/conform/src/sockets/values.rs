@@ -9,7 +9,9 @@ pub fn number(call: &SystemCall, place: usize) -> Result<i64, CallFault> {
         Some(CallValue::Integer(value)) => Ok(*value),
         Some(CallValue::List(values)) => match values[..] {
             [CallValue::Integer(value)] => Ok(value),
-            _ => Err(CallFault::Unsupported(format!("the argument {} of {}", place + 1, call.name))),
+            _ => {
+                Err(CallFault::Unsupported(format!("the argument {} of {}", place + 1, call.name)))
+            }
         },
         _ => Err(CallFault::Unsupported(format!("the argument {} of {}", place + 1, call.name))),
     }
