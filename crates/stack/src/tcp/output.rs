@@ -38,7 +38,10 @@ impl Connection {
         }
         if let Some((seq, ack)) = self.reset.take() {
             let flags = if ack.is_some() { TcpFlags::RST | TcpFlags::ACK } else { TcpFlags::RST };
-            return Some(OutboundSegment::bare(seq, ack.map_or(0, SeqNum::wire), flags));
+            // RFC 7323 §3.2: a RST should have timestamps too.
+            let options = if ack.is_some() { self.timestamp_option(now) } else { OptionArea::EMPTY };
+            let bare = OutboundSegment::bare(seq, ack.map_or(0, SeqNum::wire), flags);
+            return Some(OutboundSegment { options, ..bare });
         }
         match self.state {
             TcpState::Closed => {}
@@ -226,6 +229,18 @@ impl Connection {
     }
 
     #[inline]
+    fn timestamp_option(&self, now: Instant) -> OptionArea {
+        if !self.agreed.timestamps {
+            return OptionArea::EMPTY;
+        }
+        let echo = self.rx.timestamp.map_or(0, |(value, _)| value);
+        let mut area = OptionWriter::new();
+        area.put(&[1, 1, 8, 10]);
+        area.put(&self.clock.value(now).to_be_bytes());
+        area.put(&echo.to_be_bytes());
+        area.finish()
+    }
+
     fn options(&self, now: Instant) -> OptionArea {
         let has_blocks = self.tx.options.sack && self.rx.out_of_order.has_blocks();
         if !self.agreed.timestamps && !has_blocks {

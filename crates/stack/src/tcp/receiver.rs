@@ -262,7 +262,8 @@ impl Receiver {
 
     #[inline]
     fn opening(&self) -> u64 {
-        let limit = self.buffer.limit();
+        // What the field cannot express is not offered, nor worth being told.
+        let limit = self.buffer.limit().min(self.window.largest(self.nxt));
         let any = self.silly_window || self.edge == WindowEdge::Exact;
         self.window.opening(limit, self.buffer.capacity_limit(), self.mss.into(), any)
     }
