@@ -231,7 +231,7 @@ fn levels_are_compared_as_pairs_with_exit_code() {
     // An effect of three orders of magnitude, which no other test beside this one can hide.
     let outcome = place.run(
         "ab tcp.options --json --quick --launches=6 --factor=nodelay=on,off --set=pattern=write-write-read \
-         --set=quickack=off --set=size=64 --set=mtu=loopback --set=placement=same-cpu",
+         --set=quickack=off --set=size=64 --set=buffer=default --set=mtu=loopback --set=placement=same-cpu",
     );
     let compare = valid(&outcome, "plumb.compare/1");
     assert_eq!(compare["pairing"], "paired");
