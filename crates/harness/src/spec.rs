@@ -145,6 +145,8 @@ pub enum PathKind {
     Routers(u8),
     /// Whatever there is between this host and another real one.
     Host(HostSpec),
+    /// Two of Linux's own routers, the wire between which takes packets of no more than so many bytes.
+    NarrowRouters(u32),
 }
 
 impl RemoteSpec {
