@@ -9,7 +9,7 @@ use crate::claims::{
     udp_before_tcp,
 };
 use crate::factor::channel::{
-    self, ACKED, CONGESTION, LOCAL_PLACEMENT, MECHANISM, SIZE, THROUGHPUT, WAKE,
+    self, ACKED, CONGESTION, LOCAL_PLACEMENT, LOCAL_SIZE, MECHANISM, THROUGHPUT, WAKE,
 };
 use crate::pages::{median, of};
 use crate::prelude::*;
@@ -22,7 +22,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     hypothesis: "Throughput grows with message size until copying bounds it; a transfer \
                  acknowledged once is faster than one acknowledged message by message; dividing \
                  size by latency gives neither.",
-    factors: &[MECHANISM, LOCAL_PLACEMENT, WAKE, SIZE, CONGESTION],
+    factors: &[MECHANISM, LOCAL_PLACEMENT, WAKE, LOCAL_SIZE, CONGESTION],
     responses: &[THROUGHPUT, ACKED],
     plan_cell: |point| {
         let mechanism = channel::mechanism_of(point.factors);

@@ -17,7 +17,7 @@ pub fn valid(outcome: &ProgramOutput, shape: &str) -> Value {
 fn documents_without_a_run_match_their_schemas() {
     let place = TestHome::new();
     let list = valid(&place.assert_success("list --json"), "plumb.list/1");
-    assert_eq!(list["mechanisms"].as_array().unwrap().len(), 27);
+    assert_eq!(list["mechanisms"].as_array().unwrap().len(), 34);
     assert!(list["experiments"].as_array().unwrap().iter().all(|e| e["claims"].is_object()));
     valid(&place.assert_success("doctor --json"), "plumb.doctor/1");
     let runs = valid(&place.assert_success("runs --json"), "plumb.runs/1");
