@@ -412,7 +412,8 @@ impl Sender {
     #[inline]
     fn arm_after_sending(&mut self, now: Instant) {
         match self.timer {
-            Some((RetransmitTimer::Timeout | RetransmitTimer::Reordering, _)) => {}
+            // The first of several segments has too long a probe timeout: that of a timeout is not put off by being armed again.
+            Some((RetransmitTimer::Reordering, _)) => {}
             _ => self.arm(now),
         }
     }
