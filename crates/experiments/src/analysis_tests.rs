@@ -2,6 +2,8 @@
 
 mod claims;
 mod document;
+mod gigabit_claims;
 mod ipc_claims;
-mod network_claims;
+mod scaling_claims;
 mod stack_claims;
+mod verdict_pairs;

@@ -345,7 +345,7 @@ impl RunExecution<'_> {
             if let Some(part) = block::part(&report, &self.state.cells[cell].plan.response) {
                 self.store_block(visit, cell, part, flags.clone())?;
             } else {
-                let reason = "nothing of this kind happened in a round trip here".to_owned();
+                let reason = "no tracepoint shows this in a round trip here".to_owned();
                 self.close_cells(&[cell], &CellStatus::Unavailable(reason))?;
             }
         }

@@ -231,6 +231,9 @@ impl<'a, E: ChannelEnd> ChannelBench<'a, E> {
     }
 
     fn peer_done(&mut self) -> Result<PeerReport, BlockError> {
+        if let Some(control) = self.peer.process.control() {
+            self.end.keep_going(control)?;
+        }
         let report = self.peer.done()?;
         self.role = None;
         Ok(report)

@@ -33,6 +33,27 @@ pub(crate) enum ChannelError {
     Stopped,
 }
 
+impl From<ChannelError> for io::Error {
+    fn from(fault: ChannelError) -> Self {
+        match fault {
+            ChannelError::Io(error) => error,
+            fault => Self::other(fault),
+        }
+    }
+}
+
+impl ChannelError {
+    /// The fault that went through a library's reader or writer as an error of its own.
+    pub(crate) fn of_io(error: io::Error) -> Self {
+        error.downcast().unwrap_or_else(Self::Io)
+    }
+
+    /// What a protocol's library says.
+    pub(crate) fn protocol(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::Io(io::Error::other(error))
+    }
+}
+
 impl From<ChannelError> for BlockError {
     fn from(fault: ChannelError) -> Self {
         Self::Failed(fault.to_string())
@@ -52,6 +73,12 @@ pub(crate) trait ChannelEnd {
 
     /// Called before each task with the buffers that it will use, outside any timed region.
     fn prepare(&mut self, _tx: &[u8], _rx: &mut [u8]) -> Result<(), ChannelError> {
+        Ok(())
+    }
+
+    /// Called while this end waits for the other process to say something on `control`, until that is readable: for what
+    /// a protocol in this process has to send and acknowledge meanwhile.
+    fn keep_going(&mut self, _control: BorrowedFd<'_>) -> Result<(), ChannelError> {
         Ok(())
     }
 

@@ -64,7 +64,6 @@ pub(crate) struct LaunchNetwork {
     #[expect(dead_code, reason = "held, not read")]
     bed: Option<TestBed>,
     /// Hosts and routers, which would be gone with their last descriptor.
-    #[expect(dead_code, reason = "held, not read")]
     chain: Option<RouterChain>,
     /// The process that is the link.
     emulation: Option<EmulatorProcess>,
@@ -101,6 +100,12 @@ impl LaunchNetwork {
             PathKind::Outer(text) => Self::outer(text)?,
             PathKind::Link(text) => Self::link(text, path, launch, cpus)?,
             PathKind::Routers(routers) => Self::routers(*routers, path)?,
+            PathKind::NarrowRouters(mtu) => {
+                let site = Self::routers(2, path)?;
+                let narrowed = site.chain.as_ref().map(|chain| chain.narrow_middle(*mtu));
+                narrowed.transpose().map_err(unavailable)?;
+                site
+            }
             // Its devices are as they are.
             PathKind::Host(host) => return Self::host(host, launch),
         };

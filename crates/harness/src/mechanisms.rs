@@ -3,14 +3,19 @@
 //! To add one: a type that implements [`ChannelMechanism`], a name in [`Mechanism`], and a line in
 //! [`visit_channel`].
 
+mod http1;
+mod http2;
 mod message_queue;
 mod pipe;
+mod quic;
 mod scratch_directory;
 mod sendfile;
 mod shm;
 mod splice;
 mod stream;
+mod stream_protocol;
 mod tcp;
+mod tls;
 mod udp;
 mod unix;
 mod uring;
@@ -29,6 +34,7 @@ use crate::channel::ChannelMechanism;
 pub(crate) use crate::channel::{ChannelSetup, IoResultExt, PeerHandover, PeerWatchdog};
 use crate::report::LaunchFault;
 use crate::spec::Mechanism;
+use stream_protocol::ProtocolChannel;
 use tcp::Tcp4Variant;
 pub(crate) use tcp::{connect, connected_pair, set_options, socket_facts};
 pub(crate) use udp::{UdpEnd, connect_datagrams, set_datagram_options};
@@ -71,6 +77,14 @@ pub(crate) fn visit_channel<V: ChannelVisitor>(mechanism: Mechanism, visitor: V)
         Mechanism::Sendfile => visitor.visit::<Tcp4Variant<sendfile::SendfileEnd>>(),
         Mechanism::TcpZerocopy => visitor.visit::<Tcp4Variant<zerocopy::ZerocopyEnd>>(),
         Mechanism::Uring => visitor.visit::<Tcp4Variant<uring::UringEnd>>(),
+        Mechanism::TlsTcp4 | Mechanism::TlsUnix => visitor.visit::<ProtocolChannel<tls::Tls>>(),
+        Mechanism::Http1Tcp4 | Mechanism::Http1Unix => {
+            visitor.visit::<ProtocolChannel<http1::Http1>>()
+        }
+        Mechanism::Http2Tcp4 | Mechanism::Http2Unix => {
+            visitor.visit::<ProtocolChannel<http2::Http2>>()
+        }
+        Mechanism::Quic4 => visitor.visit::<quic::QuicChannel>(),
     }
 }
 

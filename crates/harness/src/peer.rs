@@ -1,7 +1,7 @@
 //! The peer: the process at the far end, which does as it is told and never times anything.
 
 use std::io;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, OwnedFd, RawFd};
 use std::sync::Arc;
 
 use plumb_base::time::Span;
@@ -88,6 +88,8 @@ impl ChannelVisitor for PeerService {
         };
         self.control.send(&PeerToWorker::Attached(Ok(())))?;
         loop {
+            // A channel that fails now fails its next task, which says so.
+            drop(end.keep_going(self.watch_fd.as_fd()));
             match self.control.receive()? {
                 WorkerToPeer::Begin(task) => self.perform(&mut end, task)?,
                 _ => return Ok(()),

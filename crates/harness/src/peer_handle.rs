@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -67,6 +67,14 @@ impl FarProcess {
         match self {
             Self::Local(process) => process.control.try_clone(),
             Self::Remote(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// What becomes readable when it says something, where it is a child of this process.
+    pub(super) fn control(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Local(process) => Some(process.control.as_fd()),
+            Self::Remote(_) => None,
         }
     }
 

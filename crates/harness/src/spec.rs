@@ -145,6 +145,8 @@ pub enum PathKind {
     Routers(u8),
     /// Whatever there is between this host and another real one.
     Host(HostSpec),
+    /// Two of Linux's own routers, the wire between which takes packets of no more than so many bytes.
+    NarrowRouters(u32),
 }
 
 impl RemoteSpec {
@@ -333,6 +335,20 @@ pub enum Mechanism {
     TcpZerocopy,
     /// TCP through io_uring(7) send and receive.
     Uring,
+    /// TLS 1.3 over TCP.
+    TlsTcp4,
+    /// TLS 1.3 over a Unix stream socket.
+    TlsUnix,
+    /// HTTP/1.1 over TCP: each message a request or a response.
+    Http1Tcp4,
+    /// HTTP/1.1 over a Unix stream socket.
+    Http1Unix,
+    /// HTTP/2 over TCP, in the clear: each message a request or a response.
+    Http2Tcp4,
+    /// HTTP/2 over a Unix stream socket.
+    Http2Unix,
+    /// QUIC over IPv4 loopback: one stream each way.
+    Quic4,
 }
 
 /// What shape of message a mechanism carries.
@@ -340,7 +356,7 @@ pub enum Mechanism {
 pub enum MessageShape {
     /// Bytes without boundaries, any size.
     Stream,
-    /// Whole messages up to a limit of the kernel's; longer ones are sent in parts.
+    /// Whole messages; of the kernel's queues up to a limit, beyond which they are sent in parts.
     Messages,
     /// A fixed number of bytes and nothing else.
     Fixed(u64),
@@ -375,6 +391,13 @@ names!(Mechanism {
     Sendfile = "sendfile": "sendfile(2) from a memory file to TCP",
     TcpZerocopy = "tcp-zerocopy": "TCP with MSG_ZEROCOPY",
     Uring = "uring": "TCP through io_uring",
+    TlsUnix = "tls-unix": "TLS 1.3 over a Unix stream socket",
+    TlsTcp4 = "tls-tcp4": "TLS 1.3 over TCP",
+    Http1Unix = "http1-unix": "HTTP/1.1 requests and responses over a Unix stream socket",
+    Http1Tcp4 = "http1-tcp4": "HTTP/1.1 requests and responses over TCP",
+    Http2Unix = "http2-unix": "HTTP/2 requests and responses over a Unix stream socket",
+    Http2Tcp4 = "http2-tcp4": "HTTP/2 requests and responses over TCP",
+    Quic4 = "quic4": "a QUIC stream over IPv4 loopback",
 });
 
 impl Mechanism {
@@ -390,7 +413,11 @@ impl Mechanism {
             | Self::MqPosix
             | Self::MqSysv
             | Self::Udp4
-            | Self::Udp6 => MessageShape::Messages,
+            | Self::Udp6
+            | Self::Http1Tcp4
+            | Self::Http1Unix
+            | Self::Http2Tcp4
+            | Self::Http2Unix => MessageShape::Messages,
             _ => MessageShape::Stream,
         }
     }
@@ -404,8 +431,12 @@ impl Mechanism {
     pub const fn wake_modes(self) -> &'static [WakeMode] {
         match self {
             Self::ShmSpin => &[WakeMode::Spin],
-            Self::Futex | Self::Signal | Self::ShmFutex | Self::VmWritev => &[WakeMode::Block],
-            Self::MqSysv | Self::Splice | Self::Uring => &[WakeMode::Block, WakeMode::Spin],
+            Self::Futex | Self::Signal | Self::ShmFutex | Self::VmWritev | Self::Quic4 => {
+                &[WakeMode::Block]
+            }
+            Self::MqSysv | Self::Splice | Self::Uring | Self::Http2Tcp4 | Self::Http2Unix => {
+                &[WakeMode::Block, WakeMode::Spin]
+            }
             _ => &[WakeMode::Block, WakeMode::Poll, WakeMode::Epoll, WakeMode::Spin],
         }
     }
@@ -449,7 +480,7 @@ pub struct MessageSizeError {
 /// How a receiver waits for the next message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum WakeMode {
-    /// Asleep in the receiving call itself.
+    /// Asleep in the receiving call itself; in poll(2) of HTTP/2, and in its runtime's epoll(7) of QUIC.
     Block,
     /// Asleep in poll(2), then a receiving call.
     Poll,

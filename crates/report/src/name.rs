@@ -172,7 +172,10 @@ pub fn level(factor: &str, value: &Value) -> String {
         "wake" => wake(&text).to_owned(),
         "loss" => format!("{text}% loss"),
         "cpu" => format!("CPU {text}"),
-        "size" | "frame" | "packet" | "mtu" => format!("{text} B"),
+        // One that is no number names what it is the size of.
+        "size" | "frame" | "packet" | "mtu" if text.starts_with(|c: char| c.is_ascii_digit()) => {
+            format!("{text} B")
+        }
         "link" => link(&text),
         "routers" if text == "1" => "1 router".to_owned(),
         "routers" => format!("{text} routers"),
@@ -345,6 +348,7 @@ mod tests {
         assert_eq!(level("size", &Value::from(4096)), "4Ki B");
         assert_eq!(level("placement", &Value::from("same-cpu")), "same CPU");
         assert_eq!(level("frame", &Value::from(1514)), "1514 B");
+        assert_eq!(level("mtu", &Value::from("loopback")), "loopback");
         assert_eq!(level("colour", &Value::from("mauve")), "mauve");
         assert_eq!(experiment("latency.lunar"), "latency.lunar");
     }

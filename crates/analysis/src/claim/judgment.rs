@@ -63,7 +63,7 @@ impl ClaimJudgment {
     pub fn not_measured(needs: &str) -> Self {
         Self {
             outcome: ClaimOutcome::NotDecided,
-            effect: "not measured in this run".to_owned(),
+            effect: "nothing in this run decides it".to_owned(),
             estimate: None,
             ci95: None,
             needs: needs.to_owned(),
@@ -299,7 +299,9 @@ fn p_beyond(value: f64, end: f64, bound: f64) -> f64 {
 pub fn judge_all(pairs: ClaimCases, needs: &str) -> ClaimJudgment {
     let ClaimCases { cases, missing } = pairs;
     if cases.is_empty() {
-        return ClaimJudgment::not_measured(needs);
+        let needs =
+            if missing.is_empty() { needs.to_owned() } else { needs_text(&[], &missing, needs) };
+        return ClaimJudgment::not_measured(&needs);
     }
     let cases = adjust_for_cases(cases, |outcome| match outcome {
         CaseOutcome::Contradicts(p) => Some(p),

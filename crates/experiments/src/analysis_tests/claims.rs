@@ -1,5 +1,4 @@
-//! How claims are judged, on runs whose truth is known; the claims themselves are in `ipc_claims.rs` and
-//! `network_claims.rs`.
+//! How claims are judged, on runs whose truth is known.
 
 use super::ipc_claims::calls;
 use crate::claims::TABLE_1;
@@ -146,46 +145,4 @@ fn a_run_counts_every_testable_statement_of_its_document() {
     assert_eq!((ipc.document.as_str(), ipc.judged), ("ipc", document.claims.len() as u64));
     assert_eq!(ipc.testable - ipc.encoded, open as u64);
     assert!(ipc.encoded > ipc.judged && ipc.open.contains_key("latency.local"), "{ipc:?}");
-}
-
-fn counted(mechanism: &str, fault: &str, events: u64, messages: u64) -> SyntheticRun {
-    let mut synthetic = SyntheticRun::new(1);
-    let factors = local(mechanism, "same-cache", 1024).with("receiver", "slowed");
-    synthetic.constant("reliability", fault, factors, events as f64 / messages as f64);
-    for block in &mut synthetic.data.blocks {
-        block.counters.insert("sent".to_owned(), messages);
-        block.counters.insert(fault.to_owned(), events);
-    }
-    synthetic
-}
-
-#[test]
-fn one_event_refutes_never_and_proves_can() {
-    let tcp = "ipc.reliability.tcp";
-    assert_eq!(verdict(&counted("tcp4", "lost", 0, 1_000), tcp), "holds");
-    assert_eq!(verdict(&counted("tcp4", "lost", 1, 1_000_000), tcp), "does not hold");
-    assert_eq!(verdict(&counted("tcp4", "lost", 0, 10), tcp), "not decided");
-    let udp = "ipc.reliability.udp-loses";
-    assert_eq!(verdict(&counted("udp4", "lost", 1, 1_000_000), udp), "holds");
-    assert_eq!(verdict(&counted("udp4", "lost", 0, 1_000_000), udp), "not decided");
-}
-
-#[test]
-fn routers_are_judged_by_the_slope_they_give() {
-    let made = |each: f64, loss: f64| {
-        let mut synthetic = SyntheticRun::new(1);
-        for routers in [0_u64, 1, 2, 4, 8] {
-            let factors = local("udp4", "same-cpu", 64).with("routers", routers);
-            let n = routers as f64;
-            synthetic.measure("path.length", "latency", factors, 50_000.0 + each * n);
-            let factors = local("tcp4", "same-cpu", 64).with("routers", routers);
-            synthetic.measure("path.length", "throughput", factors, 1e8 * (1.0 - loss * n));
-        }
-        synthetic
-    };
-    assert_eq!(verdict(&made(40_000.0, 0.0), "ipc.path.routers-delay"), "holds");
-    assert_eq!(verdict(&made(-4_000.0, 0.0), "ipc.path.routers-delay"), "does not hold");
-    assert_eq!(verdict(&made(40_000.0, 0.0), "ipc.path.routers-keep-throughput"), "holds");
-    let losing = made(40_000.0, 0.05);
-    assert_eq!(verdict(&losing, "ipc.path.routers-keep-throughput"), "does not hold");
 }

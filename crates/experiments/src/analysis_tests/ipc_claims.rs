@@ -1,4 +1,4 @@
-//! Every claim of study `ipc`: results that give *holds*, and results that give *does not hold*.
+//! Claims of study `ipc`: results that give *holds*, and results that give *does not hold*.
 
 use std::collections::BTreeSet;
 
@@ -6,14 +6,11 @@ use plumb_analysis::fixture::{SyntheticRun, local};
 use plumb_store::record::{FactorLevel, Factors};
 
 use super::claims::verdict;
+use super::verdict_pairs::VerdictPair;
 use crate::claims::TABLE_1;
 use crate::claims::remote::{LATENCIES, LocalAndRemote, THROUGHPUTS};
-use crate::list;
 
-/// Results as a claim states them, or as it does not.
-type MakeResults = fn(bool) -> SyntheticRun;
-
-const TABLE: &[(&[&str], MakeResults)] = &[
+pub(super) const PAIRS: &[VerdictPair] = &[
     (
         &[
             "ipc.latency.ranks",
@@ -90,38 +87,33 @@ const TABLE: &[(&[&str], MakeResults)] = &[
     (&["ipc.udp.large-is-faulty", "ipc.udp.tcp-wins-because-of-loss"], |holds| {
         large_udp(if holds { 0.9 } else { 1.0 }, 80_000.0)
     }),
-    (&["ipc.reliability.pipe"], |holds| counted("pipe", "lost", u64::from(!holds))),
-    (&["ipc.reliability.tcp"], |holds| counted("tcp4", "reordered", u64::from(!holds))),
-    (&["ipc.reliability.udp-intact"], |holds| counted("udp4", "corrupted", u64::from(!holds))),
+    (&["ipc.reliability.pipe"], |holds| counted("pipe", "lost", u64::from(!holds), MANY)),
+    (&["ipc.reliability.tcp"], |holds| counted("tcp4", "reordered", u64::from(!holds), MANY)),
+    (&["ipc.reliability.udp-intact"], |holds| {
+        counted("udp4", "corrupted", u64::from(!holds), MANY)
+    }),
+    (&["ipc.path.routers-delay"], |holds| routers(if holds { 40_000.0 } else { -4_000.0 }, 0.0)),
+    (&["ipc.path.routers-keep-throughput"], |holds| routers(4e4, if holds { 0.0 } else { 0.05 })),
 ];
 
-#[test]
-fn every_claim_of_the_study_can_hold_and_can_fail() {
-    let mut wrong = Vec::new();
-    for (ids, make) in TABLE {
-        let worlds = [(make(true), "holds"), (make(false), "does not hold")];
-        for id in *ids {
-            for (results, expected) in &worlds {
-                let found = verdict(results, id);
-                if found != *expected {
-                    wrong.push(format!("{id}: {found}, not {expected}"));
-                }
-            }
-        }
-    }
-    assert!(wrong.is_empty(), "{wrong:#?}");
-}
+/// That something can happen is shown by one event, and refuted by none.
+pub(super) const NEVER_REFUTED: &[VerdictPair] = &[
+    (&["ipc.reliability.udp-loses"], |holds| counted("udp4", "lost", u64::from(holds), MANY)),
+    (&["ipc.reliability.udp-reorders"], |holds| {
+        counted("udp4", "reordered", u64::from(holds), MANY)
+    }),
+];
 
-#[test]
-fn no_claim_of_the_study_is_left_out_of_the_table() {
-    let of_study = list::all().filter(|experiment| experiment.study == "ipc");
-    let claims = of_study.flat_map(|experiment| experiment.analysis.claims);
-    let in_code: BTreeSet<&str> = claims.map(|claim| claim.id).collect();
-    // That something can happen is shown by one event, and refuted by none.
-    let can = ["ipc.reliability.udp-loses", "ipc.reliability.udp-reorders"];
-    let in_table: BTreeSet<&str> =
-        TABLE.iter().flat_map(|(ids, _)| *ids).copied().chain(can).collect();
-    assert_eq!(in_table, in_code);
+/// Results over up to eight routers, each of which adds so many nanoseconds and takes such a share of the throughput.
+fn routers(each_ns: f64, loss: f64) -> SyntheticRun {
+    let mut results = SyntheticRun::new(1);
+    for routers in [0_u64, 1, 2, 4, 8] {
+        let n = routers as f64;
+        let factors = |mechanism| local(mechanism, "same-cpu", 64).with("routers", routers);
+        results.measure("path.length", "latency", factors("udp4"), 50_000.0 + each_ns * n);
+        results.measure("path.length", "throughput", factors("tcp4"), 1e8 * (1.0 - loss * n));
+    }
+    results
 }
 
 #[test]
@@ -264,18 +256,16 @@ fn tcp_that_does_not_win_has_no_cause_to_be_found() {
 }
 
 #[test]
-fn what_was_not_seen_is_not_refuted() {
-    for (id, fault) in
-        [("ipc.reliability.udp-loses", "lost"), ("ipc.reliability.udp-reorders", "reordered")]
-    {
-        assert_eq!(verdict(&counted("udp4", fault, 1), id), "holds");
-        assert_eq!(verdict(&counted("udp4", fault, 0), id), "not decided");
-    }
+fn few_messages_without_an_event_prove_nothing() {
+    let few = counted("tcp4", "lost", 0, 10);
+    assert_eq!(verdict(&few, "ipc.reliability.tcp"), "not decided");
 }
 
-/// A million messages, with so many events of a kind.
-fn counted(mechanism: &str, fault: &str, events: u64) -> SyntheticRun {
-    let messages: u64 = 1_000_000;
+/// Messages that are many.
+const MANY: u64 = 1_000_000;
+
+/// So many messages, with so many events of a kind.
+fn counted(mechanism: &str, fault: &str, events: u64, messages: u64) -> SyntheticRun {
     let mut results = SyntheticRun::new(1);
     let factors = local(mechanism, "same-cache", 1024).with("receiver", "slowed");
     results.constant("reliability", fault, factors, events as f64 / messages as f64);

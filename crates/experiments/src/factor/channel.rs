@@ -9,12 +9,15 @@ use plumb_harness::topology::CpuPlacement;
 use plumb_store::record::{FactorLevel, Factors};
 
 use super::PresetLevels::{Found, Numbers, Words};
-use super::{Factor, FactorDomain, link, numbers, words};
+use super::{Factor, FactorDomain, PresetLevels, link, numbers, words};
 use crate::definition::{DesignPoint, Exclusion, LaunchGroup, ResponseVariable};
 
 /// The ten message sizes of the local tables, in bytes (Zhao 2014).
 pub const SIZES: [u64; 10] =
     [4, 16, 64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 512 << 10];
+
+/// Those of a first look, in which are all that a published statement is about.
+const FEW_SIZES: PresetLevels = Numbers(&[16, 64, 1 << 10, 4 << 10, 64 << 10, 512 << 10]);
 
 /// Half a round trip.
 pub(crate) const LATENCY: ResponseVariable =
@@ -92,6 +95,9 @@ pub(crate) const SIZE: Factor = Factor {
     fit: fit_sizes,
     ..Factor::new("size", "message size in bytes", FactorDomain::Sizes, Numbers(&SIZES))
 };
+
+/// Those of the local tables, which have every mechanism.
+pub(crate) const LOCAL_SIZE: Factor = SIZE.at_quick(FEW_SIZES);
 
 /// Congestion control, of TCP only: set explicitly, because the default differs between hosts.
 pub(crate) const CONGESTION: Factor = Factor {

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use plumb_harness::spec::SocketOptions;
+use plumb_harness::spec::{PathKind, PathSpec, SocketOptions};
 use plumb_report::figure::highest_median;
 
 use crate::claims::WEIGLE;
@@ -28,12 +28,14 @@ pub static EXPERIMENT: Experiment = Experiment {
     factors: &[
         Factor::of_words(
             "path",
-            "what the second hop takes: jumbo packets, 1500 bytes and tells, or 1500 and is silent",
+            "what the second hop takes: jumbo packets, 1500 bytes and tells, the same with Linux's routers, or 1500 \
+             and is silent",
             &PATHS,
         )
         .labelled(&[
             ("jumbo", "jumbo path"),
             ("narrow", "narrow hop"),
+            (LINUX, "narrow hop of Linux's"),
             ("black-hole", "black hole"),
         ]),
         Factor::of_words(
@@ -49,7 +51,11 @@ pub static EXPERIMENT: Experiment = Experiment {
             Numbers(&[576, 1_500, 4_352, JUMBO]),
         )
         .at_quick(Numbers(&[1_500, JUMBO])),
-        Factor { meaning: "rate of both hops", ..link::RATE }
+        Factor {
+            meaning: "rate of both hops, which Linux's have not",
+            applies: |first| first.text("path") != Some(LINUX),
+            ..link::RATE
+        }
             .at(Words(&["10mbit", "1gbit"]))
             .at_quick(Words(&["10mbit"])),
         Factor::new(
@@ -100,7 +106,10 @@ pub static EXPERIMENT: Experiment = Experiment {
 };
 
 /// The kinds of path, the widest first.
-const PATHS: [&str; 3] = ["jumbo", "narrow", "black-hole"];
+const PATHS: [&str; 4] = ["jumbo", "narrow", LINUX, "black-hole"];
+
+/// A path over Linux's own routers: what they do is not plumb's doing.
+const LINUX: &str = "linux-narrow";
 
 /// The response of TCP's connections.
 const CONNECTED: &str = "connected";
@@ -135,22 +144,29 @@ fn plan_cell(point: &DesignPoint<'_>) -> CellDecision {
         }
         _ if ahead > 0 => return Err(Exclusion::NotApplicable),
         // Nobody cuts where nothing is too long, and nothing arrives in a black hole either way.
-        CONNECTED if is_cut && path != "narrow" => return Err(Exclusion::NotApplicable),
+        CONNECTED if is_cut && !matches!(path, "narrow" | LINUX) => {
+            return Err(Exclusion::NotApplicable);
+        }
         CONNECTED => BlockTask::ConnectedShare { size },
         // What does not arrive has no pieces.
         "pieces" if path == "black-hole" || !is_cut => return Err(Exclusion::NotApplicable),
         "pieces" => BlockTask::ReplyPackets { size },
         _ => BlockTask::AnsweredShare { size },
     };
-    let narrow = match path {
-        "narrow" => "1500",
-        "black-hole" => "1500/silent",
-        _ => "9000",
-    };
-    let hop = |mtu: &str| format!("rate={rate},delay=100us,limit=256packets,mtu={mtu}");
-    let text = format!("{};{}", hop("9000"), hop(narrow));
     let mtu = u32::try_from(JUMBO).unwrap_or(u32::MAX);
-    let link = link::path_over_link(&format!("{path} {rate}"), &text, mtu)?;
+    let link = if path == LINUX {
+        let narrow = PathKind::NarrowRouters(link::MTU);
+        PathSpec { mtu, ..link::path("a narrow wire between Linux's routers", narrow) }
+    } else {
+        let narrow = match path {
+            "narrow" => "1500",
+            "black-hole" => "1500/silent",
+            _ => "9000",
+        };
+        let hop = |mtu: &str| format!("rate={rate},delay=100us,limit=256packets,mtu={mtu}");
+        let text = format!("{};{}", hop("9000"), hop(narrow));
+        link::path_over_link(&format!("{path} {rate}"), &text, mtu)?
+    };
     let mechanism = if over_tcp { Mechanism::Tcp4 } else { Mechanism::Udp4 };
     let set = |options: &mut SocketOptions| options.fragments = Some(is_cut);
     Ok((remote::launch_group_over(point, mechanism, link, set)?, task))
@@ -184,7 +200,7 @@ const CLAIMS: &[PublishedClaim] = &[
     PublishedClaim {
         id: "gigabit.mtu.jumbo-dropped-with-df",
         claim: "Where a hop takes only 1500 bytes, jumbo packets are dropped entirely if the don't \
-            fragment bit is set.",
+            fragment bit is set (judged by Linux's routers).",
         historical: Some("'fragment them to 1500 bytes or drop them entirely'; no figure"),
         judge: |evidence| delivered_share(evidence, &DATAGRAMS, "forbidden", NONE),
         ..PublishedClaim::of(WEIGLE)
@@ -192,7 +208,7 @@ const CLAIMS: &[PublishedClaim] = &[
     PublishedClaim {
         id: "gigabit.mtu.jumbo-fragmented-without-df",
         claim: "Where a hop takes only 1500 bytes and routers may cut packets, jumbo packets arrive in \
-            fragments.",
+            fragments (judged by Linux's routers).",
         historical: Some("'fragment them to 1500 bytes or drop them entirely'; no figure"),
         judge: |evidence| delivered_share(evidence, &DATAGRAMS, "allowed", ALL),
         ..PublishedClaim::of(WEIGLE)
@@ -235,10 +251,10 @@ struct JumboCondition {
 }
 
 const DATAGRAMS: JumboCondition =
-    JumboCondition { response: "delivered", path: "narrow", command: NARROW };
+    JumboCondition { response: "delivered", path: LINUX, command: NARROW };
 
 const WITH_ICMP: JumboCondition =
-    JumboCondition { response: "connected", path: "narrow", command: NARROW };
+    JumboCondition { response: "connected", path: LINUX, command: NARROW };
 
 const BLACK_HOLE: JumboCondition = JumboCondition {
     response: "connected",
@@ -246,7 +262,7 @@ const BLACK_HOLE: JumboCondition = JumboCondition {
     command: "plumb run mtu.path --set path=black-hole --set ahead=0",
 };
 
-const NARROW: &str = "plumb run mtu.path --set path=narrow --set ahead=0";
+const NARROW: &str = "plumb run mtu.path --set path=linux-narrow --set ahead=0";
 
 /// The cells of jumbo packets of a kind.
 fn jumbos<'a>(
@@ -260,7 +276,8 @@ fn jumbos<'a>(
 }
 
 fn median_within(cell: &MeasuredCell<'_>, bounds: (f64, f64)) -> ClaimCase {
-    let label = format!("packets of {} at {}", packet(cell), cell.level("rate"));
+    let rate = cell.text("rate").map_or_else(String::new, |rate| format!(" at {rate}"));
+    let label = format!("packets of {}{rate}", packet(cell));
     ClaimCase::median_within(cell.level("placement"), label, cell, bounds)
 }
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use plumb_base::time::Span;
 use plumb_base::units::quantity::{format_span, parse_rate, parse_span};
 
-use crate::claims::WEIGLE;
+use crate::claims::{WEIGLE, is_link_on_time};
 use crate::factor::channel::{CONGESTION, THROUGHPUT};
 use crate::factor::link::{self, MTU};
 use crate::factor::remote::{self, INTERVAL_MIN, MESSAGE, SAME_CPU};
@@ -160,10 +160,18 @@ fn shares(
     needs: &str,
     expected: impl Fn(&MeasuredCell<'_>, &WindowedLink) -> Option<f64>,
 ) -> ClaimJudgment {
-    let cells = evidence.cells(EXPERIMENT.id, "throughput");
-    let cases =
-        cells.filter_map(|cell| Some(share(cell, expected(cell, &pipe_of(cell)?)?, bounds)));
-    judge_all(cases.collect(), needs)
+    let mut found = ClaimCases::default();
+    for cell in evidence.cells(EXPERIMENT.id, "throughput") {
+        let expected = pipe_of(cell).and_then(|pipe| expected(cell, &pipe));
+        let Some(case) = expected.map(|expected| share(cell, expected, bounds)) else { continue };
+        if is_link_on_time(cell) {
+            found.cases.push(case);
+        } else {
+            // It is the link that is not filled.
+            found.missing.push(format!("{} from a link that keeps its time", case.label));
+        }
+    }
+    judge_all(found, needs)
 }
 
 /// At every link whose product is more than 64 KiB: how much of it a window of 64 KiB fills.

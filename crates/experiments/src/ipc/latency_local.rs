@@ -6,7 +6,9 @@ use crate::claims::remote::same_magnitude;
 use crate::claims::{
     LARGE, TABLE_1, ZHAO, blocking_pipes, least, most, published_pairs, quantities, udp_before_tcp,
 };
-use crate::factor::channel::{self, CONGESTION, LATENCY, LOCAL_PLACEMENT, MECHANISM, SIZE, WAKE};
+use crate::factor::channel::{
+    self, CONGESTION, LATENCY, LOCAL_PLACEMENT, LOCAL_SIZE, MECHANISM, WAKE,
+};
 use crate::pages::median;
 use crate::prelude::*;
 
@@ -17,7 +19,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     question: "How long does a message take from one process to another on this machine?",
     hypothesis: "Latency grows with size once copying outweighs waking; at each placement the \
                  mechanisms keep one order, pipes slower than sockets, UDP faster than TCP.",
-    factors: &[MECHANISM, LOCAL_PLACEMENT, WAKE, SIZE, CONGESTION],
+    factors: &[MECHANISM, LOCAL_PLACEMENT, WAKE, LOCAL_SIZE, CONGESTION],
     responses: &[LATENCY],
     plan_cell: |point| {
         let size = channel::size_of(point.factors);

@@ -7,7 +7,7 @@ use plumb_harness::spec::{PathKind, PathSpec, RemoteSpec};
 use crate::claims::{MILLER, ZHAO, bytes};
 use crate::factor::LevelParser;
 use crate::factor::channel::{
-    self, BLOCK, CONGESTION, LATENCY, MECHANISM, ONE_OR_TWO_CPUS, RECEIVE, SEND, SIZE, THROUGHPUT,
+    self, BLOCK, CONGESTION, LATENCY, MECHANISM, PLACEMENT, RECEIVE, SEND, SIZE, THROUGHPUT,
 };
 use crate::factor::link::{self, VETH};
 use crate::prelude::*;
@@ -23,21 +23,24 @@ pub static EXPERIMENT: Experiment = Experiment {
     factors: &[
         Factor { domain: FactorDomain::Mechanisms(channel::is_tcp), ..MECHANISM }
             .at(Words(&["tcp4"])),
-        ONE_OR_TWO_CPUS,
+        PLACEMENT.at(Words(&["other-cpu"])).at_paper(Words(&["same-cpu", "other-cpu"])),
         BLOCK,
-        SIZE.at(Numbers(&[64, 16 << 10, 256 << 10])).at_quick(Numbers(&[64, 16 << 10])),
+        // A small message, and one longer than the buffers.
+        SIZE.at(Numbers(&[64, 256 << 10])).at_paper(Numbers(&[64, 16 << 10, 256 << 10])),
         switch("nodelay", "TCP_NODELAY: small segments are sent at once"),
-        switch("quickack", "TCP_QUICKACK: acknowledgements are not delayed"),
+        switch("quickack", "TCP_QUICKACK: acknowledgements are not delayed")
+            .at_quick(Words(&["off"])),
         Factor::new(
             "buffer",
             "SO_SNDBUF and SO_RCVBUF: both, or one of them",
             FactorDomain::Parsed(&LevelParser { parse: parse_buffer, describe: describe_buffer }),
-            Found(|_| {
-                let both = [16u64 << 10, 128 << 10].map(FactorLevel::from);
-                [words(&["default", "send:16Ki", "receive:16Ki"]), both.to_vec()].concat()
-            }),
+            Words(&["default", "send:16Ki", "receive:16Ki"]),
         )
-        .at_quick(Words(&["default"])),
+        .at_quick(Words(&["default", "receive:16Ki"]))
+        .at_paper(Found(|_| {
+            let both = [16u64 << 10, 128 << 10].map(FactorLevel::from);
+            [words(&["default", "send:16Ki", "receive:16Ki"]), both.to_vec()].concat()
+        })),
         Factor::of_words(
             "mtu",
             "longest packet: loopback's, or that of a virtual Ethernet, in bytes",

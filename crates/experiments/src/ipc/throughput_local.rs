@@ -5,11 +5,11 @@ use plumb_harness::spec::MessageShape;
 
 use crate::claims::remote::same_magnitude;
 use crate::claims::{
-    LARGE, TABLE_1, ZHAO, blocking_pipes, bytes, least, most, published_pairs, quantities,
+    LARGE, TABLE_1, ZHAO, blocking_pipes, bytes, least, most, published_pairs, quantities, size,
     udp_before_tcp,
 };
 use crate::factor::channel::{
-    self, ACKED, CONGESTION, LOCAL_PLACEMENT, MECHANISM, SIZE, THROUGHPUT, WAKE,
+    self, ACKED, CONGESTION, LOCAL_PLACEMENT, LOCAL_SIZE, MECHANISM, THROUGHPUT, WAKE,
 };
 use crate::pages::{median, of};
 use crate::prelude::*;
@@ -22,7 +22,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     hypothesis: "Throughput grows with message size until copying bounds it; a transfer \
                  acknowledged once is faster than one acknowledged message by message; dividing \
                  size by latency gives neither.",
-    factors: &[MECHANISM, LOCAL_PLACEMENT, WAKE, SIZE, CONGESTION],
+    factors: &[MECHANISM, LOCAL_PLACEMENT, WAKE, LOCAL_SIZE, CONGESTION],
     responses: &[THROUGHPUT, ACKED],
     plan_cell: |point| {
         let mechanism = channel::mechanism_of(point.factors);
@@ -136,6 +136,9 @@ fn pipes<'a>(evidence: &ClaimEvidence<'a>) -> impl Iterator<Item = &'a MeasuredC
 /// A throughput this far from another is a wrong one.
 const WRONG_BY: f64 = 0.10;
 
+/// Chance of a verdict on most cells that is accepted.
+const SIGNIFICANCE: f64 = 0.05;
+
 fn in_order(evidence: &ClaimEvidence<'_>, pairs: &[(i64, &str, &str)]) -> ClaimJudgment {
     judge_all(evidence.order_cases(EXPERIMENT.id, ACKED.name, pairs), NEEDS)
 }
@@ -147,17 +150,19 @@ fn in_order(evidence: &ClaimEvidence<'_>, pairs: &[(i64, &str, &str)]) -> ClaimJ
 fn size_over_latency(evidence: &ClaimEvidence<'_>) -> ClaimJudgment {
     let mut cases = Vec::new();
     for setting in evidence.settings(EXPERIMENT.id, ACKED.name) {
-        let missed = |cell: &MeasuredCell<'_>| {
+        let quotient = |cell: &MeasuredCell<'_>| {
             let (mechanism, size) = (cell.text("mechanism")?, cell.int("size")?);
             let same = cell.text("placement") == Some(&setting.placement)
                 && cell.text("wake").unwrap_or("block") == setting.wake;
             let latency =
                 evidence.cell_at("latency.local", "latency", mechanism, &setting, size)?;
-            let quotient = same.then(|| quotient(cell, latency, size)).flatten()?;
-            Some((format!("{mechanism} {}", bytes(size)), quotient))
+            same.then(|| quotient_case(cell, latency, format!("{mechanism} {}", bytes(size))))?
         };
         let cells = evidence.cells(EXPERIMENT.id, ACKED.name);
-        cases.extend(case_of(&setting.placement, &cells.filter_map(missed).collect::<Vec<_>>()));
+        cases.extend(case_of_most(
+            &setting.placement,
+            &cells.filter_map(quotient).collect::<Vec<_>>(),
+        ));
     }
     judge_all(
         cases.into_iter().collect(),
@@ -165,54 +170,59 @@ fn size_over_latency(evidence: &ClaimEvidence<'_>) -> ClaimJudgment {
     )
 }
 
-/// A true throughput over the size divided by the latency.
-#[derive(Clone, Copy, Debug)]
-struct ThroughputQuotient {
-    value: f64,
-    lo: f64,
-    hi: f64,
-}
-
-/// Intervals of both cells combined at their worst: wider than 95 %, never narrower.
-fn quotient(
+/// A true throughput over the size divided by the latency, which is right within 10 %: intervals of both cells combined
+/// at their worst, wider than 95 % and never narrower.
+fn quotient_case(
     throughput: &MeasuredCell<'_>,
     latency: &MeasuredCell<'_>,
-    size: i64,
-) -> Option<ThroughputQuotient> {
-    let rate = throughput.interval()?;
-    let time = latency.interval()?;
-    let scale = 1e9 * size as f64;
-    (latency.median() > 0.0).then(|| ThroughputQuotient {
-        value: throughput.median() * latency.median() / scale,
-        lo: rate.lo * time.lo / scale,
-        hi: rate.hi * time.hi / scale,
+    label: String,
+) -> Option<ClaimCase> {
+    let (rate, time) = (throughput.interval()?, latency.interval()?);
+    let scale = 1e9 * size(throughput) as f64;
+    let value = throughput.median() * latency.median() / scale;
+    let ends = Some([rate.lo * time.lo / scale, rate.hi * time.hi / scale]);
+    let right = (1.0 / (1.0 + WRONG_BY), 1.0 + WRONG_BY);
+    Some(ClaimCase::quantity("", label, value, ends, right, Unit::Share))
+}
+
+/// Whether most of these quotients are wrong, or most right, told by the one farthest off.
+fn case_of_most(placement: &str, quotients: &[ClaimCase]) -> Option<ClaimCase> {
+    let farthest = quotients.iter().min_by(|a, b| a.strength.total_cmp(&b.strength))?;
+    let chances = |p: fn(CaseOutcome) -> Option<f64>| {
+        quotients.iter().filter_map(|case| p(case.outcome)).collect::<Vec<f64>>()
+    };
+    let wrong = chances(|outcome| match outcome {
+        CaseOutcome::Contradicts(p) => Some(p),
+        _ => None,
+    });
+    let right = chances(|outcome| match outcome {
+        CaseOutcome::Supports(p) => Some(p),
+        _ => None,
+    });
+    let total = quotients.len();
+    let outcome = match (p_of_most(&wrong, total), p_of_most(&right, total)) {
+        (p, _) if p <= SIGNIFICANCE => CaseOutcome::Supports(p),
+        (_, p) if p <= SIGNIFICANCE => CaseOutcome::Contradicts(p),
+        _ => CaseOutcome::Undecided(None),
+    };
+    let (off, far) = (wrong.len(), &farthest.label);
+    Some(ClaimCase {
+        placement: placement.to_owned(),
+        label: format!("off by more than 10% in {off} of {total} cells, farthest {far}"),
+        outcome,
+        strength: off as f64 / total as f64,
+        ..farthest.clone()
     })
 }
 
-fn case_of(placement: &str, missed: &[(String, ThroughputQuotient)]) -> Option<ClaimCase> {
-    let distance = |q: &ThroughputQuotient| q.value.ln().abs();
-    let (cell, q) = missed.iter().max_by(|a, b| distance(&a.1).total_cmp(&distance(&b.1)))?;
-    let (least, most) = (1.0 / (1.0 + WRONG_BY), 1.0 + WRONG_BY);
-    let total = missed.len();
-    let off = missed.iter().filter(|(_, q)| q.lo > most || q.hi < least).count();
-    let near = missed.iter().filter(|(_, q)| q.hi <= most && q.lo >= least).count();
-    let outcome = if off * 2 > total {
-        CaseOutcome::Supports(0.0)
-    } else if near * 2 > total {
-        CaseOutcome::Contradicts(0.0)
-    } else {
-        CaseOutcome::Undecided(None)
-    };
-    let digits = |value| significant(value, 3);
-    Some(ClaimCase {
-        placement: placement.to_owned(),
-        label: format!("off by more than 10% in {off} of {total} cells, farthest {cell}"),
-        value: Some(q.value),
-        ci95: Some([q.lo, q.hi]),
-        text: format!("{}× ({}–{})", digits(q.value), digits(q.lo), digits(q.hi)),
-        outcome,
-        strength: off as f64 / total as f64,
-    })
+/// The probability of seeing by chance that more than half of so many cells are of a kind, from those of the ones that
+/// seem to be: the partial conjunction by Bonferroni (Benjamini & Heller, Biometrics 64, 2008).
+fn p_of_most(chances: &[f64], total: usize) -> f64 {
+    let most = total / 2 + 1;
+    let mut sorted = chances.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let tried = total - most + 1;
+    sorted.get(most - 1).map_or(1.0, |p| (p * tried as f64).min(1.0))
 }
 
 fn throughput_sentence(cell: &CellResult) -> String {
@@ -228,4 +238,16 @@ fn throughput_sentence(cell: &CellResult) -> String {
 
 fn fastest<'a>(data: &PageData<'a>) -> Option<&'a CellResult> {
     of(&data.cells, THROUGHPUT.name).into_iter().max_by(|a, b| median(a).total_cmp(&median(b)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn most_cells_are_of_a_kind_by_the_chance_of_the_least_certain() {
+        assert!((p_of_most(&[0.001, 0.01, 0.002], 4) - 0.02).abs() < 1e-12);
+        assert!((p_of_most(&[0.001, 0.002], 4) - 1.0).abs() < 1e-12);
+        assert!((p_of_most(&[0.03], 1) - 0.03).abs() < 1e-12);
+    }
 }

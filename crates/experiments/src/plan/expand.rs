@@ -198,10 +198,10 @@ mod tests {
     #[test]
     fn the_full_latency_table_has_every_mechanism_size_and_placement() {
         let cells = cells("latency.local", &[], &[0, 1]);
-        // 24 mechanisms × 10 sizes × 2 placements, and three of one size each.
-        assert_eq!(cells.len(), 24 * 10 * 2 + 3 * 2);
+        // 31 mechanisms × 6 sizes × 2 placements, and three of one size each.
+        assert_eq!(cells.len(), 31 * 6 * 2 + 3 * 2);
         // What spins cannot share a CPU.
-        assert_eq!(measured(&cells), cells.len() - 10);
+        assert_eq!(measured(&cells), cells.len() - 6);
     }
 
     #[test]
@@ -281,7 +281,7 @@ mod tests {
         let streams = estimate("host.mtu", &[]);
         assert_eq!((streams.cells, streams.blocks, streams.groups), (40, 8, 8));
         let channels = estimate("latency.local", &["mechanism=pipe,tcp4", "placement=same-cpu"]);
-        assert_eq!((channels.cells, channels.groups), (20, 2));
+        assert_eq!((channels.cells, channels.groups), (12, 2));
     }
 
     #[test]

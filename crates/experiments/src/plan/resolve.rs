@@ -207,7 +207,7 @@ mod tests {
         };
         assert_eq!(of("eventfd").factors["size"], factor::numbers(&[8]));
         assert!(std::ptr::eq(of("eventfd"), of("signal")));
-        assert_eq!(of("pipe").factors["size"].len(), 10);
+        assert_eq!(of("pipe").factors["size"].len(), 6);
         assert_eq!(of("shm-spin").factors["wake"], factor::words(&["spin"]));
         assert!(of("tcp4").factors.contains_key("congestion"));
         assert!(!of("pipe").factors.contains_key("congestion"));

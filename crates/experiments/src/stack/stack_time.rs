@@ -20,7 +20,11 @@ pub static EXPERIMENT: Experiment = Experiment {
                  equal but for long frames with a checksum.",
     factors: &[STACK, DEVICE, CHECKSUM, PLACEMENT, WAKE, FRAME],
     responses: &[
-        ResponseVariable::time("stack", "time in the stack, both ways, context switches apart"),
+        ResponseVariable::time(
+            "stack",
+            "time in the stack, both ways, context switches apart; Linux's without the copy to the process where no \
+             tracepoint shows it",
+        ),
         ResponseVariable::time("receive", "from the frame's arrival at the device to its socket"),
         ResponseVariable::time(
             "receive-path",
@@ -28,12 +32,13 @@ pub static EXPERIMENT: Experiment = Experiment {
         ),
         ResponseVariable::time(
             "copy",
-            "of receiving: the copy to the process, and its call's rest",
+            "of receiving: the copy to the process and its call's rest, where a tracepoint shows them",
         ),
         ResponseVariable::time("send", "from the socket to the device"),
         ResponseVariable::time(
             "switch",
-            "waking and switching to the mirror's process, which is no part of the stack",
+            "waking and switching to the mirror's process, which is no part of the stack; with the copy where no \
+             tracepoint shows that",
         ),
         ResponseVariable::time("unexplained", "what no probe accounts for of the whole round trip"),
         ResponseVariable::time("rtt", "round trip of the same datagrams, probes off"),

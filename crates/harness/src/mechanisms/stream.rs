@@ -111,6 +111,25 @@ impl<C: StreamCalls> StreamEnd<C> {
         self
     }
 
+    /// Receives some bytes, at least one.
+    #[inline]
+    pub(crate) fn receive_some(&mut self, buffer: &mut [u8]) -> Result<usize, ChannelError> {
+        loop {
+            if self.quickack {
+                set_option(self.rx.as_fd(), IntOption::QuickAck, 1)?;
+            }
+            if let Some(window) = self.window {
+                set_option(self.rx.as_fd(), IntOption::WindowClamp, window)?;
+            }
+            self.waiter.ready(self.rx.as_fd(), &mut self.watch)?;
+            match C::receive(self.rx.as_fd(), buffer, self.waiter.may_sleep()) {
+                Ok(0) => return Err(ChannelError::Closed),
+                Ok(n) => return Ok(n),
+                Err(error) => self.watch.retry_or_fail(error)?,
+            }
+        }
+    }
+
     /// Where to send.
     #[inline]
     pub(crate) fn tx(&self) -> BorrowedFd<'_> {
@@ -133,21 +152,8 @@ impl<C: StreamCalls> ChannelEnd for StreamEnd<C> {
         self.watch.begin();
         let mut filled = 0;
         while filled < len {
-            if self.quickack {
-                set_option(self.rx.as_fd(), IntOption::QuickAck, 1)?;
-            }
-            if let Some(window) = self.window {
-                set_option(self.rx.as_fd(), IntOption::WindowClamp, window)?;
-            }
-            self.waiter.ready(self.rx.as_fd(), &mut self.watch)?;
-            match C::receive(self.rx.as_fd(), &mut buffer[filled..len], self.waiter.may_sleep()) {
-                Ok(0) => return Err(ChannelError::Closed),
-                Ok(n) => {
-                    filled += n;
-                    self.short_reads += u64::from(filled < len);
-                }
-                Err(error) => self.watch.retry_or_fail(error)?,
-            }
+            filled += self.receive_some(&mut buffer[filled..len])?;
+            self.short_reads += u64::from(filled < len);
         }
         Ok(())
     }

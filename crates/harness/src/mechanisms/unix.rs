@@ -15,13 +15,16 @@ use crate::report::LaunchFault;
 use crate::spec::{Mechanism, SocketOptions};
 
 /// The worker's and the peer's socket, connected to each other.
-fn connect(setup: &ChannelSetup<'_>) -> Result<(OwnedFd, OwnedFd), LaunchFault> {
+pub(super) fn connect(setup: &ChannelSetup<'_>) -> Result<(OwnedFd, OwnedFd), LaunchFault> {
     let pair = |kind| socket::pair(kind).attempt("make a socket pair");
     let scratch = || ScratchDirectory::new(setup.seed).attempt("make a directory for a socket");
     match setup.channel.mechanism {
         Mechanism::SocketpairDgram => pair(UnixSocketKind::Datagram),
         Mechanism::SocketpairSeqpacket => pair(UnixSocketKind::SeqPacket),
-        Mechanism::UnixStream => {
+        Mechanism::UnixStream
+        | Mechanism::TlsUnix
+        | Mechanism::Http1Unix
+        | Mechanism::Http2Unix => {
             let scratch = scratch()?;
             connect_stream(SocketAddr::from_pathname(scratch.path("listen")))
         }

@@ -3,8 +3,8 @@
 use std::fs;
 
 use plumb_base::time::Span;
-use plumb_clock::Stopwatch;
-use plumb_sys::{sched, timer};
+use plumb_clock::{Stopwatch, monotonic_ns, sleep_until};
+use plumb_sys::sched;
 
 use crate::report::{BlockError, BlockPartReport};
 use crate::trace::{CpuTimeShares, ProbeCost, TraceRecorder, TraceUnavailable, TracepointSet};
@@ -48,7 +48,11 @@ impl CpuTimeTrace {
             .map_err(|error| unavailable(&error))?;
         let failed = |error| BlockError::Unavailable(format!("cannot record: {error}"));
         recorder.enable().map_err(failed)?;
-        timer::sleep_ns(WATCHED.as_ns());
+        let until = monotonic_ns() + WATCHED.as_ns();
+        // A tick ends a sleep early.
+        while monotonic_ns() < until {
+            sleep_until(until);
+        }
         recorder.disable().map_err(failed)?;
         let shares = CpuTimeShares::of(&recorder.drain(), &threads, self.hit_ns);
         let part = |(response, share): (&str, Option<f64>)| BlockPartReport {

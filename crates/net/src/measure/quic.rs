@@ -77,11 +77,7 @@ impl QuicResponder {
         spec: &RequestSpec,
         bytes_per_second: Option<u64>,
     ) -> io::Result<Self> {
-        let mut tls = tls::server_configuration(identity).map_err(setup_error)?;
-        tls.alpn_protocols = vec![ALPN.to_vec()];
-        let crypto = QuicServerConfig::try_from(tls).map_err(setup_error)?;
-        let mut configuration = quinn::ServerConfig::with_crypto(Arc::new(crypto));
-        configuration.transport_config(Arc::new(transport_configuration()));
+        let mut configuration = server_configuration(identity, transport_configuration())?;
         // The client does not move; an address that appears in the middle is not followed.
         configuration.migration(false);
         let service = QuicResponderState {
@@ -265,7 +261,8 @@ pub fn send_requests(
     is_over: &dyn Fn() -> bool,
 ) -> Result<RequesterReport, RequestError> {
     spec.check()?;
-    let configuration = client_configuration(pinned).map_err(RequestError::before_first)?;
+    let configuration = client_configuration(Some(pinned), transport_configuration())
+        .map_err(RequestError::before_first)?;
     let client = QuicRequester { address, configuration, token, spec };
     let runtime = runtime().map_err(RequestError::before_first)?;
     runtime.block_on(async {
@@ -288,12 +285,35 @@ fn setup_error(error: impl Display) -> io::Error {
     io::Error::other(format!("this side cannot begin ({error}); {hint}"))
 }
 
-fn client_configuration(pinned: Fingerprint) -> io::Result<quinn::ClientConfig> {
+/// The server's side, with a certificate that the client knows or need not.
+///
+/// # Errors
+/// A damaged identity.
+pub fn server_configuration(
+    identity: &HostIdentity,
+    transport: quinn::TransportConfig,
+) -> io::Result<quinn::ServerConfig> {
+    let mut tls = tls::server_configuration(identity).map_err(setup_error)?;
+    tls.alpn_protocols = vec![ALPN.to_vec()];
+    let crypto = QuicServerConfig::try_from(tls).map_err(setup_error)?;
+    let mut configuration = quinn::ServerConfig::with_crypto(Arc::new(crypto));
+    configuration.transport_config(Arc::new(transport));
+    Ok(configuration)
+}
+
+/// The client's side, which trusts one certificate, or, where the other end is known by other means, any.
+///
+/// # Errors
+/// Never, with the cryptography in use.
+pub fn client_configuration(
+    pinned: Option<Fingerprint>,
+    transport: quinn::TransportConfig,
+) -> io::Result<quinn::ClientConfig> {
     let mut tls = tls::client_configuration(pinned).map_err(setup_error)?;
     tls.alpn_protocols = vec![ALPN.to_vec()];
     let crypto = QuicClientConfig::try_from(tls).map_err(setup_error)?;
     let mut configuration = quinn::ClientConfig::new(Arc::new(crypto));
-    configuration.transport_config(Arc::new(transport_configuration()));
+    configuration.transport_config(Arc::new(transport));
     Ok(configuration)
 }
 

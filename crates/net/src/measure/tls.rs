@@ -21,7 +21,10 @@ use plumb_remote::secure::{DeadlineStream, Fingerprint, HostIdentity, SecureRead
 const IO_TIMEOUT: Span = Span::from_secs(2 * 3_600);
 
 /// TLS 1.3 without tickets: every handshake is a whole one.
-pub(super) fn server_configuration(identity: &HostIdentity) -> Result<ServerConfig, rustls::Error> {
+///
+/// # Errors
+/// When rustls takes the identity for damaged.
+pub fn server_configuration(identity: &HostIdentity) -> Result<ServerConfig, rustls::Error> {
     let mut configuration = ServerConfig::builder_with_provider(verifier::provider())
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_no_client_auth()
@@ -30,13 +33,33 @@ pub(super) fn server_configuration(identity: &HostIdentity) -> Result<ServerConf
     Ok(configuration)
 }
 
+/// The server's side of a connection.
+///
+/// # Errors
+/// The configuration's.
+pub fn server_connection(
+    configuration: impl Into<Arc<ServerConfig>>,
+) -> Result<ServerConnection, rustls::Error> {
+    ServerConnection::new(configuration.into())
+}
+
+/// The client's side of a connection.
+///
+/// # Errors
+/// The configuration's.
+pub fn client_connection(
+    configuration: impl Into<Arc<ClientConfig>>,
+) -> Result<ClientConnection, rustls::Error> {
+    let name = ServerName::try_from(NAME).expect("the name is a word of letters");
+    ClientConnection::new(configuration.into(), name)
+}
+
 /// The server's handshake over anything that reads and writes.
 pub(super) fn accept<S: Read + Write>(
     mut stream: S,
     configuration: &Arc<ServerConfig>,
 ) -> io::Result<StreamOwned<ServerConnection, S>> {
-    let mut connection =
-        ServerConnection::new(Arc::clone(configuration)).map_err(io::Error::other)?;
+    let mut connection = server_connection(Arc::clone(configuration)).map_err(io::Error::other)?;
     while connection.is_handshaking() {
         connection.complete_io(&mut stream)?;
     }
@@ -48,21 +71,22 @@ pub(super) fn connect<S: Read + Write>(
     mut stream: S,
     configuration: &Arc<ClientConfig>,
 ) -> io::Result<StreamOwned<ClientConnection, S>> {
-    let name = ServerName::try_from(NAME).expect("the name is a word of letters");
-    let mut connection =
-        ClientConnection::new(Arc::clone(configuration), name).map_err(io::Error::other)?;
+    let mut connection = client_connection(Arc::clone(configuration)).map_err(io::Error::other)?;
     while connection.is_handshaking() {
         connection.complete_io(&mut stream)?;
     }
     Ok(StreamOwned::new(connection, stream))
 }
 
-/// A client that trusts one certificate.
-pub(super) fn client_configuration(pinned: Fingerprint) -> Result<ClientConfig, rustls::Error> {
+/// A client that trusts one certificate, or, where the other end is known by other means, any.
+///
+/// # Errors
+/// Never, with the cryptography in use.
+pub fn client_configuration(pinned: Option<Fingerprint>) -> Result<ClientConfig, rustls::Error> {
     let mut configuration = ClientConfig::builder_with_provider(verifier::provider())
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .dangerous()
-        .with_custom_certificate_verifier(KeyPossessionVerifier::new(Some(pinned)))
+        .with_custom_certificate_verifier(KeyPossessionVerifier::new(pinned))
         .with_no_client_auth();
     configuration.resumption = rustls::client::Resumption::disabled();
     Ok(configuration)

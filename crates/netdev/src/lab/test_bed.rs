@@ -444,6 +444,22 @@ impl RouterChain {
         &self.hosts[1..self.hosts.len() - 1]
     }
 
+    /// Has the wires between routers take packets of no more than so many bytes, while both ends keep their MTU.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn narrow_middle(&self, mtu: u32) -> Result<(), LabError> {
+        let change = InterfaceChange { mtu: Some(mtu), ..InterfaceChange::default() };
+        for pair in self.routers().windows(2) {
+            for (router, device) in [(&pair[0], ONWARD), (&pair[1], BACK)] {
+                let mut netlink = router.netlink()?;
+                let index = netlink.interface(device)?.index;
+                netlink.change_interface(index, &change)?;
+            }
+        }
+        Ok(())
+    }
+
     /// The far end's addresses, of version 4 and, where this kernel has it, of version 6.
     pub fn far_addresses(&self) -> (Ipv4Addr, Option<Ipv6Addr>) {
         let wire = u8::try_from(self.hosts.len() - 2).unwrap_or(u8::MAX);

@@ -17,7 +17,7 @@ pub fn valid(outcome: &ProgramOutput, shape: &str) -> Value {
 fn documents_without_a_run_match_their_schemas() {
     let place = TestHome::new();
     let list = valid(&place.assert_success("list --json"), "plumb.list/1");
-    assert_eq!(list["mechanisms"].as_array().unwrap().len(), 27);
+    assert_eq!(list["mechanisms"].as_array().unwrap().len(), 34);
     assert!(list["experiments"].as_array().unwrap().iter().all(|e| e["claims"].is_object()));
     valid(&place.assert_success("doctor --json"), "plumb.doctor/1");
     let runs = valid(&place.assert_success("runs --json"), "plumb.runs/1");
@@ -231,7 +231,7 @@ fn levels_are_compared_as_pairs_with_exit_code() {
     // An effect of three orders of magnitude, which no other test beside this one can hide.
     let outcome = place.run(
         "ab tcp.options --json --quick --launches=6 --factor=nodelay=on,off --set=pattern=write-write-read \
-         --set=quickack=off --set=size=64 --set=mtu=loopback --set=placement=same-cpu",
+         --set=quickack=off --set=size=64 --set=buffer=default --set=mtu=loopback --set=placement=same-cpu",
     );
     let compare = valid(&outcome, "plumb.compare/1");
     assert_eq!(compare["pairing"], "paired");

@@ -200,6 +200,10 @@ fn a_peer_killed_during_a_block_ends_the_launch() {
         (Mechanism::MqSysv, WakeMode::Block),
         (Mechanism::Signal, WakeMode::Block),
         (Mechanism::Uring, WakeMode::Block),
+        (Mechanism::TlsTcp4, WakeMode::Block),
+        (Mechanism::Http1Unix, WakeMode::Block),
+        (Mechanism::Http2Tcp4, WakeMode::Block),
+        (Mechanism::Quic4, WakeMode::Block),
     ] {
         let Some(mut launch) = start(mechanism, wake) else { continue };
         let peer = process_of("__peer");

@@ -19,6 +19,7 @@ fn remote(mechanism: Mechanism, link: &str, mtu: u32, options: SocketOptions) ->
     let wire = match link {
         "veth" => PathKind::Veth,
         "three routers" => PathKind::Routers(3),
+        NARROW_ROUTERS => PathKind::NarrowRouters(1_500),
         link => PathKind::Link(link.to_owned()),
     };
     let path = PathSpec {
@@ -32,6 +33,9 @@ fn remote(mechanism: Mechanism, link: &str, mtu: u32, options: SocketOptions) ->
     let channel = ChannelSpec { mechanism, wake: WakeMode::Block, options };
     LaunchSubject::Remote(Box::new(RemoteSpec { channel, path }))
 }
+
+/// Linux's, with a wire between them that takes less than what either end sends.
+const NARROW_ROUTERS: &str = "narrow routers";
 
 fn measure(launch: &mut RunningLaunch, task: BlockTask, duration: Span) -> BlockReport {
     block(launch, task, duration).unwrap()
@@ -87,7 +91,7 @@ fn a_stream_carries_a_window_a_round_trip_at_most() {
     }
 }
 
-/// The samples of a task over two hops, the second of which has this MTU; none where there can be no link.
+/// The samples of a task over two hops, the second of which has this MTU or both are Linux's; none where there can be no link.
 fn over_two_hops(
     mechanism: Mechanism,
     mtu: &str,
@@ -95,7 +99,10 @@ fn over_two_hops(
     task: BlockTask,
 ) -> Option<Vec<f64>> {
     let hop = |mtu: &str| format!("rate=1gbit,delay=100us,limit=256packets,mtu={mtu}");
-    let link = format!("{};{}", hop("9000"), hop(mtu));
+    let link = match mtu {
+        NARROW_ROUTERS => mtu.to_owned(),
+        mtu => format!("{};{}", hop("9000"), hop(mtu)),
+    };
     let options = SocketOptions { fragments: Some(may_be_cut), ..SocketOptions::default() };
     let mut launch = start(remote(mechanism, &link, 9_000, options))?;
     let report = measure(&mut launch, task, Span::from_ms(250));
@@ -117,12 +124,15 @@ fn long_packets_arrive_only_where_the_path_takes_them_or_cuts_them() {
         (Mechanism::Tcp4, "1500", false, connection(8_948), true),
         (Mechanism::Tcp4, "1500/silent", false, connection(8_948), false),
         (Mechanism::Tcp4, "1500/silent", false, connection(1_000), true),
+        (Mechanism::Udp4, NARROW_ROUTERS, true, datagram(), true),
+        (Mechanism::Udp4, NARROW_ROUTERS, false, datagram(), false),
+        (Mechanism::Tcp4, NARROW_ROUTERS, false, connection(8_948), true),
     ] {
         let what = format!("{} mtu={mtu} {may_be_cut} {task:?}", mechanism.name());
         let Some(samples) = over_two_hops(mechanism, mtu, may_be_cut, task) else { return };
         assert_eq!(samples.iter().any(|share| *share > 0.0), arrives, "{what}: {samples:?}");
     }
-    for (mtu, pieces) in [("9000", 1.0), ("1500", 7.0)] {
+    for (mtu, pieces) in [("9000", 1.0), ("1500", 7.0), (NARROW_ROUTERS, 7.0)] {
         let task = BlockTask::ReplyPackets { size: 8_972 };
         let Some(mut samples) = over_two_hops(Mechanism::Udp4, mtu, true, task) else { return };
         samples.sort_by(f64::total_cmp);

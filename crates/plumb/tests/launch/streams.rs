@@ -73,15 +73,18 @@ fn every_byte_of_one_stream_and_of_many_arrives_block_after_block() {
 fn a_traced_stream_gives_shares_or_says_why_not() {
     let _alone = one_at_a_time();
     let Some(mut launch) = start(loopback(1)) else { return };
-    let traced = block(&mut launch, BlockTask::StreamsTrace { size: SIZE }, Span::from_ms(160));
-    match traced {
-        Ok(report) => {
-            let [stack, rest] =
-                ["in-stack", "unexplained"].map(|response| median(&report, response));
-            assert!(stack > 0.0 && rest >= 0.0 && stack + rest <= 1.0, "{stack} {rest}");
-            assert_eq!(report.flags, ["probe-corrected"]);
+    // A tick may come at any time of the watch.
+    for _ in 0..4 {
+        let task = BlockTask::StreamsTrace { size: SIZE };
+        match block(&mut launch, task, Span::from_ms(160)) {
+            Ok(report) => {
+                let [stack, rest] =
+                    ["in-stack", "unexplained"].map(|response| median(&report, response));
+                assert!(stack > rest && rest >= 0.0 && stack + rest <= 1.0, "{stack} {rest}");
+                assert_eq!(report.flags, ["probe-corrected"]);
+            }
+            Err(error) => assert!(matches!(error, LaunchError::Unavailable(_)), "{error}"),
         }
-        Err(error) => assert!(matches!(error, LaunchError::Unavailable(_)), "{error}"),
     }
     // A stream goes on as before.
     assert!(median(&measure(&mut launch), "throughput") > 0.0);

@@ -9,6 +9,7 @@ use plumb_wire::packet::Pool;
 use super::IpHost;
 use crate::interface::is_unicast;
 use crate::tcp::config::TcpConfig;
+use crate::tcp::congestion::CongestionChoice;
 use crate::tcp::{
     Connection, ListenerId, Received, TcpCounts, TcpEnds, TcpEvent, TcpId, TcpInfo, TcpOpenError,
     TcpSocketError, TcpState,
@@ -195,6 +196,32 @@ impl IpHost {
         self.with_connection(now, id, |connection| connection.set_nodelay(nodelay))
     }
 
+    /// Sets the congestion control of a connection anew; its window stays.
+    ///
+    /// # Errors
+    /// [`TcpSocketError::Closed`] if there is no such connection.
+    pub fn tcp_set_congestion(
+        &mut self,
+        now: Instant,
+        id: TcpId,
+        choice: CongestionChoice,
+    ) -> Result<(), TcpSocketError> {
+        self.with_connection(now, id, |connection| connection.set_congestion(choice))
+    }
+
+    /// Changes what may change of a connection's configuration while it is open: `nagle`, `keep_alive`, `user_timeout`.
+    ///
+    /// # Errors
+    /// [`TcpSocketError::Closed`] if there is no such connection.
+    pub fn tcp_reconfigure(
+        &mut self,
+        now: Instant,
+        id: TcpId,
+        change: impl FnOnce(&mut TcpConfig),
+    ) -> Result<(), TcpSocketError> {
+        self.with_connection(now, id, |connection| connection.reconfigure(now, change))
+    }
+
     #[inline]
     fn with_connection<R>(
         &mut self,
@@ -219,6 +246,11 @@ impl IpHost {
     /// Why a connection failed, if it did.
     pub fn tcp_error(&self, id: TcpId) -> Option<TcpSocketError> {
         self.tcp.connection(id)?.error()
+    }
+
+    /// Whether there is room to send on a connection, or an error to be told.
+    pub fn tcp_is_writable(&self, id: TcpId) -> bool {
+        self.tcp.connection(id).is_none_or(Connection::is_writable)
     }
 
     /// Our end of a connection.

@@ -168,8 +168,14 @@ pub struct Personality {
     pub retries: u8,
     /// Delayed acknowledgements.
     pub delayed_ack: DelayedAck,
+    /// How the right edge of our window advances.
+    pub window_edge: WindowEdge,
     /// Challenge ACKs a second, of one host (RFC 5961 §7).
     pub challenge_acks: u32,
+    /// Whether a SYN that has a FIN opens a connection (RFC 9293 §3.10.7.2), or is discarded as in Linux.
+    pub syn_fin: bool,
+    /// Whether acknowledgements repeat our FIN until it is acknowledged, as in FreeBSD; RFC 9293 §3.10.7.4 has them behind it.
+    pub repeats_fin: bool,
     /// Whether a RST that is in the window but not at its left edge closes the connection, as before RFC 5961.
     pub insecure_rst: bool,
     /// Whether a SYN in the window closes the connection, as before RFC 5961.
@@ -183,6 +189,16 @@ pub enum RtoFloor {
     Total,
     /// What it is above the smoothed round-trip time, as in Linux.
     Deviation,
+}
+
+/// How the right edge of our window advances with what is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WindowEdge {
+    /// By a segment or half of the buffer at least (RFC 9293 §3.8.6.2.2).
+    Steps,
+    /// With every acknowledgement by whatever the buffer has room for, as in FreeBSD; and all that it has room for is accepted, though
+    /// without a scale 16 bits offer less.
+    Exact,
 }
 
 /// Order of the options of a SYN.
@@ -203,6 +219,8 @@ pub struct DelayedAck {
     pub max: Span,
     /// Full-sized segments after which one is sent at once (RFC 5681 §4.2: 2).
     pub segments: u8,
+    /// Whether segments count that are not full-sized, as in FreeBSD.
+    pub counts_small: bool,
     /// Segments at the start of a connection that are acknowledged at once, so that slow start is not held up.
     pub quick: u8,
 }
@@ -224,8 +242,12 @@ impl Personality {
                 min: Span::from_ms(40),
                 max: Span::from_ms(200),
                 segments: 2,
+                counts_small: false,
                 quick: 16,
             },
+            window_edge: WindowEdge::Steps,
+            syn_fin: false,
+            repeats_fin: false,
             challenge_acks: 1_000,
             insecure_rst: false,
             insecure_syn: false,
@@ -239,6 +261,9 @@ impl Personality {
             rto_min: Span::from_ms(230),
             rto_max: Span::from_secs(64),
             rto_floor: RtoFloor::Total,
+            window_edge: WindowEdge::Exact,
+            syn_fin: true,
+            repeats_fin: true,
             syn_retries: 3,
             syn_ack_retries: 3,
             retries: 12,
@@ -246,6 +271,7 @@ impl Personality {
                 min: Span::from_ms(40),
                 max: Span::from_ms(40),
                 segments: 2,
+                counts_small: true,
                 quick: 0,
             },
             ..Self::linux()
@@ -258,10 +284,12 @@ impl Personality {
             rto_min: Span::from_secs(1),
             rto_max: Span::from_secs(60),
             rto_floor: RtoFloor::Total,
+            syn_fin: true,
             delayed_ack: DelayedAck {
                 min: Span::from_ms(500),
                 max: Span::from_ms(500),
                 segments: 2,
+                counts_small: false,
                 quick: 0,
             },
             ..Self::linux()

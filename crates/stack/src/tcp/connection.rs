@@ -111,6 +111,8 @@ pub struct Connection {
     pub(super) reset: Option<(SeqNum, Option<SeqNum>)>,
     /// A segment before the window that makes the peer answer is due.
     pub(super) solicit: bool,
+    /// The acknowledgement that is due is a challenge.
+    pub(super) is_challenge: bool,
     /// Acknowledgements still to be repeated (`TcpDefects::duplicate_acks`).
     pub(super) repeats: u8,
     pub(super) trace: Option<Box<SegmentTrace>>,
@@ -254,6 +256,7 @@ impl Connection {
             is_abandoned: false,
             reset: None,
             solicit: false,
+            is_challenge: false,
             repeats: 0,
             trace: None,
         }
@@ -472,6 +475,13 @@ impl Connection {
         self.is_ready = true;
     }
 
+    /// Changes what may change of the configuration of an open connection: `nagle`, `keep_alive`, `user_timeout`.
+    pub fn reconfigure(&mut self, now: Instant, change: impl FnOnce(&mut TcpConfig)) {
+        change(Arc::make_mut(&mut self.config));
+        self.set_nodelay(!self.config.nagle);
+        self.restart_keep_alive(now);
+    }
+
     /// Sets the congestion control anew; the window stays.
     pub fn set_congestion(&mut self, choice: super::congestion::CongestionChoice) {
         self.tx.congestion.algorithm = choice.build(self.config.hystart, self.tx.iss.wire().into());
@@ -570,6 +580,8 @@ impl Connection {
             flight: tx.flight(),
             outstanding: tx.outstanding(),
             unsent: tx.end.saturating_since(tx.nxt),
+            readable: rx.readable(),
+            is_finished: rx.is_finished,
             sacked: tx.queue.sacked(),
             lost: tx.queue.lost(),
             retransmitted: tx.queue.retransmitted(),
@@ -597,6 +609,7 @@ fn receiver(now: Instant, config: &TcpConfig, handshake: &Handshake) -> Receiver
         limits: config.receive_buffer,
         pass: config.checksum_pass,
         silly_window: config.defects.silly_window,
+        edge: config.personality.window_edge,
         discards_out_of_order: config.defects.discard_out_of_order,
     };
     let shift = handshake.window_scale.map_or(0, |(ours, _)| ours);

@@ -10,6 +10,8 @@ pub(super) struct AckSchedule {
     policy: DelayedAck,
     /// Bytes received since the last acknowledgement.
     bytes: u64,
+    /// Segments, of any size, since then.
+    segments: u8,
     /// One is due now.
     now: bool,
     /// One is due then, at the latest.
@@ -24,15 +26,18 @@ impl AckSchedule {
     pub fn new(policy: DelayedAck) -> Self {
         let (quick, delay) = (policy.quick, policy.min);
         let last_data = Instant::ORIGIN;
-        Self { policy, bytes: 0, now: false, deadline: None, quick, delay, last_data }
+        Self { policy, bytes: 0, segments: 0, now: false, deadline: None, quick, delay, last_data }
     }
 
     /// Data of `len` bytes arrived in sequence; `mss` is the size of the peer's full segments.
     #[inline]
     pub fn on_data(&mut self, now: Instant, len: u64, mss: u64) {
         self.bytes += len;
+        self.segments = self.segments.saturating_add(1);
         self.adapt(now);
-        if self.bytes >= mss * u64::from(self.policy.segments)
+        let enough = self.policy.counts_small && self.segments >= self.policy.segments;
+        if enough
+            || self.bytes >= mss * u64::from(self.policy.segments)
             || self.quick > 0
             || self.policy.max == Span::ZERO
         {
@@ -94,6 +99,7 @@ impl AckSchedule {
             self.quick = if with_data { 0 } else { self.quick.saturating_sub(1) };
         }
         self.bytes = 0;
+        self.segments = 0;
         self.now = false;
         self.deadline = None;
     }
@@ -116,6 +122,20 @@ mod tests {
         assert!(acks.is_due());
         acks.on_sent(false);
         assert!(!acks.is_due() && acks.deadline().is_none());
+    }
+
+    #[test]
+    fn second_small_segment_is_acknowledged_at_once_where_small_ones_count() {
+        for (policy, expected) in
+            [(Personality::freebsd(), [false, true]), (Personality::plain(), [false, false])]
+        {
+            let mut acks = AckSchedule::new(policy.delayed_ack);
+            let due = [(); 2].map(|()| {
+                acks.on_data(START, 1, 1_000);
+                acks.is_due()
+            });
+            assert_eq!(due, expected);
+        }
     }
 
     #[test]

@@ -30,6 +30,10 @@ pub struct TcpInfo {
     pub outstanding: u64,
     /// Buffered and not sent.
     pub unsent: u64,
+    /// Received in sequence and not read.
+    pub readable: u64,
+    /// Whether the peer has sent everything, and all of it arrived.
+    pub is_finished: bool,
     /// Said by SACK to have been received.
     pub sacked: u64,
     /// Taken for lost.

@@ -38,7 +38,10 @@ impl Connection {
         }
         if let Some((seq, ack)) = self.reset.take() {
             let flags = if ack.is_some() { TcpFlags::RST | TcpFlags::ACK } else { TcpFlags::RST };
-            return Some(OutboundSegment::bare(seq, ack.map_or(0, SeqNum::wire), flags));
+            // RFC 7323 §3.2: a RST should have timestamps too.
+            let options = if ack.is_some() { self.timestamp_option(now) } else { OptionArea::EMPTY };
+            let bare = OutboundSegment::bare(seq, ack.map_or(0, SeqNum::wire), flags);
+            return Some(OutboundSegment { options, ..bare });
         }
         match self.state {
             TcpState::Closed => {}
@@ -64,6 +67,9 @@ impl Connection {
         } else {
             let is_lost =
                 self.tx.queue.front().is_some_and(|syn| syn.is_lost && !syn.is_retransmitted);
+            if !is_lost && self.state == TcpState::SynReceived && self.rx.acks.is_due() {
+                return Some(self.bare_ack(now));
+            }
             is_lost.then_some(SegmentPlan {
                 seq: iss,
                 end: iss + 1,
@@ -127,6 +133,11 @@ impl Connection {
         }
         if self.config.defects.duplicate_acks {
             self.repeats = 1;
+        }
+        // A FIN that is not acknowledged.
+        let has_fin = self.tx.is_closed && self.tx.nxt > self.tx.end && self.tx.una <= self.tx.end;
+        if has_fin && self.config.personality.repeats_fin && !self.is_challenge {
+            return Some(self.with_ack(now, self.tx.end, TcpFlags::ACK | TcpFlags::FIN, false));
         }
         Some(self.bare_ack(now))
     }
@@ -194,6 +205,7 @@ impl Connection {
     ) -> OutboundSegment {
         let options = self.options(now);
         let window = self.rx.offer();
+        self.is_challenge = false;
         self.rx.last_ack = self.rx.nxt;
         self.rx.acks.on_sent(with_data);
         self.rx.out_of_order.on_reported();
@@ -217,6 +229,18 @@ impl Connection {
     }
 
     #[inline]
+    fn timestamp_option(&self, now: Instant) -> OptionArea {
+        if !self.agreed.timestamps {
+            return OptionArea::EMPTY;
+        }
+        let echo = self.rx.timestamp.map_or(0, |(value, _)| value);
+        let mut area = OptionWriter::new();
+        area.put(&[1, 1, 8, 10]);
+        area.put(&self.clock.value(now).to_be_bytes());
+        area.put(&echo.to_be_bytes());
+        area.finish()
+    }
+
     fn options(&self, now: Instant) -> OptionArea {
         let has_blocks = self.tx.options.sack && self.rx.out_of_order.has_blocks();
         if !self.agreed.timestamps && !has_blocks {

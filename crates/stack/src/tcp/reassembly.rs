@@ -87,6 +87,15 @@ impl OutOfOrder {
         true
     }
 
+    /// `range` came in sequence: notes the first part of it that was there already (RFC 2883 §4.1).
+    pub fn note_received(&mut self, range: SeqRange) {
+        let first = self.ranges.partition_point(|kept| kept.end <= range.start);
+        let behind = self.ranges.partition_point(|kept| kept.start < range.end);
+        if first < behind {
+            self.note_overlap(range, first, behind);
+        }
+    }
+
     /// Notes the first part of `range` that was there already.
     fn note_overlap(&mut self, range: SeqRange, first: usize, behind: usize) {
         let overlap = self.ranges[first..behind]
@@ -190,6 +199,16 @@ mod tests {
         assert_eq!(blocks(&kept), [(30, 55), (70, 75), (10, 15)]);
         assert_eq!(kept.advance(SeqNum::initial(10)), SeqNum::initial(15));
         assert_eq!(blocks(&kept), [(30, 55), (70, 75)]);
+    }
+
+    #[test]
+    fn segment_in_sequence_reports_what_it_repeats() {
+        let mut kept = OutOfOrder::default();
+        assert!(kept.insert(range(20, 30)) && kept.insert(range(40, 50)));
+        kept.note_received(range(10, 20));
+        assert_eq!(blocks(&kept), [(40, 50), (20, 30)]);
+        kept.note_received(range(10, 45));
+        assert_eq!(blocks(&kept)[0], (20, 30));
     }
 
     #[test]

@@ -216,7 +216,7 @@ impl Connection {
         if let Some(fate) = self.check_timestamp(now, segment) {
             return fate;
         }
-        if !self.is_acceptable(seq, segment.seq_len()) {
+        if !self.rx.is_acceptable(seq, segment.seq_len()) {
             return self.refuse(seq, segment);
         }
         if has(TcpFlags::RST) {
@@ -273,16 +273,6 @@ impl Connection {
         Some(SegmentFate::Dropped(SegmentDrop::OldTimestamp))
     }
 
-    /// RFC 9293 §3.4; an empty segment at the right edge passes, as in Linux.
-    fn is_acceptable(&self, seq: SeqNum, len: u64) -> bool {
-        let (nxt, edge) = (self.rx.nxt, self.rx.window.edge());
-        if len == 0 {
-            return seq >= nxt && seq <= edge;
-        }
-        let end = seq + len;
-        edge > nxt && end > nxt && seq < edge
-    }
-
     /// An unacceptable segment is answered with an acknowledgement, if it is no RST.
     fn refuse(&mut self, seq: SeqNum, segment: &InboundSegment<'_>) -> SegmentFate {
         let end = seq + segment.seq_len();
@@ -314,11 +304,10 @@ impl Connection {
         if seq != self.rx.nxt && !self.config.personality.insecure_rst {
             return SegmentFate::Challenge(SegmentDrop::Suspicious);
         }
-        let is_over =
-            matches!(self.state, TcpState::Closing | TcpState::LastAck | TcpState::TimeWait);
-        if is_over {
+        if self.state == TcpState::TimeWait {
             self.finish();
         } else {
+            // Of CLOSING and LAST-ACK RFC 9293 §3.10.7.4 asks for no error, but what was sent before the FIN may be lost.
             let refused = self.state == TcpState::SynReceived;
             self.fail(if refused { TcpSocketError::Refused } else { TcpSocketError::Reset });
         }
@@ -398,6 +387,7 @@ impl Connection {
     /// Makes an acknowledgement due that tells the peer where we are.
     pub fn challenge(&mut self) {
         self.rx.acks.demand();
+        self.is_challenge = true;
         self.is_ready = true;
     }
 }

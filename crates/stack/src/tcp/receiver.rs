@@ -3,7 +3,7 @@
 use plumb_base::time::{Instant, Span};
 use plumb_copy::Sum16;
 
-use super::config::{BufferLimits, ChecksumPass};
+use super::config::{BufferLimits, ChecksumPass, WindowEdge};
 use super::delayed_ack::AckSchedule;
 use super::reassembly::{OutOfOrder, SeqRange};
 use super::ring::SeqRing;
@@ -37,6 +37,7 @@ pub(super) struct Receiver {
     tuning: BufferTuning,
     pass: ChecksumPass,
     silly_window: bool,
+    edge: WindowEdge,
     discards_out_of_order: bool,
     pub counts: ReceiverCounts,
 }
@@ -72,6 +73,7 @@ pub(super) struct ReceiverOptions {
     pub limits: BufferLimits,
     pub pass: ChecksumPass,
     pub silly_window: bool,
+    pub edge: WindowEdge,
     pub discards_out_of_order: bool,
 }
 
@@ -102,6 +104,7 @@ impl Receiver {
             tuning: BufferTuning { limits: options.limits, read: 0, since: now },
             pass: options.pass,
             silly_window: options.silly_window,
+            edge: options.edge,
             discards_out_of_order: options.discards_out_of_order,
             counts: ReceiverCounts::default(),
         }
@@ -170,6 +173,7 @@ impl Receiver {
             return;
         }
         let fills_gap = !self.out_of_order.is_empty();
+        self.out_of_order.note_received(range);
         let kept = self.out_of_order.end().unwrap_or(self.nxt);
         self.write_missing(range, seq, payload, kept);
         let reached = self.out_of_order.advance(range.end);
@@ -258,8 +262,27 @@ impl Receiver {
 
     #[inline]
     fn opening(&self) -> u64 {
-        let limit = self.buffer.limit();
-        self.window.opening(limit, self.buffer.capacity_limit(), self.mss.into(), self.silly_window)
+        // What the field cannot express is not offered, nor worth being told.
+        let limit = self.buffer.limit().min(self.window.largest(self.nxt));
+        let any = self.silly_window || self.edge == WindowEdge::Exact;
+        self.window.opening(limit, self.buffer.capacity_limit(), self.mss.into(), any)
+    }
+
+    /// RFC 9293 §3.4: whether some of a segment that takes `len` sequence numbers is in the window. In steps, an empty one at the right
+    /// edge passes, as in Linux.
+    #[inline]
+    pub fn is_acceptable(&self, seq: SeqNum, len: u64) -> bool {
+        let (nxt, edge) = (self.nxt, self.window.edge());
+        let edge = match self.edge {
+            WindowEdge::Steps if len == 0 => return seq >= nxt && seq <= edge,
+            WindowEdge::Steps => edge,
+            WindowEdge::Exact => edge.max(nxt + (self.buffer.limit() - self.data_end())),
+        };
+        if len == 0 {
+            return seq == nxt || seq >= nxt && seq < edge;
+        }
+        let end = seq + len;
+        edge > nxt && end > nxt && seq < edge
     }
 
     /// Whether the window that the peer knows has become so much smaller than the real one that it should be told.
@@ -271,6 +294,11 @@ impl Receiver {
         let opening = self.opening();
         let current = self.window.current(self.nxt);
         let worth = (2 * u64::from(self.mss)).min(self.buffer.capacity_limit() as u64 / 2);
+        if self.edge == WindowEdge::Exact {
+            // As FreeBSD: two segments, and a quarter of the buffer.
+            let quarter = self.buffer.capacity_limit() as u64 / 4;
+            return opening >= 2 * u64::from(self.mss) && opening >= quarter;
+        }
         opening > 0
             && (self.silly_window
                 || opening >= worth && current <= self.buffer.capacity_limit() as u64 / 2

@@ -75,9 +75,8 @@ impl TupleDemux {
             return None;
         }
         let hash = self.hash(ends);
-        let entry = self
-            .entries
-            .find(spread(hash), |entry| entry.hash == hash && has_ends(entry.owner))?;
+        let entry =
+            self.entries.find(spread(hash), |entry| entry.hash == hash && has_ends(entry.owner))?;
         Some(entry.owner)
     }
 
@@ -97,7 +96,6 @@ impl TupleDemux {
             entry.remove();
         }
     }
-
 
     #[inline]
     fn hash(&self, ends: &TcpEnds) -> u32 {

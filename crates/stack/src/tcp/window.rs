@@ -86,6 +86,12 @@ impl ReceiveWindow {
         u16::try_from(field).unwrap_or(u16::MAX)
     }
 
+    /// Behind the largest window that can be written into a segment that acknowledges `nxt`.
+    #[inline]
+    pub fn largest(&self, nxt: SeqNum) -> SeqNum {
+        nxt + (0xffff << self.shift)
+    }
+
     /// The window as it would be written, without offering more.
     #[inline]
     pub fn current(&self, nxt: SeqNum) -> u64 {

@@ -90,7 +90,12 @@ impl TcpWorld {
     }
 
     /// Sends `data` and closes that direction, while the other end reads it.
-    fn transfer(&mut self, (from, sender): (usize, TcpId), (to, receiver): (usize, TcpId), data: &[u8]) {
+    fn transfer(
+        &mut self,
+        (from, sender): (usize, TcpId),
+        (to, receiver): (usize, TcpId),
+        data: &[u8],
+    ) {
         let (mut sent, mut received, mut is_shut) = (0, Vec::new(), false);
         while !self.read(to, receiver, &mut received) {
             let rest = &data[sent..];

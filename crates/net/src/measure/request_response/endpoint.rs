@@ -204,7 +204,7 @@ impl Requester {
     }
 
     fn configuration(&self) -> Result<Arc<rustls::ClientConfig>, RequestError> {
-        let configuration = tls::client_configuration(self.pin()?);
+        let configuration = tls::client_configuration(Some(self.pin()?));
         configuration
             .map(Arc::new)
             .map_err(|error| RequestError::before_first(io::Error::other(error)))

@@ -1,0 +1,40 @@
+//! What became of a script.
+
+use crate::script::{Position, ScriptError};
+
+/// What became of a script.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ScriptOutcome {
+    /// Everything was as it expects.
+    Passed,
+    /// Something was not.
+    Failed {
+        /// The event.
+        at: Position,
+        /// What was expected, and what came.
+        reason: String,
+    },
+    /// It needs what this interpreter or the stack does not have.
+    Unsupported {
+        /// Where.
+        at: Position,
+        /// What it needs.
+        what: String,
+    },
+    /// It is not in the language.
+    Malformed {
+        /// Where.
+        at: Position,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+impl From<ScriptError> for ScriptOutcome {
+    fn from(error: ScriptError) -> Self {
+        match error {
+            ScriptError::Syntax { at, reason } => Self::Malformed { at, reason },
+            ScriptError::Unsupported { at, what } => Self::Unsupported { at, what },
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! Packets of a run: made from what the script injects, compared with what it expects.
+
+use std::net::{IpAddr, SocketAddr};
+
+use plumb_base::time::Instant;
+use plumb_wire::compose::PacketTemplate;
+use plumb_wire::ip::{IpProtocol, TrafficClass};
+use plumb_wire::ipv4::Ipv4Packet;
+use plumb_wire::ipv6::Ipv6Packet;
+use plumb_wire::option::{self, OptionArea};
+use plumb_wire::tcp::{TcpFlags, TcpHeader, TcpSegment};
+
+use crate::connection_map::ConnectionMap;
+use crate::script::{ClassSpec, OptionSpec, PacketSpec, TcpSpec};
+
+/// A segment that the stack sent.
+#[derive(Clone, Debug)]
+pub struct SentSegment {
+    /// When.
+    pub at: Instant,
+    /// From where.
+    pub source: SocketAddr,
+    /// To where.
+    pub destination: SocketAddr,
+    /// Traffic class of its packet.
+    pub class: TrafficClass,
+    /// Time to live of its packet.
+    pub hop_limit: u8,
+    /// Its header.
+    pub header: TcpHeader,
+    /// Bytes of payload.
+    pub len: u32,
+}
+
+impl SentSegment {
+    /// Reads a packet.
+    ///
+    /// # Errors
+    /// What is wrong with it: the stack must not send such a packet. `Ok(None)`: it is no TCP segment.
+    pub fn parse(at: Instant, bytes: &[u8]) -> Result<Option<Self>, String> {
+        let v6 = bytes.first().is_some_and(|octet| octet >> 4 == 6);
+        let (source, destination, class, hop_limit, protocol, payload, pseudo): (
+            IpAddr,
+            IpAddr,
+            _,
+            _,
+            _,
+            _,
+            _,
+        ) = if v6 {
+            let packet = Ipv6Packet::parse(bytes).map_err(|error| error.to_string())?;
+            let (source, destination) = (packet.source().into(), packet.destination().into());
+            let pseudo = packet.pseudo(IpProtocol::TCP);
+            let (class, limit) = (packet.traffic_class(), packet.hop_limit());
+            (source, destination, class, limit, packet.next_header(), packet.payload(), pseudo)
+        } else {
+            let packet = Ipv4Packet::parse(bytes)
+                .and_then(Ipv4Packet::verify)
+                .map_err(|error| error.to_string())?;
+            let (source, destination) = (packet.source().into(), packet.destination().into());
+            let (class, limit) = (packet.traffic_class(), packet.hop_limit());
+            let (protocol, payload) = (packet.protocol(), packet.payload());
+            (source, destination, class, limit, protocol, payload, packet.pseudo())
+        };
+        if protocol != IpProtocol::TCP {
+            return Ok(None);
+        }
+        let segment = TcpSegment::parse(payload)
+            .and_then(|segment| segment.verify(pseudo))
+            .map_err(|error| error.to_string())?;
+        Ok(Some(Self {
+            at,
+            source: SocketAddr::new(source, segment.source_port()),
+            destination: SocketAddr::new(destination, segment.destination_port()),
+            class,
+            hop_limit,
+            header: segment.header(),
+            len: u32::try_from(segment.payload().len()).unwrap_or(u32::MAX),
+        }))
+    }
+
+    /// Its numbers as the script has them.
+    #[must_use]
+    pub fn in_script(&self, map: &ConnectionMap) -> Self {
+        let flags = self.header.flags;
+        let is_syn = flags.contains(TcpFlags::SYN);
+        let (local, remote) = (map.local_offset(is_syn), map.remote_offset(is_syn));
+        let mut segment = self.clone();
+        segment.header.seq = self.header.seq.wrapping_sub(local);
+        if flags.contains(TcpFlags::ACK) {
+            segment.header.ack = self.header.ack.wrapping_sub(remote);
+        }
+        segment
+    }
+
+    /// Appends `next`, which follows it in the stream, as if both had been one.
+    ///
+    /// # Errors
+    /// Why they cannot have been one.
+    pub fn join(&mut self, next: &Self, (total, expected): (u32, u32)) -> Result<(), String> {
+        let last = TcpFlags::FIN | TcpFlags::PSH;
+        let but_last = |flags: TcpFlags| flags.bits() & !(last | TcpFlags::CWR).bits();
+        let (first, second) = (&self.header, &next.header);
+        if but_last(first.flags) != but_last(second.flags) || first.ack != second.ack {
+            return Err("the segments differ in more than their data".to_owned());
+        }
+        if second.seq != first.seq.wrapping_add(self.len) {
+            return Err("the segments do not follow each other".to_owned());
+        }
+        if total + next.len > expected {
+            return Err(format!("{} bytes came instead of {expected}", total + next.len));
+        }
+        self.header.flags =
+            self.header.flags | TcpFlags::from_bits(second.flags.bits() & last.bits());
+        self.len += next.len;
+        Ok(())
+    }
+
+    /// As a script would have it.
+    pub fn describe(&self, with_options: bool) -> String {
+        let header = &self.header;
+        let mut flags = format!("{:?}", header.flags);
+        if let Some(rest) = flags.strip_suffix("none") {
+            flags = format!("{rest}-");
+        }
+        let end = header.seq.wrapping_add(self.len);
+        let mut text = format!("{flags} {}:{end}({})", header.seq, self.len);
+        if header.flags.contains(TcpFlags::ACK) {
+            text.push_str(&format!(" ack {}", header.ack));
+        }
+        text.push_str(&format!(" win {}", header.window));
+        if with_options && !header.options.is_empty() {
+            text.push_str(&format!(" <{}>", describe_options(&read_options(header))));
+        }
+        text
+    }
+
+    /// Compares it, numbers as in the script, with what the script expects.
+    ///
+    /// # Errors
+    /// The first field that differs.
+    pub fn compare(&self, packet: &PacketSpec, expected: &TcpSpec) -> Result<(), String> {
+        let header = &self.header;
+        let differs = |field: &str, expected: &dyn std::fmt::Debug, found: &dyn std::fmt::Debug| {
+            Err(format!("{field} is {found:?} instead of {expected:?}"))
+        };
+        if header.flags != expected.flags {
+            return differs("the flags", &expected.flags, &header.flags);
+        }
+        if self.len != u32::from(expected.len) {
+            return differs("the payload", &expected.len, &self.len);
+        }
+        if header.seq != expected.seq {
+            return differs("the sequence number", &expected.seq, &header.seq);
+        }
+        let ack = if header.flags.contains(TcpFlags::ACK) { header.ack } else { expected.ack };
+        if ack != expected.ack {
+            return differs("the acknowledgement number", &expected.ack, &ack);
+        }
+        if let Some(window) = expected.window
+            && window != header.window
+        {
+            return differs("the window", &window, &header.window);
+        }
+        if header.urgent != expected.urgent {
+            return differs("the urgent pointer", &expected.urgent, &header.urgent);
+        }
+        self.compare_ip(packet)
+    }
+
+    fn compare_ip(&self, packet: &PacketSpec) -> Result<(), String> {
+        let found = self.class.0;
+        let (expected, agrees) = match packet.class {
+            None => (String::new(), true),
+            Some(ClassSpec::Tos(class)) => (format!("{class:#x}"), found == class),
+            Some(ClassSpec::Ecn(ecn)) => (format!("ECN {ecn}"), found & 3 == ecn),
+            Some(ClassSpec::EctAny) => ("ECT".to_owned(), matches!(found & 3, 1 | 2)),
+        };
+        if !agrees {
+            return Err(format!("the traffic class is {found:#x} instead of {expected}"));
+        }
+        match packet.hop_limit {
+            Some(limit) if limit != self.hop_limit => {
+                Err(format!("the time to live is {} instead of {limit}", self.hop_limit))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The options of a segment, as far as a script can name them.
+pub fn read_options(header: &TcpHeader) -> Vec<OptionSpec> {
+    let word = |bytes: &[u8]| bytes.iter().fold(0_u32, |word, byte| word << 8 | u32::from(*byte));
+    let mut options = Vec::new();
+    let area = header.options.as_bytes();
+    let mut read = 0;
+    for item in option::items(area).map_while(Result::ok) {
+        read += item.len();
+        options.push(match *item {
+            [1] => OptionSpec::Nop,
+            [2, 4, ref mss @ ..] => OptionSpec::Mss(word(mss) as u16),
+            [3, 3, shift] => OptionSpec::WindowScale(shift),
+            [4, 2] => OptionSpec::SackPermitted,
+            [5, _, ref blocks @ ..] => {
+                let pair = |block: &[u8; 8]| (word(&block[..4]), word(&block[4..]));
+                OptionSpec::Sack(blocks.as_chunks::<8>().0.iter().map(pair).collect())
+            }
+            [8, 10, ref times @ ..] => {
+                OptionSpec::Timestamps { value: word(&times[..4]), echo: word(&times[4..]) }
+            }
+            _ => continue,
+        });
+    }
+    // The end of the options ends what `items` gives: the octets behind it are as many ends.
+    options.extend(std::iter::repeat_n(OptionSpec::Eol, area.len().saturating_sub(read)));
+    options
+}
+
+/// Options as a script would have them.
+pub fn describe_options(options: &[OptionSpec]) -> String {
+    let texts: Vec<String> = options
+        .iter()
+        .map(|option| match option {
+            OptionSpec::Eol => "eol".to_owned(),
+            OptionSpec::Nop => "nop".to_owned(),
+            OptionSpec::Mss(mss) => format!("mss {mss}"),
+            OptionSpec::WindowScale(shift) => format!("wscale {shift}"),
+            OptionSpec::SackPermitted => "sackOK".to_owned(),
+            OptionSpec::Sack(blocks) => {
+                let blocks: Vec<String> =
+                    blocks.iter().map(|(left, right)| format!("{left}:{right}")).collect();
+                format!("sack {}", blocks.join(" "))
+            }
+            OptionSpec::Timestamps { value, echo } => format!("TS val {value} ecr {echo}"),
+        })
+        .collect();
+    texts.join(",")
+}
+
+/// The bytes of options, whose numbers are those of the run.
+fn write_options(options: &[OptionSpec]) -> Result<OptionArea, String> {
+    let mut bytes = Vec::new();
+    for option in options {
+        match option {
+            OptionSpec::Eol => bytes.push(0),
+            OptionSpec::Nop => bytes.push(1),
+            OptionSpec::Mss(mss) => {
+                bytes.extend([2, 4]);
+                bytes.extend(mss.to_be_bytes());
+            }
+            OptionSpec::WindowScale(shift) => bytes.extend([3, 3, *shift]),
+            OptionSpec::SackPermitted => bytes.extend([4, 2]),
+            OptionSpec::Sack(blocks) => {
+                bytes.extend([5, u8::try_from(2 + 8 * blocks.len()).unwrap_or(u8::MAX)]);
+                for (left, right) in blocks {
+                    bytes.extend(left.to_be_bytes());
+                    bytes.extend(right.to_be_bytes());
+                }
+            }
+            OptionSpec::Timestamps { value, echo } => {
+                bytes.extend([8, 10]);
+                bytes.extend(value.to_be_bytes());
+                bytes.extend(echo.to_be_bytes());
+            }
+        }
+    }
+    if !bytes.len().is_multiple_of(4) {
+        return Err(format!("the options have {} bytes, which is no multiple of 4", bytes.len()));
+    }
+    OptionArea::new(&bytes).map_err(|error| error.to_string())
+}
+
+/// The packet that the script injects.
+///
+/// # Errors
+/// What of it cannot be made.
+pub fn inbound(
+    packet: &PacketSpec,
+    segment: &TcpSpec,
+    map: &ConnectionMap,
+    infers_echoes: bool,
+) -> Result<Vec<u8>, String> {
+    let is_syn = segment.flags.contains(TcpFlags::SYN);
+    let has_ack = segment.flags.contains(TcpFlags::ACK);
+    let local = map.local_offset(is_syn);
+    let mut options = segment.options.clone().unwrap_or_default();
+    for option in &mut options {
+        match option {
+            OptionSpec::Sack(blocks) => {
+                for (left, right) in blocks {
+                    (*left, *right) = (left.wrapping_add(local), right.wrapping_add(local));
+                }
+            }
+            OptionSpec::Timestamps { echo, .. } if has_ack => {
+                *echo = map.echo(*echo, infers_echoes).ok_or_else(|| {
+                    format!("no segment with the timestamp {echo}, which this echoes, was expected")
+                })?;
+            }
+            _ => {}
+        }
+    }
+    let (source, destination) = packet.ports.unwrap_or((map.remote.port(), map.local.port()));
+    let remote = if segment.absolute { 0 } else { map.remote_offset(is_syn) };
+    let header = TcpHeader {
+        source_port: source,
+        destination_port: destination,
+        seq: segment.seq.wrapping_add(remote),
+        ack: if has_ack { segment.ack.wrapping_add(local) } else { segment.ack },
+        flags: segment.flags,
+        window: segment.window.unwrap_or(0),
+        checksum: 0,
+        urgent: segment.urgent,
+        options: write_options(&options)?,
+    };
+    let mut template = PacketTemplate::new(map.remote.ip(), map.local.ip());
+    template.traffic_class = match packet.class {
+        None => TrafficClass(0),
+        Some(ClassSpec::Ecn(bits) | ClassSpec::Tos(bits)) => TrafficClass(bits),
+        Some(ClassSpec::EctAny) => TrafficClass(2),
+    };
+    template.hop_limit = packet.hop_limit.unwrap_or(64);
+    Ok(template.tcp(header, &vec![0; segment.len.into()]))
+}

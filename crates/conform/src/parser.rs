@@ -1,0 +1,270 @@
+//! The parser: from text to a script, by packetdrill's grammar.
+
+use std::collections::BTreeMap;
+
+use plumb_base::time::Span;
+
+use crate::code;
+use crate::lexer::{self, Token, TokenKind};
+use crate::script::{
+    EventTime, Position, Script, ScriptAction, ScriptError, ScriptEvent, ScriptOption,
+};
+
+mod call;
+mod packet;
+#[cfg(test)]
+mod tests;
+
+/// Reads a script.
+///
+/// # Errors
+/// [`ScriptError`]: the first fault, with its place.
+pub fn parse(text: &str) -> Result<Script, ScriptError> {
+    let mut parser = Parser { tokens: lexer::tokens(text)?, next: 0 };
+    let options = parser.options()?;
+    parser.substitute(&options)?;
+    let mut script = Script { options, setup: Vec::new(), events: Vec::new() };
+    while parser.next < parser.tokens.len() {
+        let at = parser.at();
+        if let Some(command) = parser.backquoted() {
+            script.setup.push((at, command));
+        } else {
+            let event = parser.event()?;
+            script.events.push(event);
+        }
+    }
+    if script.events.is_empty() {
+        return parser.error("a script has at least one event");
+    }
+    Ok(script)
+}
+
+struct Parser {
+    tokens: Vec<Token>,
+    next: usize,
+}
+
+type Parsed<T> = Result<T, ScriptError>;
+
+impl Parser {
+    fn peek(&self) -> Option<&TokenKind> {
+        self.tokens.get(self.next).map(|token| &token.kind)
+    }
+
+    fn peek_at(&self, ahead: usize) -> Option<&TokenKind> {
+        self.tokens.get(self.next + ahead).map(|token| &token.kind)
+    }
+
+    /// Where the next token is; at the end, where the last one is.
+    fn at(&self) -> Position {
+        let token = self.tokens.get(self.next).or(self.tokens.last());
+        token.map_or(Position { line: 1, column: 1 }, |token| token.at)
+    }
+
+    fn error<T>(&self, expected: &str) -> Parsed<T> {
+        let found = match self.peek() {
+            None => "the script ends".to_owned(),
+            Some(TokenKind::Word(text) | TokenKind::Decimal(text) | TokenKind::Address(text)) => {
+                format!("there is '{text}'")
+            }
+            Some(TokenKind::Integer(value) | TokenKind::Hex(value)) => format!("there is {value}"),
+            Some(TokenKind::Sign(c)) => format!("there is '{c}'"),
+            Some(TokenKind::Ellipsis) => "there is '...'".to_owned(),
+            Some(TokenKind::Text(_)) => "there is a string".to_owned(),
+            Some(TokenKind::Backquoted(_)) => "there is a command".to_owned(),
+            Some(TokenKind::Code(_)) => "there is a code block".to_owned(),
+            Some(TokenKind::Option(name)) => format!("there is the option --{name}"),
+        };
+        Err(ScriptError::Syntax { at: self.at(), reason: format!("{expected}, but {found}") })
+    }
+
+    fn unsupported<T>(&self, what: impl Into<String>) -> Parsed<T> {
+        Err(ScriptError::Unsupported { at: self.at(), what: what.into() })
+    }
+
+    fn has_sign(&self, sign: char) -> bool {
+        self.peek() == Some(&TokenKind::Sign(sign))
+    }
+
+    fn take_sign(&mut self, sign: char) -> bool {
+        let found = self.has_sign(sign);
+        self.next += usize::from(found);
+        found
+    }
+
+    fn expect_sign(&mut self, sign: char) -> Parsed<()> {
+        if self.take_sign(sign) { Ok(()) } else { self.error(&format!("'{sign}' is expected")) }
+    }
+
+    fn has_word(&self, word: &str) -> bool {
+        matches!(self.peek(), Some(TokenKind::Word(found)) if found == word)
+    }
+
+    fn take_word(&mut self, word: &str) -> bool {
+        let found = self.has_word(word);
+        self.next += usize::from(found);
+        found
+    }
+
+    fn expect_word(&mut self, word: &str) -> Parsed<()> {
+        if self.take_word(word) { Ok(()) } else { self.error(&format!("'{word}' is expected")) }
+    }
+
+    fn word(&mut self, what: &str) -> Parsed<String> {
+        let Some(TokenKind::Word(word)) = self.peek() else {
+            return self.error(&format!("{what} is expected"));
+        };
+        let word = word.clone();
+        self.next += 1;
+        Ok(word)
+    }
+
+    /// A decimal number that `T` can hold.
+    fn integer<T: TryFrom<i64>>(&mut self, what: &str) -> Parsed<T> {
+        let Some(&TokenKind::Integer(value)) = self.peek() else {
+            return self.error(&format!("{what} is expected"));
+        };
+        let Ok(value) = T::try_from(value) else {
+            return self.error(&format!("{what} must fit into its field"));
+        };
+        self.next += 1;
+        Ok(value)
+    }
+
+    fn backquoted(&mut self) -> Option<String> {
+        let Some(TokenKind::Backquoted(text)) = self.peek() else { return None };
+        let text = text.clone();
+        self.next += 1;
+        Some(text)
+    }
+
+    fn options(&mut self) -> Parsed<Vec<ScriptOption>> {
+        let mut options = Vec::new();
+        while let Some(TokenKind::Option(name)) = self.peek() {
+            let (at, name) = (self.at(), name.clone());
+            self.next += 1;
+            let mut value = String::new();
+            if self.take_sign('=') {
+                value = self.option_value()?;
+                if self.take_sign('=') {
+                    value = format!("{value}={}", self.option_value()?);
+                }
+            }
+            options.push(ScriptOption { at, name, value });
+        }
+        Ok(options)
+    }
+
+    fn option_value(&mut self) -> Parsed<String> {
+        let value = match self.peek() {
+            Some(TokenKind::Word(text) | TokenKind::Decimal(text) | TokenKind::Address(text)) => {
+                text.clone()
+            }
+            Some(TokenKind::Integer(value)) => value.to_string(),
+            Some(TokenKind::Hex(value)) => format!("{value:#x}"),
+            Some(TokenKind::Text(text)) => format!("\"{text}\""),
+            Some(TokenKind::Backquoted(text)) => format!("`{text}`"),
+            _ => return self.error("a value of the option is expected"),
+        };
+        self.next += 1;
+        Ok(value)
+    }
+
+    /// Replaces words that `--define=WORD=VALUE` defines.
+    fn substitute(&mut self, options: &[ScriptOption]) -> Parsed<()> {
+        let mut defined = BTreeMap::new();
+        for option in options.iter().filter(|option| matches!(&*option.name, "define" | "D")) {
+            let Some((name, value)) = option.value.split_once('=') else {
+                let reason = "a definition is NAME=VALUE".to_owned();
+                return Err(ScriptError::Syntax { at: option.at, reason });
+            };
+            let tokens = lexer::tokens(value)?;
+            let [token] = &tokens[..] else {
+                let reason = "a definition is one word, number, string or command".to_owned();
+                return Err(ScriptError::Syntax { at: option.at, reason });
+            };
+            defined.insert(name.to_owned(), token.kind.clone());
+        }
+        for token in &mut self.tokens[self.next..] {
+            if let TokenKind::Word(word) = &token.kind
+                && let Some(value) = defined.get(word)
+            {
+                token.kind = value.clone();
+            }
+        }
+        Ok(())
+    }
+
+    fn event(&mut self) -> Parsed<ScriptEvent> {
+        let at = self.at();
+        let time = self.event_time()?;
+        let action = match self.peek() {
+            Some(TokenKind::Sign('<')) => ScriptAction::Inbound(self.packet()?),
+            Some(TokenKind::Sign('>')) => ScriptAction::Outbound(self.packet()?),
+            Some(TokenKind::Backquoted(text)) => {
+                let text = text.clone();
+                self.next += 1;
+                ScriptAction::Command(text)
+            }
+            Some(TokenKind::Code(text)) => {
+                let statements = code::parse(text, self.at())?;
+                self.next += 1;
+                ScriptAction::Code(statements)
+            }
+            Some(TokenKind::Word(_) | TokenKind::Ellipsis) => ScriptAction::Call(self.call()?),
+            _ => return self.error("a packet, a system call, a command or code is expected"),
+        };
+        let waits = matches!(
+            time,
+            EventTime::Any | EventTime::AbsoluteRange(..) | EventTime::RelativeRange(..)
+        );
+        if waits && !matches!(action, ScriptAction::Outbound(_)) {
+            let reason = "only an outbound packet may have a range of times, or '*'".to_owned();
+            return Err(ScriptError::Syntax { at, reason });
+        }
+        Ok(ScriptEvent { at, time, action })
+    }
+
+    fn event_time(&mut self) -> Parsed<EventTime> {
+        if self.take_sign('*') {
+            return Ok(EventTime::Any);
+        }
+        let relative = self.take_sign('+');
+        let start = self.seconds()?;
+        if !self.take_sign('~') {
+            return Ok(if relative {
+                EventTime::Relative(start)
+            } else {
+                EventTime::Absolute(start)
+            });
+        }
+        if relative {
+            self.expect_sign('+')?;
+        }
+        let end = self.seconds()?;
+        if end < start {
+            return self.error("a range of times must not end before it begins");
+        }
+        Ok(if relative {
+            EventTime::RelativeRange(start, end)
+        } else {
+            EventTime::AbsoluteRange(start, end)
+        })
+    }
+
+    fn seconds(&mut self) -> Parsed<Span> {
+        let span = match self.peek() {
+            Some(&TokenKind::Integer(value)) => u64::try_from(value).ok().map(Span::from_secs),
+            // packetdrill counts whole microseconds.
+            Some(TokenKind::Decimal(text)) => {
+                text.parse().ok().filter(|seconds: &f64| *seconds >= 0.0).map(|seconds| {
+                    Span::from_us((Span::from_secs_f64(seconds).as_ns() + 500) / 1_000)
+                })
+            }
+            _ => return self.error("a time is expected"),
+        };
+        let Some(span) = span else { return self.error("a time must not be negative") };
+        self.next += 1;
+        Ok(span)
+    }
+}
