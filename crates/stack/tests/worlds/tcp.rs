@@ -223,13 +223,14 @@ fn simultaneous_opens_meet_in_one_connection() {
     for v6 in [false, true] {
         let mut world = TcpWorld::new(Medium::Ip, false, Seed(5));
         let ends = [end(v6, 1, 500), end(v6, 2, 600)];
-        let ids = [(CLIENT, ends[0], ends[1]), (SERVER, ends[1], ends[0])].map(|(host, ours, theirs)| {
-            let config = Arc::clone(&world.config);
-            let opened = world.link.with(host, |host, now, pool| {
-                host.tcp_connect(now, ours, theirs, config, pool)
+        let ids =
+            [(CLIENT, ends[0], ends[1]), (SERVER, ends[1], ends[0])].map(|(host, ours, theirs)| {
+                let config = Arc::clone(&world.config);
+                let opened = world.link.with(host, |host, now, pool| {
+                    host.tcp_connect(now, ours, theirs, config, pool)
+                });
+                opened.unwrap()
             });
-            opened.unwrap()
-        });
         world.link.run(Span::from_ms(10));
         for (host, id) in ids.into_iter().enumerate() {
             assert_eq!(world.state(host, id), Some(TcpState::Established));
@@ -290,4 +291,29 @@ fn close_with_unread_data_resets_the_connection() {
         assert!(world.link.settle(Span::from_secs(120)));
         check(&world.link, "a close with unread data");
     }
+}
+
+#[test]
+fn application_is_told_when_a_full_buffer_has_room_again() {
+    let mut world = TcpWorld::new(Medium::Ip, false, Seed(8));
+    let listener = world.listen(true, 8);
+    let (client, server) = world.open(true, listener);
+    world.events(CLIENT);
+    let data = bytes(2_000_000);
+    let mut sent = 0;
+    let mut received = Vec::new();
+    while sent < data.len() {
+        let rest = &data[sent..];
+        sent += world.link.with(CLIENT, |host, now, _| host.tcp_send(now, client, rest)).unwrap();
+        let expected = if sent < data.len() { vec![TcpEvent::Writable(client)] } else { vec![] };
+        assert_eq!(world.events(CLIENT), [], "not before there is room");
+        world.link.run(Span::from_secs(1));
+        world.read(SERVER, server, &mut received);
+        world.link.run(Span::from_secs(1));
+        assert_eq!(world.events(CLIENT), expected, "{sent} bytes sent");
+    }
+    world.close(CLIENT, client);
+    world.link.run(Span::from_secs(1));
+    assert!(world.read(SERVER, server, &mut received) && received == data);
+    assert_eq!(world.events(CLIENT), [], "a connection that was closed is forgotten");
 }

@@ -13,12 +13,17 @@ fn eager() -> TcpConfig {
 }
 
 /// Connections whose peers take up to 1 MiB each.
-fn open(bench: &mut HostFixture, family: Family, listener: ListenerId, ports: &[u16]) -> Vec<TcpId> {
+fn open(
+    bench: &mut HostFixture,
+    family: Family,
+    listener: ListenerId,
+    ports: &[u16],
+) -> Vec<TcpId> {
     let mut ids = Vec::new();
     for port in ports {
         let mut peer = RawPeer::new(family, *port);
         let syn = peer.frame_with(SYN, &[2, 4, 5, 180, 1, 3, 3, 5], &[]);
-        peer.hear(&only(bench.exchange(&syn)));
+        peer.hear(&only(&bench.exchange(&syn)));
         peer.seq += 1;
         bench.give(&peer.frame(ACK, b""));
         ids.push(bench.host.tcp_accept(listener).unwrap());
@@ -47,7 +52,7 @@ fn connections_send_in_turns_of_64_kib_whatever_the_device_takes_at_once() {
             let (mut bench, listener) = listening_with(family, 8, eager());
             let ids = open(&mut bench, family, listener, &[1, 2, 3]);
             for id in &ids {
-                assert_eq!(bench.host.tcp_send(bench.now, *id, &[5; 100_000]), Ok(100_000));
+                assert_eq!(bench.host.tcp_send(bench.now, *id, &vec![5; 100_000]), Ok(100_000));
             }
             let mut frames = Vec::new();
             loop {
@@ -82,7 +87,7 @@ fn segments_wait_for_a_free_frame_and_are_not_lost() {
         assert!(bench.take().is_empty());
         assert!(bench.host.deadline().is_some_and(|at| at > bench.now));
         bench.pool.free_all(&mut held);
-        assert_eq!(only(bench.take()).payload, b"data");
+        assert_eq!(only(&bench.take()).payload, b"data");
         assert_eq!(bench.host.tcp_info(id).unwrap().retransmitted, 0);
         bench.account();
     }
@@ -118,7 +123,9 @@ fn device_that_segments_gets_super_segments_while_large_frames_last() {
             bench.give(&peer.syn());
             bench.host.poll_packets(bench.now, PORT, &mut batch, 10, &mut bench.pool);
             let mut packet = batch.pop()?;
-            let ChecksumState::Partial { start, offset } = packet.meta.checksum else { return None };
+            let ChecksumState::Partial { start, offset } = packet.meta.checksum else {
+                return None;
+            };
             let bytes = bench.pool.bytes_mut(&mut packet);
             assert!(plumb_wire::checksum::complete(bytes, start.into(), offset.into()));
             peer.hear(&Heard::of(bytes));
@@ -128,14 +135,13 @@ fn device_that_segments_gets_super_segments_while_large_frames_last() {
             Some(bench.host.tcp_accept(listener).unwrap())
         });
         let id = frames.next().unwrap();
-        bench.host.tcp_send(bench.now, id, &[5; 30_000]).unwrap();
+        bench.host.tcp_send(bench.now, id, &vec![5; 30_000]).unwrap();
         let mut batch = Vec::new();
         bench.host.poll_packets(bench.now, PORT, &mut batch, 10, &mut bench.pool);
         let [packet] = batch.try_into().unwrap();
         let info = packet.meta.segments.unwrap();
         let v4 = family.ours.is_ipv4();
-        let (kind, headers) =
-            if v4 { (SegmentKind::Tcp4, 54) } else { (SegmentKind::Tcp6, 74) };
+        let (kind, headers) = if v4 { (SegmentKind::Tcp4, 54) } else { (SegmentKind::Tcp6, 74) };
         assert_eq!((info.kind, info.header_len), (kind, headers));
         let pieces = cut(&mut bench, packet);
         assert_eq!(pieces.iter().map(|piece| piece.payload.len()).sum::<usize>(), 30_000);
