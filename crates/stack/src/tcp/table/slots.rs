@@ -275,7 +275,6 @@ impl ConnectionSlots {
         };
         if slot.entry.take_if(is_over).is_some() {
             slot.generation = slot.generation.wrapping_add(1);
-            slot.events = PendingEvents::default();
             self.vacant.push(index);
         }
     }

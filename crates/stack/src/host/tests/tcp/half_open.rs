@@ -24,16 +24,25 @@ fn handshake_agrees_on_what_both_offer() {
 }
 
 #[test]
-fn repeated_syn_is_answered_with_the_same_syn_ack() {
+fn repeated_syn_is_answered_with_the_same_syn_ack_and_no_time_is_measured() {
     for family in Family::both() {
-        let (mut bench, _) = listening(family, 8);
-        let peer = RawPeer::new(family, 9_000);
-        let first = only(&bench.exchange(&peer.syn()));
-        bench.pass(Span::from_ms(300));
-        let again = only(&bench.exchange(&peer.syn()));
-        assert_eq!(first.header, again.header);
-        assert_eq!(counts(&bench).half_open, 1);
-        bench.finish();
+        for repeats in [false, true] {
+            let (mut bench, listener) = listening(family, 8);
+            let mut peer = RawPeer::new(family, 9_000);
+            let first = only(&bench.exchange(&peer.syn()));
+            bench.pass(Span::from_ms(300));
+            if repeats {
+                let again = only(&bench.exchange(&peer.syn()));
+                assert_eq!(first.header, again.header);
+                assert_eq!(counts(&bench).half_open, 1);
+            }
+            peer.hear(&first);
+            peer.seq += 1;
+            bench.give(&peer.frame(ACK, b""));
+            let id = bench.host.tcp_accept(listener).unwrap();
+            let measured = Some(Span::from_ms(300)).filter(|_| !repeats);
+            assert_eq!(bench.host.tcp_info(id).unwrap().srtt, measured);
+        }
     }
 }
 
