@@ -4,12 +4,12 @@ use plumb_base::time::{Instant, Span};
 
 use super::{PendingCall, Runner, Step, UnderTest, failed};
 use crate::outcome::ScriptOutcome;
-use crate::script::{CallValue, Position, SystemCall};
+use crate::script::{CallValue, SystemCall};
 use crate::sockets::{CallAnswer, CallFault};
 
 impl Runner {
     /// Makes a call; `end` is when it returns, if it is to block.
-    pub(super) fn call(&mut self, at: Position, call: &SystemCall, end: Option<Instant>) -> Step {
+    pub(super) fn call(&mut self, call: &SystemCall, end: Option<Instant>) -> Step {
         self.note(call);
         let start = self.world.now;
         let answer = self.perform(call, false)?;
@@ -27,20 +27,17 @@ impl Runner {
                 self.judge(call, answer)?;
                 self.check_return(call, start, end)
             }
-            (answer, None) => {
-                let _ = at;
-                self.judge(call, answer)
-            }
+            (answer, None) => self.judge(call, answer),
         }
     }
 
     /// What a call says about the packets that follow.
     fn note(&mut self, call: &SystemCall) {
-        let succeeds = !matches!(call.result, CallValue::Integer(-1))
-            || call.errno.as_deref() == Some("EINPROGRESS");
+        let opens =
+            !matches!(call.errno.as_deref(), Some("EALREADY" | "EISCONN" | "EBADF" | "EINVAL"));
         match call.name.as_str() {
-            "socket" | "listen" if succeeds => self.under_test = UnderTest::Passive,
-            "connect" if succeeds => self.under_test = UnderTest::Connecting,
+            "socket" | "listen" => self.under_test = UnderTest::Passive,
+            "connect" if opens => self.under_test = UnderTest::Connecting,
             _ => {}
         }
     }
