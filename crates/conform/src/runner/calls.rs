@@ -24,10 +24,10 @@ impl Runner {
                 failed(call.at, format!("{} blocks, and the script does not say so", call.name))
             }
             (answer, Some(end)) => {
-                self.judge(call, answer)?;
+                Self::judge(call, answer)?;
                 self.check_return(call, start, end)
             }
-            (answer, None) => self.judge(call, answer),
+            (answer, None) => Self::judge(call, answer),
         }
     }
 
@@ -52,7 +52,7 @@ impl Runner {
     }
 
     /// Compares what a call came to with what the script expects.
-    fn judge(&self, call: &SystemCall, answer: CallAnswer) -> Step {
+    fn judge(call: &SystemCall, answer: CallAnswer) -> Step {
         let agrees = match (&call.result, &call.errno, answer) {
             (CallValue::Any, None, CallAnswer::Value(_)) => true,
             (CallValue::Integer(expected), None, CallAnswer::Value(value)) => *expected == value,
@@ -101,7 +101,7 @@ impl Runner {
             self.pending = Some(pending);
             return Ok(());
         }
-        self.judge(&pending.call, answer)?;
+        Self::judge(&pending.call, answer)?;
         self.check_return(&pending.call, pending.start, pending.end)
     }
 
