@@ -6,6 +6,7 @@ use super::GlobalOptions;
 use super::output::{CliOutput, CommandResult};
 
 mod applications;
+mod conform;
 mod device;
 mod host;
 mod lab;
@@ -19,7 +20,8 @@ mod replay;
   plumb stack serve --device tap:plumb0 --addr 10.77.0.2/24
   plumb stack ping 10.0.0.2 --device memory
   plumb stack send 10.77.0.2:1997
-  plumb stack replay trace.pcapng")]
+  plumb stack replay trace.pcapng
+  plumb stack conform handshake.pkt")]
 pub struct StackCommand {
     #[command(subcommand)]
     action: StackSubcommand,
@@ -33,6 +35,7 @@ enum StackSubcommand {
     Ping(applications::StackPingCommand),
     Send(applications::StackSendCommand),
     Replay(replay::StackReplayCommand),
+    Conform(conform::StackConformCommand),
 }
 
 impl StackCommand {
@@ -48,6 +51,7 @@ impl StackCommand {
             StackSubcommand::Ping(command) => command.perform(output),
             StackSubcommand::Send(command) => command.perform(output),
             StackSubcommand::Replay(command) => command.perform(output),
+            StackSubcommand::Conform(command) => command.perform(output),
         }
     }
 }
