@@ -9,6 +9,8 @@ use plumb_base::time::{Instant, Span};
 use plumb_clock::{InstantClock, Stopwatch};
 use plumb_stack::host::IpHost;
 use plumb_stack::service::{HostApplication, HostNode};
+use plumb_stack::tcp::TcpOpenError;
+use plumb_stack::tcp::config::TcpConfig;
 use plumb_stack::udp::BindError;
 use plumb_sys::{signal, timer};
 use plumb_wire::machine::DeviceCapabilities;
@@ -19,13 +21,23 @@ use crate::device::fault::{FaultCounters, FaultRates, FaultyDevice};
 use crate::device::recording::{RecordedDirections, RecordingDevice};
 use crate::device::{Device, DeviceError, DeviceLayer, DeviceWait, memory};
 use echo_test::{EchoSender, EchoTest};
+use http_get::HttpGet;
 use ping::{PingApplication, PingRequest};
 use services::OfferedServices;
+use stream_client::StreamClient;
+use stream_transfer::StreamTransfer;
 
+mod byte_pattern;
 pub mod echo_test;
+pub mod http_get;
+pub mod http_response;
+pub mod http_server;
 pub mod ping;
 pub mod replay;
 pub mod services;
+pub mod stream_client;
+pub mod stream_services;
+pub mod stream_transfer;
 
 /// Interval of interruptions of blocking calls, so that requests to stop are noticed.
 const TICK: Span = Span::from_ms(50);
@@ -311,6 +323,34 @@ impl AttachedHost {
     ) -> Result<StackRun<EchoSender>, BindError> {
         let sender = EchoSender::open(&mut self.host, remote, test, self.timeline)?;
         Ok(self.run(sender, watch).of_whole_test())
+    }
+
+    /// Opens a connection to `remote`, given up after `timeout` without progress.
+    ///
+    /// # Errors
+    /// [`TcpOpenError`].
+    pub fn connect(
+        &mut self,
+        remote: std::net::SocketAddr,
+        config: TcpConfig,
+        timeout: Span,
+    ) -> Result<StreamClient, TcpOpenError> {
+        let now = self.driver.read_clock();
+        StreamClient::open(&mut self.host, now, remote, (config, timeout), &self.driver.pool)
+    }
+
+    /// Moves bulk data over a connection.
+    pub fn transfer(
+        self,
+        transfer: StreamTransfer,
+        watch: RunWatch<'_, StreamTransfer>,
+    ) -> StackRun<StreamTransfer> {
+        self.run(transfer, watch).of_whole_test()
+    }
+
+    /// Gets a resource over HTTP.
+    pub fn get(self, get: HttpGet, watch: RunWatch<'_, HttpGet>) -> StackRun<HttpGet> {
+        self.run(get, watch).of_whole_test()
     }
 
     /// Offers services.
