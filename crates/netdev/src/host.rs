@@ -49,6 +49,8 @@ const CALIBRATION: Span = Span::from_ms(50);
 pub const LARGEST_MTU: u32 = 9_000;
 /// Number of large frames if every packet may need one.
 const LARGE_FRAMES: u32 = 256;
+/// The same if super-segments may come or go: several batches of either.
+const SUPER_SEGMENT_FRAMES: u32 = 128;
 
 /// A calibrated clock.
 pub fn calibrated_clock() -> InstantClock {
@@ -68,12 +70,24 @@ pub fn install_signal_handlers() -> io::Result<()> {
 /// A pool whose frames hold packets of this MTU with link header and tags; beyond jumbo frames it has more large frames
 /// instead.
 pub fn pool_for(mtu: u32) -> Pool {
+    Pool::new(pool_config(mtu, 0))
+}
+
+/// At least `large` large frames.
+fn pool_config(mtu: u32, large: u32) -> PoolConfig {
     const LINK_HEADER: u32 = 22;
     let headroom = u32::try_from(HEADROOM).unwrap_or(u32::MAX);
     let size = (mtu.min(LARGEST_MTU) + LINK_HEADER + headroom).next_multiple_of(64);
     let frames = PoolConfig::default();
-    let large = if mtu > LARGEST_MTU { LARGE_FRAMES } else { frames.large };
-    Pool::new(PoolConfig { size: size.max(frames.size), large, ..frames })
+    let least = if mtu > LARGEST_MTU { LARGE_FRAMES } else { frames.large };
+    PoolConfig { size: size.max(frames.size), large: large.max(least), ..frames }
+}
+
+/// The pool of a device, with enough large frames for super-segments where it has them.
+pub fn pool_for_device(capabilities: DeviceCapabilities) -> Pool {
+    let has_super_segments = capabilities.coalesces || capabilities.segments_tcp;
+    let large = if has_super_segments { SUPER_SEGMENT_FRAMES } else { 0 };
+    Pool::new(pool_config(capabilities.mtu, large))
 }
 
 /// Starts a host with services at the far end of a link in memory, on a thread that ends with the near end, which is
