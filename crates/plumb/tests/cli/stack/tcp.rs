@@ -236,7 +236,8 @@ fn tshark_finds_a_clean_link_clean() {
     if !installed("tshark") {
         return;
     }
-    let data = noise(8_000_000);
+    // More at once than the receive buffer of a packet socket holds would be lost in it.
+    let data = noise(1_000_000);
     for (bed, device) in sites() {
         let place = tempfile::tempdir().unwrap();
         let recording = place.path().join("out.pcapng");
@@ -260,7 +261,7 @@ fn tshark_finds_a_clean_link_clean() {
         };
         // A checksum that is left to the device is that of the pseudo-header, which tshark knows.
         assert_eq!(tshark(filter), "", "{device}");
-        assert!(tshark("tcp").lines().count() > 100, "{device}");
+        assert!(tshark("tcp").lines().count() > 40, "{device}");
     }
 }
 
