@@ -34,7 +34,7 @@ fn main() {
     loop {
         // Packets of each reach the other after a millisecond; who has a timer due handles it.
         client.poll_packets(now, PORT, &mut batch, 32, &mut pool);
-        now = now + Span::from_ms(1);
+        now += Span::from_ms(1);
         server.handle_packets(now, PORT, &mut batch, &mut pool);
         server.handle_deadline(now, &mut pool);
         // The server returns what it receives.

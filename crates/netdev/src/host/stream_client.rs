@@ -84,7 +84,7 @@ struct StreamSampler {
 }
 
 impl StreamSampler {
-    fn push(&mut self, now: Instant, figures: StreamFigures) {
+    fn push(&mut self, now: Instant, figures: &StreamFigures) {
         if self.samples.len() >= SAMPLES_MAX {
             let mut is_kept = false;
             self.samples.retain(|_| {
@@ -93,7 +93,7 @@ impl StreamSampler {
             });
             self.interval = self.interval * 2;
         }
-        self.samples.push(figures);
+        self.samples.push(*figures);
         self.next = now + self.interval;
     }
 }
@@ -193,7 +193,8 @@ impl StreamClient {
             self.progress = (moved, now);
         }
         self.last = Some(info);
-        self.sampler.push(now, StreamFigures { at: now.saturating_since(self.begun), info });
+        let at = now.saturating_since(self.begun);
+        self.sampler.push(now, &StreamFigures { at, info });
     }
 
     fn take_host_events(&mut self, host: &mut IpHost) {

@@ -172,11 +172,6 @@ impl StreamServices {
         self.offers.iter().map(|offer| offer.counts)
     }
 
-    /// Connections served now.
-    pub fn open_connections(&self) -> usize {
-        self.connections.len()
-    }
-
     /// Serves what has happened.
     pub fn handle(&mut self, now: Instant, host: &mut IpHost) {
         while let Some(event) = host.poll_tcp_event() {
@@ -216,7 +211,9 @@ impl StreamServices {
             }
         }
         // A source speaks first: it is told of nothing before.
-        sources.into_iter().for_each(|id| self.serve(now, id, host));
+        for id in sources {
+            self.serve(now, id, host);
+        }
     }
 
     fn serve(&mut self, now: Instant, id: TcpId, host: &mut IpHost) {

@@ -202,11 +202,9 @@ impl StreamTransfer {
     fn move_data(&mut self, host: &mut IpHost) {
         let is_sending = matches!(self.payload, StreamPayload::Send(_));
         let is_last = if is_sending { self.send(host) } else { self.receive(host) };
-        match is_last {
-            Ok(false) => return,
-            Ok(true) => {}
-            // Where the connection is not open yet, or says itself why it failed.
-            Err(_) => return,
+        // Where the connection is not open yet, or has failed, it says so itself.
+        if !is_last.unwrap_or(false) {
+            return;
         }
         if self.error.is_some() {
             host.tcp_abort(self.now, self.client.id);
