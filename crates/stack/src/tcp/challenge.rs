@@ -22,7 +22,7 @@ impl ChallengeLimit {
     pub fn take(&mut self, now: Instant, rate: u32) -> bool {
         if now >= self.until {
             self.until = now + Span::from_secs(1);
-            let drawn = u64::from(self.random.next_u32()) * (u64::from(rate) + 1) >> 32;
+            let drawn = (u64::from(self.random.next_u32()) * (u64::from(rate) + 1)) >> 32;
             self.left = rate / 2 + u32::try_from(drawn).expect("at most the rate");
         }
         let may = self.left > 0;

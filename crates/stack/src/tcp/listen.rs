@@ -249,7 +249,8 @@ impl HalfOpen {
 
     /// PAWS (RFC 7323 §5.3, R1).
     fn is_old(&self, segment: &InboundSegment<'_>) -> bool {
-        let (Some(recent), Some((value, _))) = (self.handshake.timestamps, segment.options.timestamps)
+        let (Some(recent), Some((value, _))) =
+            (self.handshake.timestamps, segment.options.timestamps)
         else {
             return false;
         };

@@ -383,9 +383,7 @@ impl Connection {
     }
 
     fn receive_fin(&mut self, now: Instant) {
-        self.rx.nxt += 1;
-        self.rx.is_finished = true;
-        self.rx.acks.demand();
+        self.rx.finish();
         self.state = match self.state {
             TcpState::Established => TcpState::CloseWait,
             TcpState::FinWait1 => TcpState::Closing,

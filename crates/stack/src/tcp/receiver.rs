@@ -216,10 +216,23 @@ impl Receiver {
     pub fn on_read(&mut self, now: Instant, start: SeqNum, srtt: Option<Span>) {
         self.tuning.read += start - self.buffer.start();
         self.buffer.advance(start);
+        self.release_if_over();
+        self.tune(now, srtt);
+    }
+
+    /// The FIN is next in sequence: nothing follows it.
+    pub fn finish(&mut self) {
+        self.nxt += 1;
+        self.is_finished = true;
+        self.acks.demand();
+        self.release_if_over();
+    }
+
+    /// Gives the memory back once everything has been received and read.
+    fn release_if_over(&mut self) {
         if self.is_finished && self.readable() == 0 {
             self.buffer.release();
         }
-        self.tune(now, srtt);
     }
 
     /// Lets the buffer hold twice what was read in the last round trip.

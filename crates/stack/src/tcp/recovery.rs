@@ -464,7 +464,7 @@ impl LossRecovery {
                 && !cx.timeout_only;
         }
         let outstanding = cx.nxt - cx.una;
-        let flight = cx.congestion.load(self.flight(cx.queue, outstanding, cx.mss()));
+        let flight = cx.congestion.load(outstanding);
         cx.congestion.algorithm.on_timeout(&mut cx.congestion.window, cx.now, flight, first);
         if cx.queue.front().is_some_and(|front| front.is_sacked) || retransmit_all {
             cx.queue.forget_sacks();

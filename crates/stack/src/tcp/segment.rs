@@ -178,7 +178,7 @@ impl SegmentOptions {
             match *item {
                 [MSS, 4, a, b] => options.mss = Some(u16::from_be_bytes([a, b])),
                 [WINDOW_SCALE, 3, shift] => {
-                    options.window_scale = Some(shift.min(WINDOW_SCALE_MAX))
+                    options.window_scale = Some(shift.min(WINDOW_SCALE_MAX));
                 }
                 [SACK_PERMITTED, 2] => options.sack_permitted = true,
                 [TIMESTAMPS, 10, ref both @ ..] => {

@@ -354,7 +354,7 @@ impl Sender {
             self.on_first_flight(now);
         }
         let flight = self.flight();
-        let snapshot = self.rate.on_sent(now, flight);
+        let snapshot = self.rate.on_sent(now, self.outstanding());
         let segments = len.div_ceil(u64::from(plan.size)).max(1);
         self.counts.segments += segments;
         if plan.is_retransmission {
@@ -402,7 +402,9 @@ impl Sender {
 
     /// Notes that there is nothing more to be sent though the window has room: the rate sampled is the application's.
     pub fn note_app_limited(&mut self) {
-        if self.nxt >= self.stream_end() && self.flight() < self.congestion.window.cwnd {
+        let has_all_sent =
+            self.nxt >= self.stream_end() && self.queue.lost() == self.queue.retransmitted();
+        if has_all_sent && self.flight() < self.congestion.window.cwnd {
             self.rate.on_app_limited(self.flight());
         }
     }

@@ -81,7 +81,9 @@ pub enum TcpEvent {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum TcpOpenError {
     /// Somebody listens there.
-    #[error("{0} is in use by another listener; choose another port, or port 0 for any that is free")]
+    #[error(
+        "{0} is in use by another listener; choose another port, or port 0 for any that is free"
+    )]
     ListenerInUse(SocketAddr),
     /// The pair of ends is taken, perhaps by an old connection in TIME-WAIT.
     #[error(
@@ -276,7 +278,8 @@ impl TcpTable {
         path: TcpPath,
     ) -> Result<TcpId, TcpOpenError> {
         let TcpEnds { local, remote } = ends;
-        let local = if local.port() != 0 { local } else { self.connecting_end(local.ip(), remote)? };
+        let local =
+            if local.port() != 0 { local } else { self.connecting_end(local.ip(), remote)? };
         let ends = TcpEnds { local, remote };
         if self.owners.find(&ends).is_some() {
             return Err(TcpOpenError::InUse { local, remote });
@@ -289,7 +292,11 @@ impl TcpTable {
     }
 
     /// Our end of a new connection: a port at which nobody listens, and that no connection to this peer has.
-    fn connecting_end(&mut self, ip: IpAddr, remote: SocketAddr) -> Result<SocketAddr, TcpOpenError> {
+    fn connecting_end(
+        &mut self,
+        ip: IpAddr,
+        remote: SocketAddr,
+    ) -> Result<SocketAddr, TcpOpenError> {
         let end = |port| SocketAddr::new(ip, port);
         let (owners, listeners) = (&self.owners, &self.local_ends);
         let port = self.ephemeral.choose(ip, Some(remote), |port| {

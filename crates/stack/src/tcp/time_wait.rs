@@ -72,9 +72,10 @@ impl TimeWaitRecord {
             // RFC 1337 §3, fix 1.
             return TimeWaitFate::Dropped(SegmentDrop::Suspicious);
         }
-        let progress = self.timestamp.zip(segment.options.timestamps).map(|(recent, (value, _))| {
-            value.wrapping_sub(recent).cast_signed()
-        });
+        let progress = self
+            .timestamp
+            .zip(segment.options.timestamps)
+            .map(|(recent, (value, _))| value.wrapping_sub(recent).cast_signed());
         let is_old = progress.is_some_and(|progress| progress < 0);
         if has(TcpFlags::SYN) && !has(TcpFlags::ACK) && !is_old {
             // RFC 9293 §3.10.7.4 and RFC 6191 §2: a later timestamp or sequence number.

@@ -75,9 +75,8 @@ impl TupleDemux {
             return None;
         }
         let hash = self.hash(ends);
-        let entry = self
-            .entries
-            .find(spread(hash), |entry| entry.hash == hash && has_ends(entry.owner))?;
+        let entry =
+            self.entries.find(spread(hash), |entry| entry.hash == hash && has_ends(entry.owner))?;
         Some(entry.owner)
     }
 
@@ -96,11 +95,6 @@ impl TupleDemux {
         if let Ok(entry) = found {
             entry.remove();
         }
-    }
-
-    /// Pairs of ends.
-    pub fn len(&self) -> usize {
-        self.entries.len()
     }
 
     #[inline]

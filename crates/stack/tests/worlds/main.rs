@@ -4,4 +4,5 @@
 mod echo;
 mod lan;
 mod pair;
+mod tcp;
 mod virtual_link;

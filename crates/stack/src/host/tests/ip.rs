@@ -197,7 +197,7 @@ fn routing_and_unknown_headers_are_reported() {
     let (mut bench, _) = HostFixture::acquainted();
     let problem = |code, pointer| Some(IcmpMessage::ParameterProblem { code, pointer });
     let datagram = &family.inward().udp(9, 7, b"x")[54..];
-    let (tcp, udp, unknown) = (IpProtocol::TCP, IpProtocol::UDP, IpProtocol(200));
+    let (sctp, udp, unknown) = (IpProtocol(132), IpProtocol::UDP, IpProtocol(200));
     let begun: (_, &[u8]) = (IpProtocol::ROUTING, &[0, 0, 1, 0, 0, 0, 0]);
     let ended: (_, &[u8]) = (IpProtocol::ROUTING, &[0, 99, 0, 0, 0, 0, 0]);
     let hop_by_hop: (_, &[u8]) = (IpProtocol::HOP_BY_HOP, &[0, 1, 4, 0, 0, 0, 0]);
@@ -208,7 +208,7 @@ fn routing_and_unknown_headers_are_reported() {
         (&[ended], udp, None, 1),
         (&[], unknown, problem(1, 6), 0),
         (&[ended], unknown, problem(1, 40), 0),
-        (&[], tcp, problem(1, 6), 0),
+        (&[], sctp, problem(1, 6), 0),
         (&[], IpProtocol::NO_NEXT, None, 0),
         // Hop-by-hop options come first or not at all.
         (&[ended, hop_by_hop], udp, problem(1, 40), 0),

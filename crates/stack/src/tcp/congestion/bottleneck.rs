@@ -182,9 +182,7 @@ impl TestSender {
         if is_lost || waiting + MSS > self.path.buffer {
             return None;
         }
-        let time = Span::from_ps(
-            (1_000_000_000_000 * u128::from(MSS) / u128::from(self.path.rate)) as u64,
-        );
+        let time = Span::from_secs(MSS) / self.path.rate;
         self.link_free_at = self.link_free_at.max(self.now) + time;
         Some(self.link_free_at + self.path.rtt)
     }

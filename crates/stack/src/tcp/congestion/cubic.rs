@@ -6,6 +6,7 @@
 use plumb_base::time::{Instant, Span};
 
 use super::hystart::SlowStart;
+use super::reno::used_window;
 use super::{AckEvent, CongestionControl, CongestionSignal, CongestionWindow};
 
 /// β, the factor of the window after a signal (§4.6): 0.7.
@@ -85,8 +86,7 @@ impl Cubic {
         let window_max =
             if converges { scale(window.cwnd, CONVERGENCE_PERCENT, 100) } else { window.cwnd };
         self.state = CubicState { window_max, window_prior: window.cwnd, epoch: None };
-        // Limited transmit may have more in flight than the window, which does not count (RFC 5681 §3.2).
-        window.ssthresh = scale(flight.min(window.cwnd), BETA_TENTHS, 10).max(window.floor());
+        window.ssthresh = scale(used_window(window, flight), BETA_TENTHS, 10).max(window.floor());
     }
 
     /// Congestion avoidance (§4.2 to §4.5).
@@ -443,10 +443,7 @@ mod tests {
             let path = PathUnderTest { rtt, loss_period: Some(period), ..PathUnderTest::wide() };
             let outcome = path.run(CongestionChoice::Cubic, rtt * 6_000);
             let ratio = outcome.segments_in_flight / expected;
-            assert!(
-                (0.9..1.1).contains(&ratio),
-                "one in {period}: {ratio} of {expected} segments"
-            );
+            assert!((0.9..1.1).contains(&ratio), "one in {period}: {ratio} of {expected} segments");
         }
     }
 }

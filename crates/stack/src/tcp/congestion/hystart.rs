@@ -252,15 +252,15 @@ mod tests {
     }
 
     #[test]
-    fn an_acknowledgement_counts_for_two_segments_and_one_after_a_timeout() {
+    fn acknowledged_bytes_count_and_one_segment_after_a_timeout() {
         let mut start = SlowStart::new(true);
         let mut window =
             CongestionWindow { cwnd: 10 * MSS, ssthresh: 100 * MSS, mss: 1_000, initial: 10 * MSS };
         start.grow(&mut window, &ack_of(7 * MSS));
-        assert_eq!(window.cwnd, 12 * MSS);
+        assert_eq!(window.cwnd, 17 * MSS);
         start.on_timeout();
         start.grow(&mut window, &ack_of(7 * MSS));
-        assert_eq!(window.cwnd, 13 * MSS);
+        assert_eq!(window.cwnd, 18 * MSS);
     }
 
     #[test]

@@ -35,10 +35,15 @@ pub(super) fn additive_increase(window: &mut CongestionWindow, counted: &mut u64
     }
 }
 
-/// Half of what was in flight, two segments at least (RFC 5681 eqn. 4). Limited transmit may have more in flight than the
-/// window, which does not count (§3.2).
+/// The part of the window that was used. Limited transmit may have more in flight, which does not count (RFC 5681 §3.2); what
+/// lacks less than a segment was used up.
+pub(super) fn used_window(window: &CongestionWindow, flight: u64) -> u64 {
+    if flight.saturating_add(u64::from(window.mss)) > window.cwnd { window.cwnd } else { flight }
+}
+
+/// Half of what was in flight, two segments at least (RFC 5681 eqn. 4).
 pub(super) fn half_of_flight(window: &CongestionWindow, flight: u64) -> u64 {
-    (flight.min(window.cwnd) / 2).max(window.floor())
+    (used_window(window, flight) / 2).max(window.floor())
 }
 
 impl CongestionControl for Reno {
@@ -143,6 +148,9 @@ mod tests {
         assert_eq!(window.ssthresh, 8 * MSS);
         reno.on_congestion(&mut window, Instant::ORIGIN, 22 * MSS, CongestionSignal::Mark);
         assert_eq!(window.ssthresh, 10 * MSS, "limited transmit does not count");
+        window.cwnd = 20_800;
+        reno.on_congestion(&mut window, Instant::ORIGIN, 20 * MSS, CongestionSignal::Loss);
+        assert_eq!(window.ssthresh, 10_400, "the window was used up");
         reno.on_congestion(&mut window, Instant::ORIGIN, MSS, CongestionSignal::Loss);
         assert_eq!(window.ssthresh, 2 * MSS);
     }

@@ -74,14 +74,16 @@ impl CongestionState {
 
     /// Nothing was in flight for `idle`: the window decays towards the initial one (RFC 7661 §4.4.3, as Linux does it).
     pub fn on_idle(&mut self, now: Instant, idle: Span, rto: Span) {
-        let restart = self.window.initial.min(self.window.cwnd);
-        self.window.ssthresh = self.window.ssthresh.max(self.window.cwnd / 4 * 3);
-        let mut left = idle;
-        while left > rto && self.window.cwnd > restart {
-            self.window.cwnd /= 2;
-            left = left.saturating_sub(rto);
+        if !self.algorithm.governs_recovery() {
+            let restart = self.window.initial.min(self.window.cwnd);
+            self.window.ssthresh = self.window.ssthresh.max(self.window.cwnd / 4 * 3);
+            let mut left = idle;
+            while left > rto && self.window.cwnd > restart {
+                self.window.cwnd /= 2;
+                left = left.saturating_sub(rto);
+            }
+            self.window.cwnd = self.window.cwnd.max(restart);
         }
-        self.window.cwnd = self.window.cwnd.max(restart);
         self.algorithm.on_idle(&mut self.window, now, idle);
     }
 }

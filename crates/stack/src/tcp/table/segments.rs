@@ -416,14 +416,20 @@ fn may_challenge(
     rate: u32,
 ) -> bool {
     let may = limit.take(core.now, rate);
-    core.counters.add(if may { CounterId::TcpChallengeSent } else { CounterId::TcpChallengeLimited });
+    core.counters.add(if may {
+        CounterId::TcpChallengeSent
+    } else {
+        CounterId::TcpChallengeLimited
+    });
     may
 }
 
 /// The initial number `iss`, or one beyond the `last` of a connection with the same ends (RFC 9293 §3.4.3).
 fn first_after(iss: u32, last: Option<u32>) -> u32 {
     match last {
-        Some(last) if iss.wrapping_sub(last).cast_signed() <= 0 => last.wrapping_add(REOPEN_DISTANCE),
+        Some(last) if iss.wrapping_sub(last).cast_signed() <= 0 => {
+            last.wrapping_add(REOPEN_DISTANCE)
+        }
         _ => iss,
     }
 }

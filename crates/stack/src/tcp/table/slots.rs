@@ -209,11 +209,6 @@ impl ConnectionSlots {
         index
     }
 
-    /// Whether connections wait for their turn.
-    pub fn has_ready(&self) -> bool {
-        self.ready.iter().any(|queue| !queue.is_empty())
-    }
-
     /// Tells the application what can be done with a connection, if it holds it; `arrived` says that there is something new to be read.
     #[inline]
     pub fn announce(&mut self, index: u32, arrived: bool) {
@@ -275,8 +270,9 @@ impl ConnectionSlots {
     /// Frees a connection whose ends are no longer its own and that nobody holds.
     pub fn free_if_unheld(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
-        let is_over =
-            |entry: &mut Box<ConnectionEntry>| entry.timer.is_none() && entry.holder == Holder::Nobody;
+        let is_over = |entry: &mut Box<ConnectionEntry>| {
+            entry.timer.is_none() && entry.holder == Holder::Nobody
+        };
         if slot.entry.take_if(is_over).is_some() {
             slot.generation = slot.generation.wrapping_add(1);
             slot.events = PendingEvents::default();

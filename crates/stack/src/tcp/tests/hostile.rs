@@ -9,6 +9,7 @@ use super::transfer::{Flow, run};
 use crate::tcp::config::{BufferLimits, ChecksumPass, EcnPolicy, Personality, TcpConfig};
 use crate::tcp::congestion::CongestionChoice;
 use crate::tcp::connection::Connection;
+use crate::tcp::state::TcpState;
 
 fn config(random: &mut impl RngExt) -> TcpConfig {
     let choices = [
@@ -73,6 +74,20 @@ fn transfer(seed: u64) {
     pair.weather = [weather(&mut random), weather(&mut random)];
     let mut flows =
         [0, 1].map(|_| Flow { total: random.random_range(0..60_000), ..Flow::default() });
+    for _ in 0..random.random_range(0..4) {
+        run(&mut pair, &mut flows, Span::from_ms(random.random_range(0..5_000)));
+        // The weather changes: for a while nothing passes one way, or the path takes smaller packets.
+        let way = random.random_range(0..2);
+        match random.random_range(0..3) {
+            0 => {
+                let before = std::mem::replace(&mut pair.weather[way].is_cut, true);
+                run(&mut pair, &mut flows, Span::from_ms(random.random_range(0..10_000)));
+                pair.weather[way].is_cut = before;
+            }
+            1 => pair.weather[way].mtu = random.random_range(600..1_500),
+            _ => pair.weather[way] = weather(&mut random),
+        }
+    }
     run(&mut pair, &mut flows, Span::from_secs(3_000));
     let failed = |pair: &Pair| pair.ends.iter().flatten().any(|end| end.error().is_some());
     if !failed(&pair) {
@@ -81,13 +96,22 @@ fn transfer(seed: u64) {
         let whole = run(&mut pair, &mut flows, Span::from_secs(1_000));
         let infos = pair.ends.each_ref().map(|end| end.as_ref().map(Connection::info));
         assert!(whole || failed(&pair), "seed {seed}: {flows:?}\n{infos:#?}");
+        pair.run_until(Span::from_secs(1_000), |pair| {
+            pair.ends.iter().flatten().all(|end| end.state() == TcpState::Closed)
+        });
+        for end in pair.ends.iter().flatten() {
+            assert!(end.state() == TcpState::Closed, "seed {seed}: {:#?}", end.info());
+            assert_eq!(end.info().memory, 0, "seed {seed}: what was buffered is given back");
+        }
     }
 }
 
 #[test]
 fn stream_arrives_whole_or_the_connection_fails() {
-    let seeds =
-        std::env::var("PLUMB_TCP_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(300);
+    let seeds = std::env::var("PLUMB_TCP_SEEDS")
+        .ok()
+        .and_then(|seeds| seeds.parse().ok())
+        .unwrap_or(10_000);
     println!("seeds 0 to {seeds}");
     for seed in 0..seeds {
         transfer(seed);

@@ -87,6 +87,7 @@ pub struct Pair {
     pub sent: [u64; 2],
     half_open: Option<HalfOpen>,
     configs: [Arc<TcpConfig>; 2],
+    paths: [PathLimits; 2],
     addresses: [SocketAddr; 2],
     flying: BTreeMap<(Instant, u64), (usize, Flying)>,
     busy_until: [Instant; 2],
@@ -112,6 +113,7 @@ impl Pair {
             sent: [0; 2],
             half_open: None,
             configs: [Arc::new(client), Arc::new(server)],
+            paths: [path(); 2],
             addresses,
             flying: BTreeMap::new(),
             busy_until: [Instant::ORIGIN; 2],
@@ -124,6 +126,10 @@ impl Pair {
         };
         let iss = pair.random.random();
         let clock = TimestampClock::new(pair.random.random());
+        pair.paths = [CLIENT, SERVER].map(|_| PathLimits {
+            super_segment: if pair.random.random() { 0 } else { 65_000 },
+            ..path()
+        });
         let ends = pair.ends_of(CLIENT);
         let client = Connection::connect(
             pair.now,
@@ -174,8 +180,39 @@ impl Pair {
         bytes
     }
 
+    /// Sends a segment, a super-segment as the segments that a device would cut it into.
     fn transmit(&mut self, from: usize, segment: &OutboundSegment) {
         self.check_edge(from, segment);
+        self.check_window(from, segment);
+        let size = usize::from(segment.size);
+        for at in (0..segment.len.max(1)).step_by(size) {
+            let len = size.min(segment.len - at);
+            let mut flags = segment.flags.bits();
+            if at + len < segment.len {
+                flags &= !(TcpFlags::FIN.bits() | TcpFlags::PSH.bits());
+            }
+            if at > 0 {
+                flags &= !TcpFlags::CWR.bits();
+            }
+            let flags = TcpFlags::from_bits(flags);
+            self.transmit_one(
+                from,
+                &OutboundSegment { seq: segment.seq + at as u64, len, flags, ..*segment },
+            );
+        }
+    }
+
+    /// Nothing lies beyond the window that the peer has offered.
+    fn check_window(&self, from: usize, segment: &OutboundSegment) {
+        if segment.len > 0
+            && let Some(edge) = self.edges[1 - from]
+        {
+            let end = edge.nearest(segment.seq.wire()) + segment.len as u64;
+            assert!(end <= edge, "{end:?} lies beyond the window, which ends at {edge:?}");
+        }
+    }
+
+    fn transmit_one(&mut self, from: usize, segment: &OutboundSegment) {
         let bytes = self.wire(from, segment);
         if let Some(log) = &mut self.log {
             log.push(format!("{:?} {from} {segment:?}", self.now));
@@ -287,11 +324,11 @@ impl Pair {
             log.push(format!("{:?} {to} got {inbound:?}", self.now));
         }
         if let Some(end) = self.ends[to].as_mut() {
-            if to == SERVER
-                && inbound.flags.contains(TcpFlags::SYN)
-                && !inbound.flags.contains(TcpFlags::ACK)
-                && end.state() == TcpState::Closed
-            {
+            if end.state() == TcpState::Closed {
+                // As a host answers for a connection that it does not know.
+                if inbound.verify() && !inbound.flags.contains(TcpFlags::RST) {
+                    self.transmit(to, &crate::tcp::reset_for(&inbound));
+                }
                 return;
             }
             match end.handle_segment(self.now, &mut inbound) {
@@ -349,7 +386,7 @@ impl Pair {
                 self.ends_of(SERVER),
                 &half.handshake,
                 config,
-                path(),
+                self.paths[SERVER],
             );
             end.handle_segment(self.now, segment);
             self.ends[SERVER] = Some(end);

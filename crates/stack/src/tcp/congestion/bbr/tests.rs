@@ -68,18 +68,34 @@ fn a_shallow_buffer_still_gives_the_rate() {
 }
 
 #[test]
-fn three_rounds_without_growth_end_startup() {
-    let (mut bbr, mut window) = begun();
-    for (n, rate) in [100_000, 200_000, 400_000].into_iter().enumerate() {
-        feed(&mut bbr, &mut window, 1_000 + 100 * n as u64, 1, rate);
-        assert_eq!(bbr.mode, BbrMode::Startup);
+fn three_rounds_without_growth_end_startup_and_what_it_queued_is_drained() {
+    let (mut bbr, _) = begun();
+    let mut sample = RateSample {
+        delivered: 0,
+        interval: Span::from_secs(1),
+        delivered_before: 0,
+        delivered_total: 0,
+        is_app_limited: false,
+    };
+    // 25 % more is growth, 24 % is none.
+    let rates = [(100_000, false), (200_000, false), (248_000, false), (250_000, false)];
+    let flat = [(312_000, false), (312_000, false), (312_000, true)];
+    for (rate, is_full) in rates.into_iter().chain(flat) {
+        sample.delivered = rate;
+        bbr.update_bandwidth(Some(&sample));
+        bbr.update_full(Some(&sample));
+        assert_eq!(bbr.is_full, is_full, "{rate}");
     }
-    feed(&mut bbr, &mut window, 1_300, 2, 400_000);
-    assert!(!bbr.is_full);
-    feed(&mut bbr, &mut window, 1_500, 3, 400_000);
-    assert!(bbr.is_full);
-    assert_eq!(bbr.bandwidth.get(), 400_000);
-    assert_ne!(bbr.mode, BbrMode::Startup);
+    let (mut bbr, mut window) = begun();
+    feed(&mut bbr, &mut window, 1_000, 20, 1_000_000);
+    assert_eq!((bbr.is_full, bbr.mode), (true, BbrMode::ProbeBandwidth));
+    bbr.mode = BbrMode::Drain;
+    let now = Instant::ORIGIN + Span::from_secs(3);
+    bbr.on_ack(&mut window, &AckEvent { now, flight: 300 * MSS, ..ack_of(MSS) });
+    assert_eq!(bbr.mode, BbrMode::Drain);
+    let rate = bbr.pacing_rate(&window, None).unwrap();
+    // ln 2 / 2 of the bandwidth, less a percent, in 1/256.
+    assert!((340_000..345_000).contains(&rate), "{rate}");
 }
 
 #[test]
