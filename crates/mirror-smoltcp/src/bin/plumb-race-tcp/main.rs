@@ -12,12 +12,18 @@ use plumb_wire::ethernet::MacAddr;
 mod application;
 mod memory;
 mod smoltcp_host;
+mod tap;
 
 use application::SocketApi;
 use memory::{BareCopies, BulkTransfer, PlumbPair, SmoltcpPair};
+use tap::BulkDirection;
 
-const USAGE: &str = "usage: plumb-race-tcp TASK [--stack plumb|smoltcp|copies] [--api in-place|slices] [--buffer BYTES] [--seconds N]
-  memory     a bulk transfer between two hosts in one thread";
+const USAGE: &str = "usage: plumb-race-tcp TASK [--stack plumb|smoltcp|linux|copies] [--api in-place|slices] [--buffer BYTES] [--seconds N]
+    [--cpus NEAR,FAR]
+  memory     a bulk transfer between two hosts in one thread
+  up         a bulk transfer from a stack on a TAP to Linux, or over a veth from Linux
+  down       the same from Linux
+  exchange   round trips of 64 bytes from Linux to the stack and back";
 
 /// Where a server listens.
 const PORT: u16 = 5_301;
@@ -61,6 +67,7 @@ impl HostSide {
 enum RacedStack {
     Plumb,
     Smoltcp,
+    Linux,
     /// No stack: what copies alone take.
     Copies,
 }
@@ -73,6 +80,8 @@ pub struct RaceOptions {
     /// Bytes of each of a connection's buffers.
     buffer: usize,
     seconds: f64,
+    /// Where Linux's side of a TAP runs, and where the stack's does.
+    cpus: (u32, u32),
 }
 
 fn main() -> ExitCode {
@@ -99,7 +108,10 @@ fn run(arguments: &[String]) -> anyhow::Result<serde_json::Value> {
     let (task, rest) = arguments.split_first().context(USAGE)?;
     let options = parse(rest)?;
     match task.as_str() {
-        "memory" => Ok(bulk_in_memory(&options)),
+        "memory" => bulk_in_memory(&options),
+        "up" => tap::bulk(BulkDirection::Up, &options),
+        "down" => tap::bulk(BulkDirection::Down, &options),
+        "exchange" => tap::exchange(&options),
         _ => bail!("{task} is no task\n{USAGE}"),
     }
 }
@@ -110,6 +122,7 @@ fn parse(arguments: &[String]) -> anyhow::Result<RaceOptions> {
         api: SocketApi::InPlace,
         buffer: 256 << 10,
         seconds: 1.0,
+        cpus: (0, 0),
     };
     for pair in arguments.chunks(2) {
         let [name, value] = pair else { bail!("{pair:?} needs a value\n{USAGE}") };
@@ -117,6 +130,11 @@ fn parse(arguments: &[String]) -> anyhow::Result<RaceOptions> {
             ("--stack", "plumb") => options.stack = RacedStack::Plumb,
             ("--stack", "smoltcp") => options.stack = RacedStack::Smoltcp,
             ("--stack", "copies") => options.stack = RacedStack::Copies,
+            ("--stack", "linux") => options.stack = RacedStack::Linux,
+            ("--cpus", cpus) => {
+                let (near, far) = cpus.split_once(',').context("--cpus has two numbers")?;
+                options.cpus = (near.parse().context("--cpus")?, far.parse().context("--cpus")?);
+            }
             ("--api", "in-place") => options.api = SocketApi::InPlace,
             ("--api", "slices") => options.api = SocketApi::Slices,
             ("--buffer", bytes) => options.buffer = bytes.parse().context("--buffer")?,
@@ -127,13 +145,14 @@ fn parse(arguments: &[String]) -> anyhow::Result<RaceOptions> {
     Ok(options)
 }
 
-fn bulk_in_memory(options: &RaceOptions) -> serde_json::Value {
+fn bulk_in_memory(options: &RaceOptions) -> anyhow::Result<serde_json::Value> {
     let (bytes, ns) = match options.stack {
         RacedStack::Plumb => transfer(PlumbPair::new(options), options),
         RacedStack::Smoltcp => transfer(SmoltcpPair::new(options), options),
         RacedStack::Copies => transfer(BareCopies::new(), options),
+        RacedStack::Linux => bail!("Linux's stack is not in memory: up, down or exchange"),
     };
-    serde_json::json!({ "bytes_per_second": bytes as f64 / (ns as f64 * 1e-9) })
+    Ok(serde_json::json!({ "bytes_per_second": bytes as f64 / (ns as f64 * 1e-9) }))
 }
 
 /// Bytes received, and nanoseconds.

@@ -92,7 +92,13 @@ impl PlumbPair {
 
 /// Hands over at most a burst from one host to the other.
 #[inline]
-fn exchange(hosts: &mut [IpHost; 2], now: Instant, from: usize, batch: &mut Batch, pool: &mut Pool) {
+fn exchange(
+    hosts: &mut [IpHost; 2],
+    now: Instant,
+    from: usize,
+    batch: &mut Batch,
+    pool: &mut Pool,
+) {
     hosts[from].poll_packets(now, WIRE, batch, BURST, pool);
     hosts[1 - from].handle_packets(now, WIRE, batch, pool);
 }
@@ -180,7 +186,7 @@ impl SmoltcpPair {
         let mut links = [(); 2].map(|()| MemoryLink::new(pool(), BURST));
         let mut hosts = HostSide::BOTH.map(|side| {
             let [from, to] = &mut links;
-            SmoltcpHost::new(side, options, &mut MemoryPort { from, to })
+            SmoltcpHost::new((side.mac(), side.ip()), options.buffer, &mut MemoryPort { from, to })
         });
         hosts[RECEIVER].listen(PORT);
         hosts[SENDER].connect(SocketAddr::from((HostSide::Far.ip(), PORT)));

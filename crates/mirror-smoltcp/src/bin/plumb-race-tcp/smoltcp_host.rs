@@ -3,6 +3,7 @@
 //! Timestamps as plumb has them, no congestion control (its default, and its fastest), and no Nagle algorithm.
 
 use std::collections::VecDeque;
+use std::net::Ipv4Addr;
 
 use plumb_wire::ethernet::MacAddr;
 use plumb_wire::packet::{Packet, Pool};
@@ -13,7 +14,6 @@ use smoltcp::time::Instant;
 use smoltcp::wire::{EthernetAddress, IpCidr};
 
 use crate::application::{BulkSink, BulkSource, SocketApi};
-use crate::{HostSide, RaceOptions};
 
 /// An interface and its one socket.
 pub struct SmoltcpHost {
@@ -29,15 +29,15 @@ thread_local! {
 
 impl SmoltcpHost {
     /// A host at an address, with a closed socket.
-    pub fn new(side: HostSide, options: &RaceOptions, device: &mut impl Device) -> Self {
-        let config = Config::new(EthernetAddress(side.mac().0).into());
+    pub fn new((mac, ip): (MacAddr, Ipv4Addr), buffer: usize, device: &mut impl Device) -> Self {
+        let config = Config::new(EthernetAddress(mac.0).into());
         let mut interface = Interface::new(config, device, Instant::ZERO);
         interface.update_ip_addrs(|addresses| {
             // The list has room for one: it is empty.
-            let _ = addresses.push(IpCidr::new(side.ip().into(), 24));
+            let _ = addresses.push(IpCidr::new(ip.into(), 24));
         });
-        let buffer = || tcp::SocketBuffer::new(vec![0; options.buffer]);
-        let mut socket = tcp::Socket::new(buffer(), buffer());
+        let memory = || tcp::SocketBuffer::new(vec![0; buffer]);
+        let mut socket = tcp::Socket::new(memory(), memory());
         socket.set_tsval_generator(Some(|| TIMESTAMP.get()));
         socket.set_nagle_enabled(false);
         let mut sockets = SocketSet::new(Vec::new());
@@ -75,7 +75,7 @@ impl SmoltcpHost {
         self.interface.poll_egress(now, device, &mut self.sockets);
     }
 
-    /// When it wants to be asked again without anything having arrived.
+    /// How long it can wait, if nothing arrives.
     pub fn wait(&mut self, now: Instant) -> Option<smoltcp::time::Duration> {
         self.interface.poll_delay(now, &self.sockets)
     }
@@ -204,7 +204,8 @@ impl phy::TxToken for LinkTxToken<'_> {
         F: FnOnce(&mut [u8]) -> R,
     {
         let MemoryLink { pool, frames, .. } = self.0;
-        let mut packet = pool.allocate_for(len).expect("as many frames as the link holds, and more");
+        let mut packet =
+            pool.allocate_for(len).expect("as many frames as the link holds, and more");
         let result = f(pool.append(&mut packet, len).expect("allocated for this length"));
         frames.push_back(packet);
         result
@@ -218,12 +219,4 @@ pub fn capabilities(mtu: usize) -> DeviceCapabilities {
     // smoltcp counts the Ethernet header.
     capabilities.max_transmission_unit = mtu + 14;
     capabilities
-}
-
-/// A link address as smoltcp has it.
-impl From<HostSide> for EthernetAddress {
-    fn from(side: HostSide) -> Self {
-        let MacAddr(bytes) = side.mac();
-        Self(bytes)
-    }
 }
