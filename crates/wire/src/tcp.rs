@@ -246,9 +246,18 @@ impl TcpHeader {
     #[inline]
     #[must_use]
     pub fn with_checksum(self, pseudo: PseudoHeader, payload_len: usize, payload: Sum16) -> Self {
-        let bare = Self { checksum: 0, ..self };
-        let sum = Sum16::of(&bare.fixed()) + Sum16::of(self.options.as_bytes()) + payload;
-        Self { checksum: pseudo.checksum(self.header_len() + payload_len, sum), ..self }
+        // The words are summed as they are: bytes that have just been written one by one cannot be read as words at once.
+        let word = |high: u16, low: u16| u32::from(high) << 16 | u32::from(low);
+        let words = [
+            word(self.source_port, self.destination_port),
+            self.seq,
+            self.ack,
+            word(self.length_and_flags(), self.window),
+            word(0, self.urgent),
+        ];
+        let sum = pseudo.sum_with(self.header_len() + payload_len, words);
+        let sum = sum + Sum16::of(self.options.as_bytes()) + payload;
+        Self { checksum: sum.finish(), ..self }
     }
 
     /// Writes it to the first [`TcpHeader::header_len`] bytes of `out`. Panics when `out` is shorter.
@@ -261,14 +270,19 @@ impl TcpHeader {
     }
 
     #[inline]
-    fn fixed(&self) -> [u8; HEADER_LEN] {
+    fn length_and_flags(&self) -> u16 {
         let words = u16::try_from(self.header_len() / 4).expect("at most 15");
+        words << 12 | self.flags.bits()
+    }
+
+    #[inline]
+    fn fixed(&self) -> [u8; HEADER_LEN] {
         let mut out = [0; HEADER_LEN];
         out[..2].copy_from_slice(&self.source_port.to_be_bytes());
         out[2..4].copy_from_slice(&self.destination_port.to_be_bytes());
         out[4..8].copy_from_slice(&self.seq.to_be_bytes());
         out[8..12].copy_from_slice(&self.ack.to_be_bytes());
-        out[12..14].copy_from_slice(&(words << 12 | self.flags.bits()).to_be_bytes());
+        out[12..14].copy_from_slice(&self.length_and_flags().to_be_bytes());
         out[14..16].copy_from_slice(&self.window.to_be_bytes());
         out[16..18].copy_from_slice(&self.checksum.to_be_bytes());
         out[18..].copy_from_slice(&self.urgent.to_be_bytes());

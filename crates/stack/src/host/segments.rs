@@ -205,14 +205,27 @@ impl IpHost {
             Some(_) => ethernet::HEADER_LEN + ip_len,
             None => ip_len,
         };
-        describe(segment, (before, header_len, is_offloaded), source.is_ipv4(), &mut packet);
-        let out = pool.prepend(&mut packet, before + header_len);
-        header.emit((pseudo, segment.len, sum), is_offloaded, &mut out[before..]);
+        let description = (before, header_len, is_offloaded);
         if is_general {
+            describe(segment, description, source.is_ipv4(), &mut packet);
+            let out = pool.prepend(&mut packet, header_len);
+            header.emit((pseudo, segment.len, sum), is_offloaded, out);
             // One that does not fit is counted where that is found.
             let _ = self.send_on_path(path, destination, egress, packet, pool);
             return;
         }
+        self.core.counters.add(CounterId::Originated);
+        let queue = &mut self.interfaces[path.port].queue;
+        if queue.len() >= self.config.output_queue {
+            return self.drop_packet(CounterId::TxQueueFull, packet, pool);
+        }
+        // Queued before it is changed: what is changed and then moved causes a store-forwarding stall.
+        queue.push_back(packet);
+        let packet = queue.back_mut().expect("it has just been queued");
+        describe(segment, description, source.is_ipv4(), packet);
+        let is_super_segment = packet.meta.segments.is_some();
+        let out = pool.prepend(packet, before + header_len);
+        header.emit((pseudo, segment.len, sum), is_offloaded, &mut out[before..]);
         if let Some(link) = link {
             link.emit(out);
         }
@@ -220,7 +233,7 @@ impl IpHost {
         match (source, destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
                 let mut header = header_v4(source, destination, egress, len);
-                if packet.meta.segments.is_some() {
+                if is_super_segment {
                     header.identification = self.core.next_identification();
                 }
                 header.emit(out);
@@ -230,8 +243,6 @@ impl IpHost {
             }
             _ => unreachable!("a pseudo-header joins addresses of one family"),
         }
-        self.core.counters.add(CounterId::Originated);
-        self.push_to_queue(path.port, packet, pool);
     }
 }
 

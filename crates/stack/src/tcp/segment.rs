@@ -232,9 +232,9 @@ pub struct OutboundSegment {
 impl OutboundSegment {
     /// All of its options.
     pub fn option_area(&self) -> OptionArea {
-        let Some((value, echo)) = self.timestamps else { return self.options };
-        let mut area = super::handshake::OptionWriter::new();
-        area.put_timestamps(value, echo);
-        area.finish()
+        match self.timestamps {
+            Some((value, echo)) => OptionArea::timestamps(value, echo),
+            None => self.options,
+        }
     }
 }
