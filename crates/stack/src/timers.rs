@@ -44,6 +44,12 @@ impl<K: Copy> TimerHeap<K> {
         TimerId(index)
     }
 
+    /// Timers that exist.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.slots.len() - self.vacant.len()
+    }
+
     /// Cancels a timer and forgets it; its number may be given out again.
     pub fn remove(&mut self, timer: TimerId) {
         self.cancel(timer);

@@ -197,6 +197,7 @@ mod ip;
 mod ndp;
 mod output;
 mod prediction;
+mod tcp;
 
 #[test]
 fn idle_host_has_no_deadline() {

@@ -8,7 +8,9 @@ use plumb_base::time::Span;
 use plumb_stack::counters::CounterId;
 use plumb_stack::host::IpHost;
 use plumb_stack::tcp::config::TcpConfig;
-use plumb_stack::tcp::{ListenerId, Received, TcpCounts, TcpEvent, TcpId, TcpState};
+use plumb_stack::tcp::{
+    ListenerId, Received, TcpCounts, TcpEvent, TcpId, TcpSocketError, TcpState,
+};
 use plumb_wire::machine::Medium;
 
 use crate::lan::{address, check, end, lan};
@@ -186,5 +188,106 @@ fn connections_beyond_the_backlog_open_once_there_is_room() {
     assert_eq!(accepted.len(), 4, "all were served");
     for client in clients {
         assert_eq!(world.state(CLIENT, client), Some(TcpState::Established));
+    }
+}
+
+/// Opens and closes connections from as many ports as there are, the server first: its side is in TIME-WAIT when the port comes round
+/// again, and lets the new connection have it.
+#[test]
+fn ends_are_used_again_and_again_and_nothing_is_left_behind() {
+    for (v6, timestamps) in [(false, true), (true, false)] {
+        let mut world = TcpWorld::new(Medium::Ip, false, Seed(4));
+        world.config = Arc::new(TcpConfig { timestamps, ..TcpConfig::default() });
+        let listener = world.listen(v6, 8);
+        for number in 0..50_000 {
+            let client = world.connect(v6);
+            world.link.run(Span::from_us(50));
+            let server = world.link.machines[SERVER].tcp_accept(listener).expect("accepted");
+            world.close(SERVER, server);
+            world.link.run(Span::from_us(50));
+            world.close(CLIENT, client);
+            world.link.run(Span::from_us(50));
+            assert_eq!(world.counts(CLIENT), TcpCounts::default(), "connection {number}");
+            assert_eq!(world.counts(SERVER).connections, 0, "connection {number}");
+        }
+        assert_eq!(world.counts(SERVER).time_wait, 16_384, "one for each port");
+        assert!(world.link.settle(Span::from_secs(120)));
+        assert_eq!(world.counts(SERVER), TcpCounts { listeners: 1, ..TcpCounts::default() });
+        world.events(CLIENT);
+        check(&world.link, "many connections");
+    }
+}
+
+#[test]
+fn simultaneous_opens_meet_in_one_connection() {
+    for v6 in [false, true] {
+        let mut world = TcpWorld::new(Medium::Ip, false, Seed(5));
+        let ends = [end(v6, 1, 500), end(v6, 2, 600)];
+        let ids = [(CLIENT, ends[0], ends[1]), (SERVER, ends[1], ends[0])].map(|(host, ours, theirs)| {
+            let config = Arc::clone(&world.config);
+            let opened = world.link.with(host, |host, now, pool| {
+                host.tcp_connect(now, ours, theirs, config, pool)
+            });
+            opened.unwrap()
+        });
+        world.link.run(Span::from_ms(10));
+        for (host, id) in ids.into_iter().enumerate() {
+            assert_eq!(world.state(host, id), Some(TcpState::Established));
+        }
+        world.transfer((CLIENT, ids[0]), (SERVER, ids[1]), &bytes(10_000));
+        world.transfer((SERVER, ids[1]), (CLIENT, ids[0]), &bytes(10_000));
+        world.close(CLIENT, ids[0]);
+        world.close(SERVER, ids[1]);
+        assert!(world.link.settle(Span::from_secs(200)));
+        for host in [CLIENT, SERVER] {
+            assert_eq!(world.counts(host), TcpCounts::default());
+        }
+        check(&world.link, "a simultaneous open");
+    }
+}
+
+#[test]
+fn connection_to_a_closed_port_is_refused_and_to_nobody_times_out() {
+    for v6 in [false, true] {
+        let mut world = TcpWorld::new(Medium::Ethernet, false, Seed(6));
+        let refused = world.connect(v6);
+        world.link.run(Span::from_ms(10));
+        let error = world.link.machines[CLIENT].tcp_error(refused);
+        assert_eq!(error, Some(TcpSocketError::Refused));
+        let config = Arc::clone(&world.config);
+        let (any, absent) = (SocketAddr::new(address(v6, 1), 0), end(v6, 9, 80));
+        let opened = world
+            .link
+            .with(CLIENT, |host, now, pool| host.tcp_connect(now, any, absent, config, pool));
+        let lost = opened.unwrap();
+        assert!(world.link.settle(Span::from_secs(300)));
+        assert_eq!(world.link.machines[CLIENT].tcp_error(lost), Some(TcpSocketError::TimedOut));
+        for id in [refused, lost] {
+            assert_eq!(world.state(CLIENT, id), Some(TcpState::Closed));
+            world.close(CLIENT, id);
+        }
+        assert_eq!(world.counts(CLIENT), TcpCounts::default());
+        check(&world.link, "attempts in vain");
+    }
+}
+
+#[test]
+fn close_with_unread_data_resets_the_connection() {
+    for v6 in [false, true] {
+        let mut world = TcpWorld::new(Medium::Ip, false, Seed(7));
+        let listener = world.listen(v6, 8);
+        let (client, server) = world.open(v6, listener);
+        world.link.with(CLIENT, |host, now, _| host.tcp_send(now, client, b"unread")).unwrap();
+        world.link.run(Span::from_ms(10));
+        world.close(SERVER, server);
+        world.link.run(Span::from_ms(10));
+        let error = world.link.machines[CLIENT].tcp_error(client);
+        assert_eq!(error, Some(TcpSocketError::Reset));
+        let sent = world.link.with(CLIENT, |host, now, _| host.tcp_send(now, client, b"more"));
+        assert_eq!(sent, Err(TcpSocketError::Reset));
+        world.close(CLIENT, client);
+        assert_eq!(world.counts(CLIENT).connections + world.counts(SERVER).connections, 0);
+        assert!(world.link.settle(Span::from_secs(120)));
+        check(&world.link, "a close with unread data");
     }
 }

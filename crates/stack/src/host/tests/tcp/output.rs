@@ -1,0 +1,153 @@
+//! Connections that send: turns, frames, and what devices do.
+
+use plumb_wire::packet::{ChecksumState, SegmentKind};
+use plumb_wire::segmentation::{SegmentChecksums, segment_packet};
+
+use super::*;
+use crate::tcp::config::BufferLimits;
+
+/// With so large an initial window that only turns end what a connection sends.
+fn eager() -> TcpConfig {
+    let personality = Personality { initial_window: 200, ..Personality::linux() };
+    TcpConfig { personality, send_buffer: BufferLimits::fixed(200_000), ..TcpConfig::default() }
+}
+
+/// Connections whose peers take up to 1 MiB each.
+fn open(bench: &mut HostFixture, family: Family, listener: ListenerId, ports: &[u16]) -> Vec<TcpId> {
+    let mut ids = Vec::new();
+    for port in ports {
+        let mut peer = RawPeer::new(family, *port);
+        let syn = peer.frame_with(SYN, &[2, 4, 5, 180, 1, 3, 3, 5], &[]);
+        peer.hear(&only(bench.exchange(&syn)));
+        peer.seq += 1;
+        bench.give(&peer.frame(ACK, b""));
+        ids.push(bench.host.tcp_accept(listener).unwrap());
+    }
+    assert!(bench.take().is_empty());
+    ids
+}
+
+/// To which ports frames went, one after the other, and how many bytes of payload to each.
+fn runs(frames: &[Heard]) -> Vec<(u16, usize)> {
+    let mut runs: Vec<(u16, usize)> = Vec::new();
+    for frame in frames {
+        let port = frame.header.destination_port;
+        match runs.last_mut() {
+            Some(last) if last.0 == port => last.1 += frame.payload.len(),
+            _ => runs.push((port, frame.payload.len())),
+        }
+    }
+    runs
+}
+
+#[test]
+fn connections_send_in_turns_of_64_kib_whatever_the_device_takes_at_once() {
+    for family in Family::both() {
+        for batch in [7, 1_000] {
+            let (mut bench, listener) = listening_with(family, 8, eager());
+            let ids = open(&mut bench, family, listener, &[1, 2, 3]);
+            for id in &ids {
+                assert_eq!(bench.host.tcp_send(bench.now, *id, &[5; 100_000]), Ok(100_000));
+            }
+            let mut frames = Vec::new();
+            loop {
+                let mut taken = Vec::new();
+                bench.host.poll_packets(bench.now, PORT, &mut taken, batch, &mut bench.pool);
+                assert!(taken.len() <= batch);
+                if taken.is_empty() {
+                    break;
+                }
+                frames.extend(taken.iter().map(|packet| Heard::of(bench.pool.bytes(packet))));
+                bench.pool.free_all(&mut taken);
+            }
+            let mss = bench.host.tcp_info(ids[0]).unwrap().mss;
+            let turn = 65_536_usize.next_multiple_of(mss.into());
+            let expected = [turn, 100_000 - turn].map(|len| [(1, len), (2, len), (3, len)]);
+            assert_eq!(runs(&frames), expected.concat(), "batches of {batch}");
+            bench.account();
+        }
+    }
+}
+
+#[test]
+fn segments_wait_for_a_free_frame_and_are_not_lost() {
+    for family in Family::both() {
+        let (mut bench, _, id) = connected(family);
+        let mut held: Vec<Packet> = std::iter::from_fn(|| bench.pool.allocate()).collect();
+        assert_eq!(bench.host.tcp_send(bench.now, id, b"data"), Ok(4));
+        assert!(bench.take().is_empty());
+        let retry = bench.host.deadline().expect("it will be tried again");
+        assert!(retry > bench.now && retry <= bench.now + Span::from_ms(1), "and not at once");
+        bench.pass(Span::from_ms(10));
+        assert!(bench.take().is_empty());
+        assert!(bench.host.deadline().is_some_and(|at| at > bench.now));
+        bench.pool.free_all(&mut held);
+        assert_eq!(only(bench.take()).payload, b"data");
+        assert_eq!(bench.host.tcp_info(id).unwrap().retransmitted, 0);
+        bench.account();
+    }
+}
+
+/// A bench on a device that offloads.
+fn offloading(family: Family) -> (HostFixture, ListenerId) {
+    let capabilities = DeviceCapabilities { checksum_tx: true, segments_tcp: true, ..ETHERNET };
+    let mut bench = HostFixture::of(HostConfig::default(), capabilities);
+    bench.introduce(family.peer, PEER_MAC);
+    let local = SocketAddr::new(family.ours, 80);
+    let listener = bench.host.tcp_listen(local, 8, eager()).unwrap();
+    (bench, listener)
+}
+
+/// The segments that a device makes of a packet.
+fn cut(bench: &mut HostFixture, packet: Packet) -> Vec<Heard> {
+    let mut pieces = Vec::new();
+    let (medium, checksums) = (Medium::Ethernet, SegmentChecksums::Complete);
+    segment_packet(packet, medium, checksums, &mut bench.pool, &mut pieces).unwrap();
+    let heard = pieces.iter().map(|piece| Heard::of(bench.pool.bytes(piece))).collect();
+    bench.pool.free_all(&mut pieces);
+    heard
+}
+
+#[test]
+fn device_that_segments_gets_super_segments_while_large_frames_last() {
+    for family in Family::both() {
+        let (mut bench, listener) = offloading(family);
+        let mut frames = std::iter::from_fn(|| {
+            let mut peer = RawPeer::new(family, 1);
+            let mut batch = Vec::new();
+            bench.give(&peer.syn());
+            bench.host.poll_packets(bench.now, PORT, &mut batch, 10, &mut bench.pool);
+            let mut packet = batch.pop()?;
+            let ChecksumState::Partial { start, offset } = packet.meta.checksum else { return None };
+            let bytes = bench.pool.bytes_mut(&mut packet);
+            assert!(plumb_wire::checksum::complete(bytes, start.into(), offset.into()));
+            peer.hear(&Heard::of(bytes));
+            bench.pool.free(packet);
+            peer.seq += 1;
+            bench.give(&peer.frame(ACK, b""));
+            Some(bench.host.tcp_accept(listener).unwrap())
+        });
+        let id = frames.next().unwrap();
+        bench.host.tcp_send(bench.now, id, &[5; 30_000]).unwrap();
+        let mut batch = Vec::new();
+        bench.host.poll_packets(bench.now, PORT, &mut batch, 10, &mut bench.pool);
+        let [packet] = batch.try_into().unwrap();
+        let info = packet.meta.segments.unwrap();
+        let v4 = family.ours.is_ipv4();
+        let (kind, headers) =
+            if v4 { (SegmentKind::Tcp4, 54) } else { (SegmentKind::Tcp6, 74) };
+        assert_eq!((info.kind, info.header_len), (kind, headers));
+        let pieces = cut(&mut bench, packet);
+        assert_eq!(pieces.iter().map(|piece| piece.payload.len()).sum::<usize>(), 30_000);
+        // Without large frames there are ordinary segments.
+        let mut held: Vec<Packet> =
+            std::iter::from_fn(|| bench.pool.allocate_for(60_000)).collect();
+        bench.host.tcp_send(bench.now, id, &[6; 4_000]).unwrap();
+        let mut batch = Vec::new();
+        bench.host.poll_packets(bench.now, PORT, &mut batch, 10, &mut bench.pool);
+        assert!(batch.len() == 2 && batch.iter().all(|packet| packet.meta.segments.is_none()));
+        bench.pool.free_all(&mut batch);
+        bench.pool.free_all(&mut held);
+        bench.account();
+    }
+}
