@@ -79,10 +79,8 @@ fn figure(
         .zip(series)
         .map(|(slot, (name, value))| Series::points((*name).to_owned(), slot, true, points(value)))
         .collect();
-    let highest = series
-        .iter()
-        .flat_map(|(_, value)| samples.iter().filter_map(|sample| value(sample)))
-        .fold(1.0, f64::max);
+    let highest =
+        series.iter().flat_map(|(_, value)| samples.iter().filter_map(value)).fold(1.0, f64::max);
     Figure {
         id: id.to_owned(),
         title: title.to_owned(),

@@ -220,7 +220,9 @@ fn put_connection(page: &mut TerminalPage, connection: &StackConnection) {
     if let Some(response) = &connection.http {
         lines.push(format!("{}: status {}", response.url, response.status));
     }
-    lines.iter().for_each(|line| page.put(2, TextRole::Plain, line));
+    for line in &lines {
+        page.put(2, TextRole::Plain, line);
+    }
     let losses = occurred(&[
         (connection.retransmits, "retransmitted"),
         (connection.timeouts, "timeouts"),

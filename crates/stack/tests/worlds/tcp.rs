@@ -223,13 +223,14 @@ fn simultaneous_opens_meet_in_one_connection() {
     for v6 in [false, true] {
         let mut world = TcpWorld::new(Medium::Ip, false, Seed(5));
         let ends = [end(v6, 1, 500), end(v6, 2, 600)];
-        let ids = [(CLIENT, ends[0], ends[1]), (SERVER, ends[1], ends[0])].map(|(host, ours, theirs)| {
-            let config = Arc::clone(&world.config);
-            let opened = world.link.with(host, |host, now, pool| {
-                host.tcp_connect(now, ours, theirs, config, pool)
+        let ids =
+            [(CLIENT, ends[0], ends[1]), (SERVER, ends[1], ends[0])].map(|(host, ours, theirs)| {
+                let config = Arc::clone(&world.config);
+                let opened = world.link.with(host, |host, now, pool| {
+                    host.tcp_connect(now, ours, theirs, config, pool)
+                });
+                opened.unwrap()
             });
-            opened.unwrap()
-        });
         world.link.run(Span::from_ms(10));
         for (host, id) in ids.into_iter().enumerate() {
             assert_eq!(world.state(host, id), Some(TcpState::Established));

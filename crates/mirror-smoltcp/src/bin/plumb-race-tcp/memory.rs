@@ -21,6 +21,9 @@ use crate::{HostSide, PORT, RaceOptions};
 /// Frames on the link at once, and in a burst.
 pub const BURST: usize = 64;
 
+/// Frames of the pool.
+const FRAMES: u32 = 256;
+
 /// Virtual time that a turn takes: that of a burst at about 40 Gb/s.
 const TURN: Span = Span::from_us(20);
 
@@ -34,7 +37,7 @@ pub trait BulkTransfer {
 }
 
 fn pool() -> Pool {
-    Pool::new(PoolConfig { count: 4 * BURST as u32, size: 2_048, large: 0 })
+    Pool::new(PoolConfig { count: FRAMES, size: 2_048, large: 0 })
 }
 
 /// Plumb's configuration: buffers of one size.

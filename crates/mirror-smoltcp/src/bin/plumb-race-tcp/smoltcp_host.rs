@@ -175,7 +175,7 @@ impl Device for MemoryPort<'_> {
     }
 
     fn transmit(&mut self, _now: Instant) -> Option<Self::TxToken<'_>> {
-        (self.to.frames.len() < self.to.most).then(|| LinkTxToken(self.to))
+        (self.to.frames.len() < self.to.most).then_some(LinkTxToken(self.to))
     }
 
     fn capabilities(&self) -> DeviceCapabilities {

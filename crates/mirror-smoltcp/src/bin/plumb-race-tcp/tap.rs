@@ -84,12 +84,11 @@ fn start(
         || TapDevice::open(TestBed::NEAR_DEVICE, TapOptions { offload, ..Default::default() });
     let tap = bed.in_near(open)??;
     bed.bring_up_near()?;
-    match stack {
-        RacedStack::Plumb => run_on(cpu, move || plumb(tap, task, counter)),
-        _ => {
-            let options = options.clone();
-            run_on(cpu, move || smoltcp(tap, task, &options, &counter));
-        }
+    if stack == RacedStack::Plumb {
+        run_on(cpu, move || plumb(tap, task, counter));
+    } else {
+        let options = options.clone();
+        run_on(cpu, move || smoltcp(tap, task, &options, &counter));
     }
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! `plumb stack conform`: runs packetdrill scripts against plumb's own stack in virtual time.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
@@ -141,10 +142,8 @@ fn page(document: &ConformDocument, failures: bool) -> String {
             _ => String::new(),
         };
         let colon = if script.reason.is_empty() { "" } else { ": " };
-        text.push_str(&format!(
-            "{}{place}: {}{colon}{}\n",
-            script.file, script.outcome, script.reason
-        ));
+        let _ =
+            writeln!(text, "{}{place}: {}{colon}{}", script.file, script.outcome, script.reason);
     }
     let ConformDocument { passed, failed, unsupported, .. } = document;
     text + &format!("{passed} passed, {failed} failed, {unsupported} unsupported\n")

@@ -219,8 +219,12 @@ fn segments_to_groups_and_from_port_zero_are_dropped() {
         let groups: &[&str] =
             if family.ours.is_ipv4() { &["192.0.2.255", "224.0.0.1"] } else { &["ff02::1"] };
         for group in groups {
-            let header =
-                TcpHeader { source_port: 9, destination_port: 80, flags: SYN, ..TcpHeader::default() };
+            let header = TcpHeader {
+                source_port: 9,
+                destination_port: 80,
+                flags: SYN,
+                ..TcpHeader::default()
+            };
             let link = LinkTemplate::new(PEER_MAC, MacAddr::BROADCAST);
             let to: IpAddr = group.parse().unwrap();
             let frame = PacketTemplate::new(family.peer, to).over(link).tcp(header, b"");
@@ -296,9 +300,9 @@ fn connections_without_a_free_port_or_a_valid_peer_are_refused() {
             (SocketAddr::new(family.ours, 80), Some(PathError::OwnAddress(family.ours))),
             (SocketAddr::new(family.foreign, 80), Some(PathError::NoRoute(family.foreign))),
         ] {
-            let opened = bench.host.tcp_connect(bench.now, any, remote, config.clone(), &bench.pool);
-            let expected =
-                expected.map_or(TcpOpenError::InvalidRemote(remote), TcpOpenError::Path);
+            let opened =
+                bench.host.tcp_connect(bench.now, any, remote, config.clone(), &bench.pool);
+            let expected = expected.map_or(TcpOpenError::InvalidRemote(remote), TcpOpenError::Path);
             assert_eq!(opened, Err(expected));
         }
         for id in ids.into_iter().chain([again, other]) {

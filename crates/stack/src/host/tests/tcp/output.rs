@@ -13,7 +13,12 @@ fn eager() -> TcpConfig {
 }
 
 /// Connections whose peers take up to 1 MiB each.
-fn open(bench: &mut HostFixture, family: Family, listener: ListenerId, ports: &[u16]) -> Vec<TcpId> {
+fn open(
+    bench: &mut HostFixture,
+    family: Family,
+    listener: ListenerId,
+    ports: &[u16],
+) -> Vec<TcpId> {
     let mut ids = Vec::new();
     for port in ports {
         let mut peer = RawPeer::new(family, *port);
@@ -118,7 +123,9 @@ fn device_that_segments_gets_super_segments_while_large_frames_last() {
             bench.give(&peer.syn());
             bench.host.poll_packets(bench.now, PORT, &mut batch, 10, &mut bench.pool);
             let mut packet = batch.pop()?;
-            let ChecksumState::Partial { start, offset } = packet.meta.checksum else { return None };
+            let ChecksumState::Partial { start, offset } = packet.meta.checksum else {
+                return None;
+            };
             let bytes = bench.pool.bytes_mut(&mut packet);
             assert!(plumb_wire::checksum::complete(bytes, start.into(), offset.into()));
             peer.hear(&Heard::of(bytes));
@@ -134,8 +141,7 @@ fn device_that_segments_gets_super_segments_while_large_frames_last() {
         let [packet] = batch.try_into().unwrap();
         let info = packet.meta.segments.unwrap();
         let v4 = family.ours.is_ipv4();
-        let (kind, headers) =
-            if v4 { (SegmentKind::Tcp4, 54) } else { (SegmentKind::Tcp6, 74) };
+        let (kind, headers) = if v4 { (SegmentKind::Tcp4, 54) } else { (SegmentKind::Tcp6, 74) };
         assert_eq!((info.kind, info.header_len), (kind, headers));
         let pieces = cut(&mut bench, packet);
         assert_eq!(pieces.iter().map(|piece| piece.payload.len()).sum::<usize>(), 30_000);
