@@ -216,19 +216,10 @@ impl Connection {
         if let Some(fate) = self.check_timestamp(now, segment) {
             return fate;
         }
-        if !self.rx.is_acceptable(seq, segment.seq_len()) {
-            return self.refuse(seq, segment);
-        }
-        if has(TcpFlags::RST) {
-            return self.receive_reset(seq);
-        }
-        if has(TcpFlags::SYN) {
-            // RFC 5961 §4.2.
-            if self.config.personality.insecure_syn {
-                self.fail(TcpSocketError::Reset);
-                return SegmentFate::Reset(reset_for(segment));
-            }
-            return SegmentFate::Challenge(SegmentDrop::Suspicious);
+        if !self.is_answer_to_crossed_syn(seq, segment)
+            && let Some(fate) = self.check_position(seq, segment)
+        {
+            return fate;
         }
         if !has(TcpFlags::ACK) {
             return SegmentFate::Dropped(SegmentDrop::NoAck);
@@ -252,6 +243,35 @@ impl Connection {
             return SegmentFate::Accepted;
         }
         self.receive_text(now, seq, segment)
+    }
+
+    /// The SYN-ACK to our SYN, of a peer whose own SYN came before (RFC 9293 §3.5, figure 8): its number is that of the SYN.
+    fn is_answer_to_crossed_syn(&self, seq: SeqNum, segment: &InboundSegment<'_>) -> bool {
+        let has = |flags| segment.flags.contains(flags);
+        let is_syn_ack = has(TcpFlags::SYN | TcpFlags::ACK) && !has(TcpFlags::RST);
+        self.state == TcpState::SynReceived
+            && is_syn_ack
+            && segment.seq_len() == 1
+            && seq + 1 == self.rx.nxt
+    }
+
+    /// The first, second and fourth check of RFC 9293 §3.10.7.4.
+    fn check_position(&mut self, seq: SeqNum, segment: &InboundSegment<'_>) -> Option<SegmentFate> {
+        if !self.rx.is_acceptable(seq, segment.seq_len()) {
+            return Some(self.refuse(seq, segment));
+        }
+        if segment.flags.contains(TcpFlags::RST) {
+            return Some(self.receive_reset(seq));
+        }
+        if !segment.flags.contains(TcpFlags::SYN) {
+            return None;
+        }
+        // RFC 5961 §4.2.
+        if self.config.personality.insecure_syn {
+            self.fail(TcpSocketError::Reset);
+            return Some(SegmentFate::Reset(reset_for(segment)));
+        }
+        Some(SegmentFate::Challenge(SegmentDrop::Suspicious))
     }
 
     /// RFC 7323 §5.3, R1.

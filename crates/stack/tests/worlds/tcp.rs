@@ -292,3 +292,28 @@ fn close_with_unread_data_resets_the_connection() {
         check(&world.link, "a close with unread data");
     }
 }
+
+#[test]
+fn application_is_told_when_a_full_buffer_has_room_again() {
+    let mut world = TcpWorld::new(Medium::Ip, false, Seed(8));
+    let listener = world.listen(true, 8);
+    let (client, server) = world.open(true, listener);
+    world.events(CLIENT);
+    let data = bytes(2_000_000);
+    let mut sent = 0;
+    let mut received = Vec::new();
+    while sent < data.len() {
+        let rest = &data[sent..];
+        sent += world.link.with(CLIENT, |host, now, _| host.tcp_send(now, client, rest)).unwrap();
+        let expected = if sent < data.len() { vec![TcpEvent::Writable(client)] } else { vec![] };
+        assert_eq!(world.events(CLIENT), [], "not before there is room");
+        world.link.run(Span::from_secs(1));
+        world.read(SERVER, server, &mut received);
+        world.link.run(Span::from_secs(1));
+        assert_eq!(world.events(CLIENT), expected, "{sent} bytes sent");
+    }
+    world.close(CLIENT, client);
+    world.link.run(Span::from_secs(1));
+    assert!(world.read(SERVER, server, &mut received) && received == data);
+    assert_eq!(world.events(CLIENT), [], "a connection that was closed is forgotten");
+}

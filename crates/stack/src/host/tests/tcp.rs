@@ -87,7 +87,7 @@ impl RawPeer {
 
     /// Opens a connection, up to the acknowledgement of the SYN-ACK.
     fn open(&mut self, bench: &mut HostFixture) {
-        let syn_ack = only(bench.exchange(&self.syn()));
+        let syn_ack = only(&bench.exchange(&self.syn()));
         assert_eq!(syn_ack.header.flags, SYN | ACK);
         self.hear(&syn_ack);
         self.seq += 1;
@@ -121,11 +121,11 @@ impl Heard {
     }
 }
 
-fn heard(frames: Vec<Vec<u8>>) -> Vec<Heard> {
+fn heard(frames: &[Vec<u8>]) -> Vec<Heard> {
     frames.iter().filter_map(|frame| Heard::read(frame)).collect()
 }
 
-fn only(frames: Vec<Vec<u8>>) -> Heard {
+fn only(frames: &[Vec<u8>]) -> Heard {
     let [heard] = heard(frames).try_into().expect("one segment");
     heard
 }
@@ -183,7 +183,7 @@ fn closed_port_answers_with_a_reset_that_the_peer_believes() {
             (ACK, b"abc", 77, 0, RST),
             (SYN | ACK, b"", 77, 0, RST),
         ] {
-            let reset = only(bench.exchange(&peer.frame(flags, payload))).header;
+            let reset = only(&bench.exchange(&peer.frame(flags, payload))).header;
             assert_eq!((reset.seq, reset.ack, reset.flags), (seq, ack, answer), "{flags:?}");
             assert_eq!((reset.source_port, reset.destination_port), (80, 9_000));
         }
@@ -406,7 +406,7 @@ fn too_big_makes_segments_smaller_and_sends_them_again_unless_it_is_blind() {
             bench.drops(&blind, CounterId::IcmpErrorUnmatched);
         }
         assert_eq!(bench.count(CounterId::PathMtuLearned), 0);
-        let again = heard(bench.exchange(&error(family, say, &data)));
+        let again = heard(&bench.exchange(&error(family, say, &data)));
         assert_eq!(bench.count(CounterId::PathMtuLearned), 1);
         let lens: Vec<usize> = again.iter().map(|heard| heard.payload.len()).collect();
         let most = if family.ours.is_ipv4() { 1_300 - 52 } else { 1_300 - 72 };

@@ -10,14 +10,14 @@ fn handshake_agrees_on_what_both_offer() {
     for family in Family::both() {
         let (mut bench, _) = listening(family, 8);
         let peer = RawPeer::new(family, 9_000).stamped();
-        let full = only(bench.exchange(&peer.frame_with(SYN, &OPTIONS, &[])));
+        let full = only(&bench.exchange(&peer.frame_with(SYN, &OPTIONS, &[])));
         let options = full.options();
         assert_eq!((full.header.flags, full.header.ack), (SYN | ACK, IRS + 1));
         let mss = if family.ours.is_ipv4() { 1_460 } else { 1_440 };
         assert_eq!(options.mss, Some(mss));
         assert!(options.sack_permitted && options.window_scale == Some(7));
         assert_eq!(options.timestamps.map(|(_, echo)| echo), Some(5_000));
-        let bare = only(bench.exchange(&RawPeer::new(family, 9_001).syn()));
+        let bare = only(&bench.exchange(&RawPeer::new(family, 9_001).syn()));
         assert_eq!(bare.options(), SegmentOptions { mss: Some(mss), ..SegmentOptions::default() });
         bench.finish();
     }
@@ -28,9 +28,9 @@ fn repeated_syn_is_answered_with_the_same_syn_ack() {
     for family in Family::both() {
         let (mut bench, _) = listening(family, 8);
         let peer = RawPeer::new(family, 9_000);
-        let first = only(bench.exchange(&peer.syn()));
+        let first = only(&bench.exchange(&peer.syn()));
         bench.pass(Span::from_ms(300));
-        let again = only(bench.exchange(&peer.syn()));
+        let again = only(&bench.exchange(&peer.syn()));
         assert_eq!(first.header, again.header);
         assert_eq!(counts(&bench).half_open, 1);
         bench.finish();
@@ -43,12 +43,12 @@ fn half_open_connection_accepts_only_what_fits() {
     for family in Family::both() {
         let (mut bench, listener) = listening(family, 8);
         let mut peer = RawPeer::new(family, 9_000).stamped();
-        let syn_ack = only(bench.exchange(&peer.syn()));
+        let syn_ack = only(&bench.exchange(&peer.syn()));
         peer.hear(&syn_ack);
         peer.seq += 1;
         // An acknowledgement of what was never sent.
         let wild = RawPeer { ack: peer.ack.wrapping_add(1), ..peer };
-        let reset = only(bench.exchange(&wild.frame(ACK, b""))).header;
+        let reset = only(&bench.exchange(&wild.frame(ACK, b""))).header;
         assert_eq!((reset.seq, reset.flags), (wild.ack, RST));
         // Outside of the window, a RST not at its left edge, an old timestamp: an acknowledgement.
         let far = RawPeer { seq: peer.seq.wrapping_add(100_000), ..peer };
@@ -59,7 +59,7 @@ fn half_open_connection_accepts_only_what_fits() {
             (near.frame(RST, b""), CounterId::TcpSuspicious),
             (old.frame(ACK, b""), CounterId::TcpOldTimestamp),
         ] {
-            let challenge = only(bench.exchange(&frame)).header;
+            let challenge = only(&bench.exchange(&frame)).header;
             assert_eq!((challenge.seq, challenge.ack), (peer.ack, peer.seq), "{counter:?}");
             assert_eq!((challenge.flags, bench.count(counter)), (ACK, 1));
         }
@@ -78,7 +78,7 @@ fn data_that_complete_the_handshake_are_received() {
     for family in Family::both() {
         let (mut bench, listener) = listening(family, 8);
         let mut peer = RawPeer::new(family, 9_000).stamped();
-        peer.hear(&only(bench.exchange(&peer.syn())));
+        peer.hear(&only(&bench.exchange(&peer.syn())));
         peer.seq += 1;
         bench.give(&peer.frame(ACK | FIN, b"request"));
         assert_eq!(bench.host.poll_tcp_event(), Some(TcpEvent::Acceptable(listener)));
@@ -89,7 +89,7 @@ fn data_that_complete_the_handshake_are_received() {
         let received = bench.host.tcp_receive(bench.now, id, &mut out);
         assert_eq!((received, &out[..7]), (Ok(Received::Data(7)), &b"request"[..]));
         assert_eq!(bench.host.tcp_receive(bench.now, id, &mut out), Ok(Received::End));
-        assert_eq!(only(bench.take()).header.ack, peer.seq + 8);
+        assert_eq!(only(&bench.take()).header.ack, peer.seq + 8);
         bench.account();
     }
 }
@@ -103,7 +103,7 @@ fn syn_ack_is_repeated_with_back_off_and_given_up() {
     let mut times = Vec::new();
     while let Some(at) = bench.host.deadline() {
         bench.give(&HostFixture::question(family.peer, PEER_MAC));
-        let sent = heard(bench.take()).len();
+        let sent = heard(&bench.take()).len();
         times.extend(vec![bench.now.saturating_since(start).as_ps(); sent]);
         bench.now = at;
         bench.host.handle_deadline(at, &mut bench.pool);
@@ -123,13 +123,13 @@ fn closed_listener_resets_what_was_opening() {
         let mut waiting = RawPeer::new(family, 9_000);
         waiting.open(&mut bench);
         let mut half_open = RawPeer::new(family, 9_001);
-        half_open.hear(&only(bench.exchange(&half_open.syn())));
+        half_open.hear(&only(&bench.exchange(&half_open.syn())));
         half_open.seq += 1;
         bench.host.tcp_close_listener(bench.now, listener);
-        let reset = only(bench.take()).header;
+        let reset = only(&bench.take()).header;
         assert_eq!((reset.destination_port, reset.seq), (9_000, waiting.ack));
         assert!(reset.flags.contains(RST));
-        let reset = only(bench.exchange(&half_open.frame(ACK, b""))).header;
+        let reset = only(&bench.exchange(&half_open.frame(ACK, b""))).header;
         assert_eq!((reset.destination_port, reset.flags), (9_001, RST));
         assert_eq!(counts(&bench), TcpCounts::default());
         bench.pass(Span::from_secs(100));
@@ -162,7 +162,7 @@ fn flood_of_syns_takes_no_memory_and_leaves_honest_clients_served() {
         assert!(bench.count(CounterId::TcpCookieSent) > 90_000);
         for mut peer in [RawPeer::new(family, 60_001), RawPeer::new(family, 60_002).stamped()] {
             let options = if peer.timestamps.is_some() { &OPTIONS[..] } else { &OPTIONS[..4] };
-            let syn_ack = only(bench.exchange(&peer.frame_with(SYN, options, &[])));
+            let syn_ack = only(&bench.exchange(&peer.frame_with(SYN, options, &[])));
             peer.hear(&syn_ack);
             peer.seq += 1;
             pass(&mut bench, family, Span::from_secs(1));
@@ -192,17 +192,17 @@ fn forged_acknowledgement_opens_nothing() {
     let mut peer = RawPeer::new(family, 61_000);
     // Without a flood there are no cookies, right or wrong.
     peer.ack = 0x1234_5678;
-    assert!(only(bench.exchange(&peer.frame(ACK, b""))).header.flags.contains(RST));
+    assert!(only(&bench.exchange(&peer.frame(ACK, b""))).header.flags.contains(RST));
     flood(&mut bench, family, 10);
-    peer.hear(&only(bench.exchange(&peer.syn())));
+    peer.hear(&only(&bench.exchange(&peer.syn())));
     peer.seq += 1;
     for (seq, ack) in [(0, 1), (1, 0), (0, 1 << 24), (0, 1 << 27)] {
         let (seq, ack) = (peer.seq.wrapping_add(seq), peer.ack.wrapping_add(ack));
         let forged = RawPeer { seq, ack, ..peer };
-        assert!(only(bench.exchange(&forged.frame(ACK, b""))).header.flags.contains(RST));
+        assert!(only(&bench.exchange(&forged.frame(ACK, b""))).header.flags.contains(RST));
     }
     pass(&mut bench, family, Span::from_secs(130));
-    let late = only(bench.exchange(&peer.frame(ACK, b""))).header;
+    let late = only(&bench.exchange(&peer.frame(ACK, b""))).header;
     assert!(late.flags.contains(RST), "a cookie is worth nothing after two minutes");
     assert_eq!(bench.host.tcp_accept(listener), None);
     bench.finish();

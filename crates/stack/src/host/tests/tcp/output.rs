@@ -23,7 +23,7 @@ fn open(
     for port in ports {
         let mut peer = RawPeer::new(family, *port);
         let syn = peer.frame_with(SYN, &[2, 4, 5, 180, 1, 3, 3, 5], &[]);
-        peer.hear(&only(bench.exchange(&syn)));
+        peer.hear(&only(&bench.exchange(&syn)));
         peer.seq += 1;
         bench.give(&peer.frame(ACK, b""));
         ids.push(bench.host.tcp_accept(listener).unwrap());
@@ -52,7 +52,7 @@ fn connections_send_in_turns_of_64_kib_whatever_the_device_takes_at_once() {
             let (mut bench, listener) = listening_with(family, 8, eager());
             let ids = open(&mut bench, family, listener, &[1, 2, 3]);
             for id in &ids {
-                assert_eq!(bench.host.tcp_send(bench.now, *id, &[5; 100_000]), Ok(100_000));
+                assert_eq!(bench.host.tcp_send(bench.now, *id, &vec![5; 100_000]), Ok(100_000));
             }
             let mut frames = Vec::new();
             loop {
@@ -87,7 +87,7 @@ fn segments_wait_for_a_free_frame_and_are_not_lost() {
         assert!(bench.take().is_empty());
         assert!(bench.host.deadline().is_some_and(|at| at > bench.now));
         bench.pool.free_all(&mut held);
-        assert_eq!(only(bench.take()).payload, b"data");
+        assert_eq!(only(&bench.take()).payload, b"data");
         assert_eq!(bench.host.tcp_info(id).unwrap().retransmitted, 0);
         bench.account();
     }
@@ -135,7 +135,7 @@ fn device_that_segments_gets_super_segments_while_large_frames_last() {
             Some(bench.host.tcp_accept(listener).unwrap())
         });
         let id = frames.next().unwrap();
-        bench.host.tcp_send(bench.now, id, &[5; 30_000]).unwrap();
+        bench.host.tcp_send(bench.now, id, &vec![5; 30_000]).unwrap();
         let mut batch = Vec::new();
         bench.host.poll_packets(bench.now, PORT, &mut batch, 10, &mut bench.pool);
         let [packet] = batch.try_into().unwrap();

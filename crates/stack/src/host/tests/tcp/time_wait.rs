@@ -9,10 +9,10 @@ fn closed(family: Family, config: TcpConfig) -> (HostFixture, RawPeer, Vec<u8>) 
     peer.open(&mut bench);
     let id = bench.host.tcp_accept(listener).unwrap();
     bench.host.tcp_close(bench.now, id);
-    peer.hear(&only(bench.take()));
+    peer.hear(&only(&bench.take()));
     let fin = peer.frame(ACK | FIN, b"");
     peer.seq += 1;
-    assert_eq!(only(bench.exchange(&fin)).header.ack, peer.seq);
+    assert_eq!(only(&bench.exchange(&fin)).header.ack, peer.seq);
     assert_eq!((counts(&bench).connections, counts(&bench).time_wait), (0, 1));
     (bench, peer, fin)
 }
@@ -22,7 +22,7 @@ fn repeated_fin_is_acknowledged_and_starts_the_time_anew() {
     for family in Family::both() {
         let (mut bench, peer, fin) = closed(family, TcpConfig::default());
         pass(&mut bench, family, Span::from_secs(50));
-        let ack = only(bench.exchange(&fin)).header;
+        let ack = only(&bench.exchange(&fin)).header;
         assert_eq!((ack.seq, ack.ack, ack.flags), (peer.ack, peer.seq, ACK));
         bench.pass(Span::from_secs(59));
         assert_eq!(counts(&bench).time_wait, 1);
@@ -50,7 +50,7 @@ fn old_segments_are_not_taken_for_those_of_another_connection() {
             (peer.frame(ACK, b"x"), CounterId::TcpOutOfWindow),
         ] {
             let before = bench.count(counter);
-            let ack = only(bench.exchange(&frame)).header;
+            let ack = only(&bench.exchange(&frame)).header;
             assert_eq!((ack.seq, ack.ack, ack.flags), (peer.ack, peer.seq, ACK), "{counter:?}");
             assert_eq!(bench.count(counter), before + 1);
         }
@@ -74,7 +74,7 @@ fn syn_with_a_later_timestamp_or_number_opens_a_connection() {
         for next in both {
             let (mut bench, peer, _) = closed(family, TcpConfig::default());
             let next = next(peer);
-            let syn_ack = only(bench.exchange(&next.syn())).header;
+            let syn_ack = only(&bench.exchange(&next.syn())).header;
             assert_eq!((syn_ack.flags, syn_ack.ack), (SYN | ACK, next.seq.wrapping_add(1)));
             let distance = syn_ack.seq.wrapping_sub(peer.ack).cast_signed();
             assert!(distance > 0, "numbers go on: {distance}");
@@ -99,7 +99,7 @@ fn oldest_record_makes_room() {
         peer.open(&mut bench);
         let id = bench.host.tcp_accept(listener).unwrap();
         bench.host.tcp_close(bench.now, id);
-        peer.hear(&only(bench.take()));
+        peer.hear(&only(&bench.take()));
         fins.push(peer.frame(ACK | FIN, b""));
         bench.exchange(&fins[fins.len() - 1]);
         assert!(counts(&bench).time_wait <= 4);
@@ -107,7 +107,7 @@ fn oldest_record_makes_room() {
     }
     assert_eq!(bench.count(CounterId::TcpTimeWaitEvicted), 6);
     let answers: Vec<bool> =
-        fins.iter().map(|fin| only(bench.exchange(fin)).header.flags == ACK).collect();
+        fins.iter().map(|fin| only(&bench.exchange(fin)).header.flags == ACK).collect();
     let kept = [[false; 6].as_slice(), &[true; 4]].concat();
     assert_eq!(answers, kept, "others are answered with a RST");
     bench.finish();
@@ -118,7 +118,7 @@ fn data_outlive_their_connection() {
     for family in Family::both() {
         let (mut bench, mut peer, id) = connected(family);
         bench.host.tcp_shutdown(bench.now, id).unwrap();
-        peer.hear(&only(bench.take()));
+        peer.hear(&only(&bench.take()));
         bench.give(&peer.frame(ACK | FIN, b"last words"));
         bench.take();
         assert_eq!(bench.host.tcp_state(id), Some(TcpState::TimeWait));
