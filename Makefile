@@ -12,7 +12,7 @@ COVERAGE = --cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-
   -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
   -Cllvm-args=-sanitizer-coverage-trace-compares
 
-.PHONY: help run test check race race-stack race-link race-net selftest-full mutations fuzz schema dist dist-check setup
+.PHONY: help run test check race race-stack race-tcp race-link race-net selftest-full mutations fuzz schema dist dist-check setup
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -24,7 +24,8 @@ run: ## build plumb and print the ladder; ARGS="doctor" runs something else
 setup: ## install what tests and races need, when that is allowed
 	tools/setup.sh
 
-test: setup ## every test
+test: export RUST_TEST_THREADS ?= $(shell expr 2 \* $$(nproc))
+test: setup ## every test; most of them wait for processes and networks, so two run on each CPU
 	$(CARGO) test --workspace --no-fail-fast
 
 check: ## formatting, lints, documentation links and the rules of the house
@@ -48,6 +49,10 @@ race: setup ## plumb against sockperf, iperf3 and qperf on the same CPUs; ARGS="
 race-stack: setup ## plumb's stack against Linux's and smoltcp's, as mirrors; ARGS="--only spin"
 	$(CARGO) build --release -p plumb -p plumb-mirror-smoltcp
 	$(CARGO) xtask race-stack $(ARGS)
+
+race-tcp: setup ## plumb's TCP against smoltcp's, and copies alone; ARGS="--only memory"
+	$(CARGO) build --release -p plumb-mirror-smoltcp --bin plumb-race-tcp
+	$(CARGO) xtask race-tcp $(ARGS)
 
 race-link: setup ## plumb's link against what it promises, and Linux's and mininet's beside it; ARGS="--only rate"
 	-CI=false tools/setup.sh mn=mininet

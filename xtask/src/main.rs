@@ -14,6 +14,7 @@ const USAGE: &str = "usage: cargo xtask CHORE
   mutations [--only N] put each known fault of the statistics back, and see a test fail
   race [OPTIONS]       plumb against sockperf, iperf3 and qperf on the same CPUs
   race-stack [OPTIONS] plumb's stack against Linux's and smoltcp's
+  race-tcp [OPTIONS]   plumb's TCP against smoltcp's, and copies alone
   race-link [OPTIONS]  plumb's emulated link against what it promises, and Linux's beside it
   race-net [OPTIONS]   plumb's client and agent against iperf3's and sockperf's, between two namespaces
     --launches N       launches of each side in each contest (default 10, at least 6)
@@ -66,6 +67,7 @@ fn run(arguments: &[String], out: &mut dyn Write) -> anyhow::Result<bool> {
                 "race" => xtask::peer_bench::run,
                 "race-stack" => xtask::peer_bench::stack::run,
                 "race-link" => xtask::peer_bench::link::run,
+                "race-tcp" => xtask::peer_bench::tcp::run,
                 "race-net" => xtask::peer_bench::net::run,
                 _ => anyhow::bail!("no such chore\n\n{USAGE}"),
             };

@@ -14,6 +14,7 @@ pub mod net;
 mod peer_tool;
 mod score;
 pub mod stack;
+pub mod tcp;
 
 use score::{BenchRow, BenchTable, RatioTarget};
 

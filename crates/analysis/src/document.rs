@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 pub mod agent;
 pub mod checks;
 pub mod compare;
+pub mod conform;
 pub mod explain;
 pub mod host_notes;
 pub mod link;

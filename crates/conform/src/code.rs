@@ -79,21 +79,22 @@ pub fn parse(text: &str, at: Position) -> Result<Vec<Statement>, ScriptError> {
         let at = if line == 0 { at } else { Position { line: at.line + line, column: 1 } };
         let source = source.split('#').next().unwrap_or_default();
         for part in source.split(';').map(str::trim).filter(|part| !part.is_empty()) {
+            // What is printed is of no consequence.
+            if part.starts_with("print") {
+                continue;
+            }
             let statement = statement(part).ok_or_else(|| ScriptError::Unsupported {
                 at,
                 what: format!("the code '{part}'"),
             })?;
-            statements.extend(statement);
+            statements.push(statement);
         }
     }
     Ok(statements)
 }
 
-/// The statement in `text`; `Some(None)` if it does nothing, `None` if it is none that is known.
-fn statement(text: &str) -> Option<Option<Statement>> {
-    if text.starts_with("print") {
-        return Some(None);
-    }
+/// The statement in `text`; `None` if it is none that is known.
+fn statement(text: &str) -> Option<Statement> {
     let mut tokens = Tokens::of(text)?;
     if tokens.take("assert") {
         let condition = tokens.or(0)?;
@@ -101,7 +102,7 @@ fn statement(text: &str) -> Option<Option<Statement>> {
         if !tokens.at_end() && !tokens.take(",") {
             return None;
         }
-        return Some(Some(Statement::Assert(condition, text.to_owned())));
+        return Some(Statement::Assert(condition, text.to_owned()));
     }
     let name = tokens.name()?;
     let sum = match tokens.next()? {
@@ -118,7 +119,7 @@ fn statement(text: &str) -> Option<Option<Statement>> {
             CodeExpression::Binary(operator, old, Box::new(value))
         }
     };
-    tokens.at_end().then_some(Some(Statement::Assign(name, value)))
+    tokens.at_end().then_some(Statement::Assign(name, value))
 }
 
 /// Parentheses within each other, at most.
@@ -283,9 +284,8 @@ impl CodeNames {
                 let (left, right) = (self.evaluate(left, known)?, self.evaluate(right, known)?);
                 Ok(match operator {
                     CodeOperator::Or if left != 0 => left,
-                    CodeOperator::Or => right,
                     CodeOperator::And if left == 0 => left,
-                    CodeOperator::And => right,
+                    CodeOperator::Or | CodeOperator::And => right,
                     CodeOperator::BitOr => left | right,
                     CodeOperator::BitAnd => left & right,
                     CodeOperator::Plus => left.wrapping_add(right),

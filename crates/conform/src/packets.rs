@@ -126,11 +126,11 @@ impl SentSegment {
         let end = header.seq.wrapping_add(self.len);
         let mut text = format!("{flags} {}:{end}({})", header.seq, self.len);
         if header.flags.contains(TcpFlags::ACK) {
-            text.push_str(&format!(" ack {}", header.ack));
+            text = format!("{text} ack {}", header.ack);
         }
-        text.push_str(&format!(" win {}", header.window));
+        text = format!("{text} win {}", header.window);
         if with_options && !header.options.is_empty() {
-            text.push_str(&format!(" <{}>", describe_options(&read_options(header))));
+            text = format!("{text} <{}>", describe_options(&read_options(header)));
         }
         text
     }
@@ -198,7 +198,7 @@ pub fn read_options(header: &TcpHeader) -> Vec<OptionSpec> {
         read += item.len();
         options.push(match *item {
             [1] => OptionSpec::Nop,
-            [2, 4, ref mss @ ..] => OptionSpec::Mss(word(mss) as u16),
+            [2, 4, high, low] => OptionSpec::Mss(u16::from_be_bytes([high, low])),
             [3, 3, shift] => OptionSpec::WindowScale(shift),
             [4, 2] => OptionSpec::SackPermitted,
             [5, _, ref blocks @ ..] => {

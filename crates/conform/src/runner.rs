@@ -12,7 +12,7 @@ use crate::script::{
     EventTime, PacketBody, PacketSpec, Position, Script, ScriptAction, ScriptEvent, SystemCall,
     TcpSpec,
 };
-use crate::settings::{RunSettings, ScriptSystem};
+use crate::settings::RunSettings;
 use crate::sockets::Sockets;
 use crate::world::VirtualWorld;
 use crate::{icmp, packets};
@@ -148,7 +148,7 @@ impl Runner {
                     EventTime::Absolute(_) => self.start + end,
                     _ => origin + end,
                 });
-                self.call(event.at, call, end)?;
+                self.call(call, end)?;
             }
             ScriptAction::Command(command) => {
                 self.wait(event.at, from)?;
@@ -247,9 +247,4 @@ impl Runner {
         self.map.remote_isn = segment.seq;
         self.map.is_remote_known = true;
     }
-}
-
-/// Settings for scripts of a system.
-pub fn settings_for(system: ScriptSystem) -> RunSettings {
-    RunSettings::new(system)
 }

@@ -115,7 +115,8 @@ impl RunSettings {
             option.value.trim_matches('"').parse().map_err(|_| error)
         };
         match option.name.as_str() {
-            "ip_version" | "define" | "D" | "netmask_ip" | "gateway_ip" => {}
+            // Without `non_fatal` packetdrill ends at the first packet that differs, as is done here in any case.
+            "ip_version" | "define" | "D" | "netmask_ip" | "gateway_ip" | "non_fatal" => {}
             "local_ip" => self.local.set_ip(address()?),
             "remote_ip" => self.remote.set_ip(address()?),
             "bind_port" => self.local.set_port(port(number()?)),
@@ -129,8 +130,6 @@ impl RunSettings {
             }
             "tcp_ts_ecr_scaled" => self.infers_echoes = true,
             "strict_segments" => self.strict_segments = true,
-            // A packet that is not as expected would be a warning only.
-            "non_fatal" => {}
             other => return unsupported(option.at, format!("the option --{other}")),
         }
         Ok(())

@@ -48,6 +48,7 @@ pub struct Sockets {
 }
 
 /// A descriptor.
+#[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 #[derive(Debug)]
 struct Descriptor {
     kind: DescriptorKind,
@@ -95,10 +96,12 @@ fn unsupported<T>(what: impl Into<String>) -> Result<T, CallFault> {
     Err(CallFault::Unsupported(what.into()))
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "what every call gives")]
 const fn value(value: i64) -> Answer {
     Ok(CallAnswer::Value(value))
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "what every call gives")]
 const fn error(errno: &'static str) -> Answer {
     Ok(CallAnswer::Error(errno))
 }
@@ -175,7 +178,8 @@ impl Sockets {
             return unsupported("a descriptor without a number");
         };
         if fd < 0 {
-            return value(i64::from(self.open.len() as u32) + 3);
+            // The call was to fail: any number shows that it did not.
+            return value(i64::MAX);
         }
         if self.open.contains_key(&fd) {
             return Err(CallFault::Differs(format!("the descriptor {fd} is open already")));
@@ -450,11 +454,12 @@ impl Sockets {
 
     /// The figures of the connection that the script looks at: the one with the highest number.
     pub fn info(&self, world: &VirtualWorld) -> Option<TcpInfo> {
-        let connections = self.open.values().rev().filter_map(|descriptor| match descriptor.kind {
-            DescriptorKind::Connection(id) => Some(id),
-            _ => None,
-        });
-        connections.filter_map(|id| world.host.tcp_info(id)).next()
+        let mut connections =
+            self.open.values().rev().filter_map(|descriptor| match descriptor.kind {
+                DescriptorKind::Connection(id) => Some(id),
+                _ => None,
+            });
+        connections.find_map(|id| world.host.tcp_info(id))
     }
 }
 

@@ -11,6 +11,7 @@ use plumb_remote::session::TaskTimes;
 use plumb_remote::task_control::TestControl;
 
 use crate::measure::progress::{StallDetector, TestProgress};
+use crate::measure::report::TestEnding;
 use crate::measure::spec_limits::{self, SpecLimitError};
 use crate::measure::test_run::{TestPorts, TestRun};
 use crate::measure::test_spec::{PartSpec, TestSpec};
@@ -20,9 +21,9 @@ mod budget;
 #[cfg(test)]
 mod tests;
 
-/// How long nothing may show that a client is there whose session is lost. With the time between two looks it is under the
-/// two seconds after which nobody who is gone is sent anything. On a busy host data may pause as long, and such a test is lost.
-const ABANDONED_TIMEOUT: Span = Span::from_ms(1_400);
+/// How long nothing may show that a client is there that is sent datagrams, or whose session is lost. With the time between
+/// two looks, before and after, it is under the two seconds after which nobody who is gone is sent anything.
+const PRESENCE_TIMEOUT: Span = Span::from_ms(1_400);
 
 /// How long a test may take, for its session.
 pub(crate) fn times(spec: &TestSpec) -> TaskTimes {
@@ -50,12 +51,16 @@ impl TaskService for LoadService {
         let run = Box::new(move |messages| {
             // Nothing is said to a test while it runs.
             drop(messages);
-            let mut watch = AbandonedTestWatch::new(now(), &spec, control);
+            let mut watch = PresenceWatch::new(now(), &spec, control);
             let mut report = run.run(&mut |progress| {
                 overlap.poll();
                 watch.observe(now(), &progress);
             });
             report.overlap = overlap.finish();
+            if watch.has_ended {
+                let why = format!("nothing showed for {PRESENCE_TIMEOUT} that the client is there");
+                report.ended = TestEnding::Broken(why);
+            }
             encode(&report)
         });
         Ok(PreparedTask { ready, times, outlives_session: true, run })
@@ -72,39 +77,42 @@ fn admit(payload: &[u8], limits: &AgentLimits) -> Result<(TestSpec, Option<u64>)
     Ok((spec, rate_max))
 }
 
-/// Ends a test whose client is gone as soon as nothing shows any more that somebody is there.
+/// Ends a test as soon as nothing shows any more that its client is there.
 #[derive(Debug)]
-struct AbandonedTestWatch {
+struct PresenceWatch {
     is_told: bool,
     stall: StallDetector,
     control: Arc<TestControl>,
+    /// Whether it has ended the test.
+    has_ended: bool,
 }
 
-impl AbandonedTestWatch {
+impl PresenceWatch {
     fn new(now: Instant, spec: &TestSpec, control: Arc<TestControl>) -> Self {
-        let stall = StallDetector::new(now, ABANDONED_TIMEOUT);
-        Self { is_told: shows_client_liveness(spec), stall, control }
+        let stall = StallDetector::new(now, PRESENCE_TIMEOUT);
+        Self { is_told: shows_client_liveness(spec), stall, control, has_ended: false }
     }
 
     /// Takes in how far the test is; to be called some times a second.
     fn observe(&mut self, now: Instant, progress: &TestProgress) {
         self.stall.observe(now, progress);
-        if !self.control.is_abandoned() {
+        // Nobody acknowledges datagrams, and a session stays open for long whose client has vanished without a word.
+        let needs_data = progress.sends_datagrams || (self.is_told && self.control.is_abandoned());
+        if !needs_data {
             // The session shows it until then, however late the data begins.
             self.stall.restart();
-        } else if self.is_told && self.stall.is_stalled(now) {
+        } else if self.stall.is_stalled(now) && !self.control.is_halted() {
+            self.has_ended = true;
             self.control.halt();
         }
     }
 }
 
-/// Whether the progress of a test tells that its client is there, or it sends what nobody acknowledges.
+/// Whether the progress of a test tells that its client is there.
 fn shows_client_liveness(spec: &TestSpec) -> bool {
-    // The halves of other parts tell of no progress, and end with their connections or by their own time. But nothing
-    // else ends datagrams, and nobody has to take them for an hour who has asked for them once.
-    let sends = |part: &PartSpec| matches!(part, PartSpec::Datagrams(part) if !part.is_up);
+    // The halves of other parts tell of no progress, and end with their connections or by their own time.
     let tells = |part: &PartSpec| {
         matches!(part, PartSpec::Streams(_) | PartSpec::Probes(_) | PartSpec::Datagrams(_))
     };
-    spec.parts.iter().all(tells) || spec.parts.iter().any(sends)
+    spec.parts.iter().all(tells)
 }

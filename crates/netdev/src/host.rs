@@ -9,6 +9,8 @@ use plumb_base::time::{Instant, Span};
 use plumb_clock::{InstantClock, Stopwatch};
 use plumb_stack::host::IpHost;
 use plumb_stack::service::{HostApplication, HostNode};
+use plumb_stack::tcp::TcpOpenError;
+use plumb_stack::tcp::config::TcpConfig;
 use plumb_stack::udp::BindError;
 use plumb_sys::{signal, timer};
 use plumb_wire::machine::DeviceCapabilities;
@@ -19,13 +21,23 @@ use crate::device::fault::{FaultCounters, FaultRates, FaultyDevice};
 use crate::device::recording::{RecordedDirections, RecordingDevice};
 use crate::device::{Device, DeviceError, DeviceLayer, DeviceWait, memory};
 use echo_test::{EchoSender, EchoTest};
+use http_get::HttpGet;
 use ping::{PingApplication, PingRequest};
 use services::OfferedServices;
+use stream_client::StreamClient;
+use stream_transfer::StreamTransfer;
 
+mod byte_pattern;
 pub mod echo_test;
+pub mod http_get;
+pub mod http_response;
+pub mod http_server;
 pub mod ping;
 pub mod replay;
 pub mod services;
+pub mod stream_client;
+pub mod stream_services;
+pub mod stream_transfer;
 
 /// Interval of interruptions of blocking calls, so that requests to stop are noticed.
 const TICK: Span = Span::from_ms(50);
@@ -37,6 +49,8 @@ const CALIBRATION: Span = Span::from_ms(50);
 pub const LARGEST_MTU: u32 = 9_000;
 /// Number of large frames if every packet may need one.
 const LARGE_FRAMES: u32 = 256;
+/// The same if super-segments may come or go: several batches of either.
+const SUPER_SEGMENT_FRAMES: u32 = 128;
 
 /// A calibrated clock.
 pub fn calibrated_clock() -> InstantClock {
@@ -56,12 +70,24 @@ pub fn install_signal_handlers() -> io::Result<()> {
 /// A pool whose frames hold packets of this MTU with link header and tags; beyond jumbo frames it has more large frames
 /// instead.
 pub fn pool_for(mtu: u32) -> Pool {
+    Pool::new(pool_config(mtu, 0))
+}
+
+/// At least `large` large frames.
+fn pool_config(mtu: u32, large: u32) -> PoolConfig {
     const LINK_HEADER: u32 = 22;
     let headroom = u32::try_from(HEADROOM).unwrap_or(u32::MAX);
     let size = (mtu.min(LARGEST_MTU) + LINK_HEADER + headroom).next_multiple_of(64);
     let frames = PoolConfig::default();
-    let large = if mtu > LARGEST_MTU { LARGE_FRAMES } else { frames.large };
-    Pool::new(PoolConfig { size: size.max(frames.size), large, ..frames })
+    let least = if mtu > LARGEST_MTU { LARGE_FRAMES } else { frames.large };
+    PoolConfig { size: size.max(frames.size), large: large.max(least), ..frames }
+}
+
+/// The pool of a device, with enough large frames for super-segments where it has them.
+pub fn pool_for_device(capabilities: DeviceCapabilities) -> Pool {
+    let has_super_segments = capabilities.coalesces || capabilities.segments_tcp;
+    let large = if has_super_segments { SUPER_SEGMENT_FRAMES } else { 0 };
+    Pool::new(pool_config(capabilities.mtu, large))
 }
 
 /// Starts a host with services at the far end of a link in memory, on a thread that ends with the near end, which is
@@ -311,6 +337,34 @@ impl AttachedHost {
     ) -> Result<StackRun<EchoSender>, BindError> {
         let sender = EchoSender::open(&mut self.host, remote, test, self.timeline)?;
         Ok(self.run(sender, watch).of_whole_test())
+    }
+
+    /// Opens a connection to `remote`, given up after `timeout` without progress.
+    ///
+    /// # Errors
+    /// [`TcpOpenError`].
+    pub fn connect(
+        &mut self,
+        remote: std::net::SocketAddr,
+        config: TcpConfig,
+        timeout: Span,
+    ) -> Result<StreamClient, TcpOpenError> {
+        let now = self.driver.read_clock();
+        StreamClient::open(&mut self.host, now, remote, (config, timeout), &self.driver.pool)
+    }
+
+    /// Moves bulk data over a connection.
+    pub fn transfer(
+        self,
+        transfer: StreamTransfer,
+        watch: RunWatch<'_, StreamTransfer>,
+    ) -> StackRun<StreamTransfer> {
+        self.run(transfer, watch).of_whole_test()
+    }
+
+    /// Gets a resource over HTTP.
+    pub fn get(self, get: HttpGet, watch: RunWatch<'_, HttpGet>) -> StackRun<HttpGet> {
+        self.run(get, watch).of_whole_test()
     }
 
     /// Offers services.

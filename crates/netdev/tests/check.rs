@@ -59,7 +59,7 @@ fn every_preset_is_what_it_says_or_says_why_it_was_not() {
     for preset in &PRESETS {
         let mut is_told = false;
         for _ in 0..TRIES {
-            let Some(outcome) = run(preset.text, Span::from_ms(2_000)) else { return };
+            let Some(outcome) = run(preset.text, Span::from_ms(1_000)) else { return };
             // What the model decides by itself, however late anybody is.
             assert_eq!(off(&outcome, &["order"]), [], "{}", preset.name);
             let off = off(&outcome, &["delay", "rate", "jitter", "loss"]);

@@ -10,7 +10,9 @@ use plumb_link::spec::SpecError;
 use plumb_link::text::TextError;
 use plumb_netdev::emulator::control_socket::LinkControlError;
 use plumb_netdev::emulator::running_link::RunningLinkError;
+use plumb_netdev::host::services::ServiceOpenError;
 use plumb_netdev::lab::{LabError, RegistryError};
+use plumb_stack::tcp::TcpOpenError;
 use plumb_stack::udp::BindError;
 
 /// Reason of the exit code.
@@ -164,6 +166,18 @@ impl From<LabError> for Problem {
 
 impl From<BindError> for Problem {
     fn from(error: BindError) -> Self {
+        Self::rejected(error)
+    }
+}
+
+impl From<TcpOpenError> for Problem {
+    fn from(error: TcpOpenError) -> Self {
+        Self::rejected(error)
+    }
+}
+
+impl From<ServiceOpenError> for Problem {
+    fn from(error: ServiceOpenError) -> Self {
         Self::rejected(error)
     }
 }

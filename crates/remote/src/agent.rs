@@ -31,7 +31,7 @@ const INBOX_MAX: usize = 64;
 /// Most reports that are kept.
 const REPORTS_MAX: usize = 64;
 /// Most bytes of all of them together, as they would be sent.
-const REPORT_BYTES_MAX: usize = 128 << 20;
+const REPORT_BYTES_MAX: usize = 32 << 20;
 
 /// One agent: its limits, its clients, and what it keeps for them.
 #[derive(Debug)]

@@ -31,9 +31,11 @@ pub enum TestDatagramKind {
     Probe,
     /// A probe arrived; carries its size.
     ProbeAck,
+    /// The receiver is there: it may be sent more.
+    Presence,
 }
 
-const KINDS: [(TestDatagramKind, u8); 7] = [
+const KINDS: [(TestDatagramKind, u8); 8] = [
     (TestDatagramKind::Data, 1),
     (TestDatagramKind::End, 2),
     (TestDatagramKind::EndAck, 3),
@@ -41,6 +43,7 @@ const KINDS: [(TestDatagramKind, u8); 7] = [
     (TestDatagramKind::HelloReply, 5),
     (TestDatagramKind::Probe, 6),
     (TestDatagramKind::ProbeAck, 7),
+    (TestDatagramKind::Presence, 8),
 ];
 
 /// What a header says besides its token.

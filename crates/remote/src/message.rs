@@ -20,9 +20,9 @@ use super::token::TestToken;
 /// What every hello begins with.
 pub const MAGIC: [u8; 8] = *b"plumbnet";
 /// The oldest version of the protocol that this program speaks.
-pub const VERSION_OLDEST: u16 = 8;
+pub const VERSION_OLDEST: u16 = 9;
 /// The newest version of the protocol that this program speaks.
-pub const VERSION_NEWEST: u16 = 8;
+pub const VERSION_NEWEST: u16 = 9;
 /// Longest hello that is read.
 pub const HELLO_MAX: usize = 512;
 /// Longest text of a program's version.

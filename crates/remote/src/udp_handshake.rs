@@ -66,7 +66,8 @@ pub fn reply_to(token: &TestToken, bytes: &[u8]) -> Option<[u8; HEADER_BYTES]> {
         TestDatagramKind::Data
         | TestDatagramKind::EndAck
         | TestDatagramKind::HelloReply
-        | TestDatagramKind::ProbeAck => return None,
+        | TestDatagramKind::ProbeAck
+        | TestDatagramKind::Presence => return None,
     };
     let number = match kind {
         TestDatagramKind::ProbeAck => u64::try_from(bytes.len()).unwrap_or(u64::MAX),
@@ -295,6 +296,7 @@ mod tests {
             TestDatagramKind::EndAck,
             TestDatagramKind::HelloReply,
             TestDatagramKind::ProbeAck,
+            TestDatagramKind::Presence,
         ] {
             assert!(
                 reply_to(&TOKEN, &TestDatagramHeader::of(kind, 3, 4, 5).to_bytes(&TOKEN)).is_none()

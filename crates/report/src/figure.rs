@@ -12,6 +12,7 @@ pub mod against_factor;
 pub mod against_size;
 pub mod breakdown;
 pub mod by_level;
+pub mod connection;
 pub mod drift;
 pub mod ladder;
 pub mod quantiles;

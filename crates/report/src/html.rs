@@ -7,8 +7,10 @@
 use plumb_analysis::document::RankTable;
 use plumb_analysis::document::RunDocument;
 use plumb_analysis::document::explain::ExplainDocument;
+use plumb_analysis::document::stack::StackDocument;
 
 use crate::figure::svg::PALETTE_CSS;
+use crate::terminal::TerminalStyle;
 use crate::{headline, name, section, verdict};
 
 mod element;
@@ -43,6 +45,36 @@ fn page(document: &RunDocument, first: Vec<PageSection>) -> String {
     let body: Vec<PageSection> =
         parts.into_iter().flatten().chain(tail.into_iter().flatten()).collect();
     let title = headline::title(document);
+    let repeated = document.repeat_command().map_or_else(String::new, |command| {
+        format!(" Repeat it with <code>{}</code>.", escape(&command))
+    });
+    let footer = format!(
+        "Made by plumb {} from run {}.{repeated}",
+        escape(&document.run.code),
+        escape(&document.run.id),
+    );
+    whole(&document.run.code, &title, &head(document, &title), &body, &footer)
+}
+
+/// A TCP connection as one page: its figures over time.
+pub fn connection(document: &StackDocument, code: &str) -> String {
+    let mut body = Vec::new();
+    for connection in &document.connections {
+        for figure in crate::figure::connection::figures(connection) {
+            body.push(part(&figure.id, &figure.title, element::figure(&figure)));
+        }
+    }
+    let style = TerminalStyle { color: false, unicode: true, width: 160 };
+    let title = "A TCP connection of plumb's stack";
+    let head = format!(
+        "<header><p class=\"brand\">plumb<h1>{title}</h1><pre>{}</pre></header>",
+        escape(&crate::terminal::stack::connection_lines(document, style)),
+    );
+    whole(code, title, &head, &body, &format!("Made by plumb {}.", escape(code)))
+}
+
+/// A whole page: its head, a list of its sections, the sections.
+fn whole(code: &str, title: &str, head: &str, body: &[PageSection], footer: &str) -> String {
     let mut page = format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
@@ -51,17 +83,17 @@ fn page(document: &RunDocument, first: Vec<PageSection>) -> String {
          <meta name=\"color-scheme\" content=\"light dark\">\
          <meta name=\"generator\" content=\"plumb {}\"><title>{} – plumb</title>\
          <style>{PALETTE_CSS}{}</style></head><body>",
-        escape(&document.run.code),
-        escape(&title),
+        escape(code),
+        escape(title),
         STYLE.replace(['\n', '\r'], ""),
     );
-    page += &head(document, &title);
+    page += head;
     page += "<nav aria-label=\"Contents\"><ul>";
-    for part in &body {
+    for part in body {
         page += &format!("<li><a href=\"#{}\">{}</a>", part.id, escape(&part.title));
     }
     page += "</ul></nav><main>";
-    for part in &body {
+    for part in body {
         page += &format!(
             "<section id=\"{0}\" aria-labelledby=\"{0}-h\"><h2 id=\"{0}-h\">{1}</h2>{2}</section>",
             part.id,
@@ -69,15 +101,7 @@ fn page(document: &RunDocument, first: Vec<PageSection>) -> String {
             part.body
         );
     }
-    let repeated = document.repeat_command().map_or_else(String::new, |command| {
-        format!(" Repeat it with <code>{}</code>.", escape(&command))
-    });
-    page += &format!(
-        "</main><footer><p>Made by plumb {} from run {}.{}</footer></body></html>\n",
-        escape(&document.run.code),
-        escape(&document.run.id),
-        repeated,
-    );
+    page += &format!("</main><footer><p>{footer}</footer></body></html>\n");
     page
 }
 

@@ -9,7 +9,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::Mutex;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll};
-use rustix::fs::{MemfdFlags, Mode, OFlags};
+use rustix::fs::{MemfdFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::FdFlags;
 use rustix::pipe::PipeFlags;
 
@@ -53,6 +53,17 @@ pub fn set_pipe_size(fd: BorrowedFd<'_>, bytes: usize) -> io::Result<usize> {
 pub fn mkfifo(path: &CStr) -> io::Result<()> {
     let mode = Mode::RUSR | Mode::WUSR;
     Ok(rustix::fs::mknodat(rustix::fs::CWD, path, rustix::fs::FileType::Fifo, mode, 0)?)
+}
+
+/// openat2(2) for reading, close-on-exec: a file of `directory`, never one outside of it, whatever links lie on the way. A FIFO is not
+/// waited for.
+///
+/// # Errors
+/// EXDEV where `path` leaves the directory, and open(2)'s.
+pub fn open_beneath(directory: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+    Ok(rustix::fs::openat2(directory, path, flags, Mode::empty(), resolve)?)
 }
 
 /// eventfd(2), counting from zero, close-on-exec.

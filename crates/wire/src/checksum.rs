@@ -52,8 +52,8 @@ impl PseudoHeader {
 
     /// The sum of the whole pseudo-header and of these words, which are few.
     #[inline]
-    pub(crate) fn sum_with(self, len: usize, words: [u32; 2]) -> Sum16 {
-        let words = u64::from(words[0]) + u64::from(words[1]);
+    pub(crate) fn sum_with<const N: usize>(self, len: usize, words: [u32; N]) -> Sum16 {
+        let words: u64 = words.into_iter().map(u64::from).sum();
         Sum16::ZERO.add_word(fold(self.0 + len as u64 + words))
     }
 

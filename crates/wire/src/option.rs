@@ -83,6 +83,15 @@ impl OptionArea {
     /// No options.
     pub const EMPTY: Self = Self { bytes: [0; CAPACITY], len: 0 };
 
+    /// TCP's timestamps alone, aligned as RFC 7323 appendix A has them.
+    #[inline]
+    pub const fn timestamps(value: u32, echo: u32) -> Self {
+        let words = 0x0101_080a_u128 << 96 | (value as u128) << 64 | (echo as u128) << 32;
+        let (written, mut bytes) = (words.to_be_bytes(), [0; CAPACITY]);
+        bytes.split_at_mut(written.len()).0.copy_from_slice(&written);
+        Self { bytes, len: 12 }
+    }
+
     /// These bytes, filled up with zeros ("end of options") to a multiple of four.
     ///
     /// # Errors
@@ -141,6 +150,15 @@ impl fmt::Debug for OptionArea {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn timestamps_are_what_their_bytes_say() {
+        let bytes = [1, 1, 8, 10, 1, 2, 3, 4, 5, 6, 7, 8];
+        assert_eq!(
+            OptionArea::timestamps(0x0102_0304, 0x0506_0708),
+            OptionArea::new(&bytes).unwrap()
+        );
+    }
 
     #[test]
     fn ipv4_options_are_read_up_to_their_end() {

@@ -246,9 +246,18 @@ impl TcpHeader {
     #[inline]
     #[must_use]
     pub fn with_checksum(self, pseudo: PseudoHeader, payload_len: usize, payload: Sum16) -> Self {
-        let bare = Self { checksum: 0, ..self };
-        let sum = Sum16::of(&bare.fixed()) + Sum16::of(self.options.as_bytes()) + payload;
-        Self { checksum: pseudo.checksum(self.header_len() + payload_len, sum), ..self }
+        // The words are summed as they are: bytes that have just been written one by one cannot be read as words at once.
+        let word = |high: u16, low: u16| u32::from(high) << 16 | u32::from(low);
+        let words = [
+            word(self.source_port, self.destination_port),
+            self.seq,
+            self.ack,
+            word(self.length_and_flags(), self.window),
+            word(0, self.urgent),
+        ];
+        let sum = pseudo.sum_with(self.header_len() + payload_len, words);
+        let sum = sum + Sum16::of(self.options.as_bytes()) + payload;
+        Self { checksum: sum.finish(), ..self }
     }
 
     /// Writes it to the first [`TcpHeader::header_len`] bytes of `out`. Panics when `out` is shorter.
@@ -261,18 +270,94 @@ impl TcpHeader {
     }
 
     #[inline]
-    fn fixed(&self) -> [u8; HEADER_LEN] {
+    fn length_and_flags(&self) -> u16 {
         let words = u16::try_from(self.header_len() / 4).expect("at most 15");
+        words << 12 | self.flags.bits()
+    }
+
+    #[inline]
+    fn fixed(&self) -> [u8; HEADER_LEN] {
         let mut out = [0; HEADER_LEN];
         out[..2].copy_from_slice(&self.source_port.to_be_bytes());
         out[2..4].copy_from_slice(&self.destination_port.to_be_bytes());
         out[4..8].copy_from_slice(&self.seq.to_be_bytes());
         out[8..12].copy_from_slice(&self.ack.to_be_bytes());
-        out[12..14].copy_from_slice(&(words << 12 | self.flags.bits()).to_be_bytes());
+        out[12..14].copy_from_slice(&self.length_and_flags().to_be_bytes());
         out[14..16].copy_from_slice(&self.window.to_be_bytes());
         out[16..18].copy_from_slice(&self.checksum.to_be_bytes());
         out[18..].copy_from_slice(&self.urgent.to_be_bytes());
         out
+    }
+}
+
+/// The header of nearly every segment of an open connection: no options, or timestamps alone (RFC 7323 appendix A). It is summed and
+/// written word by word, where [`TcpHeader`] sums bytes that it has just written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PlainTcpHeader {
+    /// The sender's port.
+    pub source_port: u16,
+    /// The receiver's port.
+    pub destination_port: u16,
+    /// The number of the first byte of payload.
+    pub seq: u32,
+    /// The number of the byte expected next.
+    pub ack: u32,
+    /// The control bits.
+    pub flags: TcpFlags,
+    /// How many bytes the sender will take, scaled.
+    pub window: u16,
+    /// Value and echo reply of the timestamps.
+    pub timestamps: Option<(u32, u32)>,
+}
+
+/// Two no-operations and the head of the timestamps option.
+const TIMESTAMPS_HEAD: u32 = 0x0101_080a;
+
+impl PlainTcpHeader {
+    /// Bytes of it.
+    #[inline]
+    pub const fn header_len(&self) -> usize {
+        if self.timestamps.is_some() { HEADER_LEN + 12 } else { HEADER_LEN }
+    }
+
+    #[inline]
+    fn ports(&self) -> u32 {
+        u32::from(self.source_port) << 16 | u32::from(self.destination_port)
+    }
+
+    /// Data offset, flags and window.
+    #[inline]
+    fn control(&self) -> u32 {
+        let words = if self.timestamps.is_some() { 8 } else { 5 };
+        words << 28 | u32::from(self.flags.bits()) << 16 | u32::from(self.window)
+    }
+
+    /// Its checksum over a payload of `payload_len` bytes and this sum.
+    #[inline]
+    pub fn checksum(&self, pseudo: PseudoHeader, payload_len: usize, payload: Sum16) -> u16 {
+        let len = self.header_len() + payload_len;
+        let (head, value, echo) = match self.timestamps {
+            Some((value, echo)) => (TIMESTAMPS_HEAD, value, echo),
+            None => (0, 0, 0),
+        };
+        let words = [self.ports(), self.seq, self.ack, self.control(), head, value, echo];
+        (pseudo.sum_with(len, words) + payload).finish()
+    }
+
+    /// Writes it with a checksum to the front of `out`. Panics when that is shorter.
+    #[inline]
+    pub fn emit(&self, checksum: u16, out: &mut [u8]) {
+        let mut put = |at: usize, word: u32| out[at..at + 4].copy_from_slice(&word.to_be_bytes());
+        if let Some((value, echo)) = self.timestamps {
+            put(28, echo);
+            put(24, value);
+            put(20, TIMESTAMPS_HEAD);
+        }
+        put(16, u32::from(checksum) << 16);
+        put(12, self.control());
+        put(8, self.ack);
+        put(4, self.seq);
+        put(0, self.ports());
     }
 }
 
@@ -325,6 +410,30 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn plain_header_is_the_same_bytes(
+            header in header(), timestamps in any::<Option<(u32, u32)>>(),
+            payload in proptest::collection::vec(any::<u8>(), 0..100),
+        ) {
+            let options = timestamps.map_or(OptionArea::EMPTY, |(value, echo)| {
+                let numbers = [value.to_be_bytes(), echo.to_be_bytes()].concat();
+                OptionArea::new(&[&[1, 1, 8, 10], &numbers[..]].concat()).unwrap()
+            });
+            let header = TcpHeader { options, urgent: 0, ..header };
+            let header = header.with_checksum(pseudo(), payload.len(), Sum16::of(&payload));
+            let plain = PlainTcpHeader {
+                source_port: header.source_port, destination_port: header.destination_port,
+                seq: header.seq, ack: header.ack, flags: header.flags, window: header.window, timestamps,
+            };
+            prop_assert_eq!(plain.header_len(), header.header_len());
+            let (mut expected, mut written) = (vec![0; header.header_len()], vec![0; header.header_len()]);
+            header.emit(&mut expected);
+            let checksum = plain.checksum(pseudo(), payload.len(), Sum16::of(&payload));
+            prop_assert_eq!(checksum, header.checksum);
+            plain.emit(checksum, &mut written);
+            prop_assert_eq!(written, expected);
+        }
+
         #[test]
         fn a_segment_emitted_is_read_back_and_verifies(
             header in header(), payload in proptest::collection::vec(any::<u8>(), 0..100),

@@ -13,6 +13,7 @@ use crate::document::checks::{
     SelftestDocument,
 };
 use crate::document::compare::{self, CompareDocument};
+use crate::document::conform::{self, ConformDocument};
 use crate::document::explain::{self, ExplainDocument};
 use crate::document::link::{
     LINK_CHECK_SCHEMA, LINK_SCHEMA, LINKS_SCHEMA, LinkCheckDocument, LinkDocument, LinksDocument,
@@ -43,6 +44,7 @@ pub fn all() -> Vec<DocumentSchema> {
         document_schema::<CheckDocument>(STORE_CHECK_SCHEMA),
         document_schema::<ExplainDocument>(explain::SCHEMA),
         document_schema::<SelftestDocument>(SELFTEST_SCHEMA),
+        document_schema::<ConformDocument>(conform::SCHEMA),
         document_schema::<StackDocument>(stack::SCHEMA),
         document_schema::<StampDocument>(stamp::SCHEMA),
         document_schema::<Iperf3Document>(iperf3::SCHEMA),

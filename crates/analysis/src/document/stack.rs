@@ -12,12 +12,12 @@ use super::SampleSummary;
 /// The name of this document's shape.
 pub const SCHEMA: &str = "plumb.stack/1";
 
-/// One run of `plumb stack mirror`, `serve`, `ping`, `send` or `replay`.
+/// One run of `plumb stack mirror`, `serve`, `ping`, `send`, `get`, `transfer` or `replay`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct StackDocument {
     /// Always `plumb.stack/1`.
     pub schema: String,
-    /// `mirror`, `serve`, `ping`, `send` or `replay`.
+    /// `mirror`, `serve`, `ping`, `send`, `get`, `transfer` or `replay`.
     pub command: String,
     /// Whose stack it was: `plumb` or `linux`.
     pub stack: String,
@@ -27,12 +27,18 @@ pub struct StackDocument {
     pub addresses: Vec<String>,
     /// Wall time, in seconds.
     pub seconds: f64,
-    /// Why it ended: `complete`, `duration`, `interrupted`, `silent`, `refused` or `device`.
+    /// Why it ended: `complete`, `duration`, `interrupted`, `silent`, `refused`, `failed` or `device`.
     pub ended: String,
     /// Round trips, one entry a size of frames.
     pub exchanges: Vec<StackRoundTrips>,
-    /// Services, and what they did.
+    /// Services over UDP, and what they did.
     pub services: Vec<ServiceCount>,
+    /// Services over TCP, and what they did.
+    #[serde(default)]
+    pub stream_services: Vec<StreamServiceCount>,
+    /// TCP connections that the command opened.
+    #[serde(default)]
+    pub connections: Vec<StackConnection>,
     /// How fast frames were taken from memory.
     pub replay: Option<ReplayRate>,
     /// What the stack counted; what is zero is left out.
@@ -89,7 +95,7 @@ pub struct StackRoundTrips {
     pub rtt: SampleSummary,
 }
 
-/// A service and what it did.
+/// A service over UDP and what it did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ServiceCount {
     /// `mirror`, `echo` or `discard`.
@@ -108,6 +114,106 @@ pub struct ServiceCount {
     pub to_group: u64,
     /// Answers that could not be sent.
     pub failed: u64,
+}
+
+/// A service over TCP and what it did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StreamServiceCount {
+    /// `echo`, `discard`, `source` or `http`.
+    pub name: String,
+    /// TCP port.
+    pub port: u16,
+    /// Connections accepted.
+    pub connections: u64,
+    /// Bytes received.
+    pub received_bytes: u64,
+    /// Bytes sent.
+    pub sent_bytes: u64,
+    /// HTTP requests answered with a file.
+    pub requests: u64,
+    /// HTTP requests refused.
+    pub refused: u64,
+    /// Connections that ended by an error.
+    pub failed: u64,
+    /// Connections ended for being idle.
+    pub idle: u64,
+}
+
+/// A TCP connection of plumb's stack.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StackConnection {
+    /// Our end: an address and a port.
+    pub local: String,
+    /// The peer's.
+    pub remote: String,
+    /// `send` or `receive`.
+    pub direction: String,
+    /// Our congestion control.
+    pub congestion: String,
+    /// Bytes delivered to the peer, or received from it.
+    pub bytes: u64,
+    /// Time from the opened connection until the last of them was delivered, in seconds.
+    pub seconds: f64,
+    /// Bytes a second over that time.
+    pub bytes_per_second: f64,
+    /// Time from the SYN until the connection was open, in nanoseconds; null where it never was.
+    pub setup_ns: Option<f64>,
+    /// Largest payload of segments sent, in bytes.
+    pub mss: u64,
+    /// Segments sent, retransmissions included.
+    pub segments_sent: u64,
+    /// Segments received.
+    pub segments_received: u64,
+    /// Segments retransmitted.
+    pub retransmits: u64,
+    /// Expiries of the retransmission timer.
+    pub timeouts: u64,
+    /// Segments received out of order.
+    pub out_of_order: u64,
+    /// Smoothed round-trip time at the end, in nanoseconds.
+    pub srtt_ns: Option<f64>,
+    /// Least round-trip time, in nanoseconds.
+    pub rtt_min_ns: Option<f64>,
+    /// Why it failed; null where it did not.
+    pub error: Option<String>,
+    /// The HTTP response; null for other transfers.
+    pub http: Option<StackHttpResponse>,
+    /// Its figures over time.
+    pub series: Vec<StackConnectionSample>,
+}
+
+/// An HTTP response.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct StackHttpResponse {
+    /// What was asked for.
+    pub url: String,
+    /// Status code.
+    pub status: u16,
+    /// Bytes of the body, where the head told them.
+    pub length: Option<u64>,
+}
+
+/// Figures of a connection at one moment, of its sending side unless said otherwise.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct StackConnectionSample {
+    /// Time since the SYN, in seconds.
+    pub seconds: f64,
+    /// Bytes delivered to the peer, or received from it.
+    pub bytes: u64,
+    /// Congestion window, in bytes.
+    pub cwnd_bytes: u64,
+    /// Slow-start threshold, in bytes; null before the first congestion.
+    pub ssthresh_bytes: Option<u64>,
+    /// Bytes in flight.
+    pub flight_bytes: u64,
+    /// Window that the peer offers, in bytes.
+    pub send_window_bytes: u64,
+    /// Window that we offer, in bytes.
+    pub receive_window_bytes: u64,
+    /// Smoothed round-trip time, in nanoseconds.
+    pub srtt_ns: Option<f64>,
+    /// Segments retransmitted so far.
+    pub retransmits: u64,
 }
 
 /// Frames from memory through the stack.

@@ -4,12 +4,12 @@ use plumb_base::time::{Instant, Span};
 
 use super::{PendingCall, Runner, Step, UnderTest, failed};
 use crate::outcome::ScriptOutcome;
-use crate::script::{CallValue, Position, SystemCall};
+use crate::script::{CallValue, SystemCall};
 use crate::sockets::{CallAnswer, CallFault};
 
 impl Runner {
     /// Makes a call; `end` is when it returns, if it is to block.
-    pub(super) fn call(&mut self, at: Position, call: &SystemCall, end: Option<Instant>) -> Step {
+    pub(super) fn call(&mut self, call: &SystemCall, end: Option<Instant>) -> Step {
         self.note(call);
         let start = self.world.now;
         let answer = self.perform(call, false)?;
@@ -24,23 +24,20 @@ impl Runner {
                 failed(call.at, format!("{} blocks, and the script does not say so", call.name))
             }
             (answer, Some(end)) => {
-                self.judge(call, answer)?;
+                Self::judge(call, answer)?;
                 self.check_return(call, start, end)
             }
-            (answer, None) => {
-                let _ = at;
-                self.judge(call, answer)
-            }
+            (answer, None) => Self::judge(call, answer),
         }
     }
 
     /// What a call says about the packets that follow.
     fn note(&mut self, call: &SystemCall) {
-        let succeeds = !matches!(call.result, CallValue::Integer(-1))
-            || call.errno.as_deref() == Some("EINPROGRESS");
+        let opens =
+            !matches!(call.errno.as_deref(), Some("EALREADY" | "EISCONN" | "EBADF" | "EINVAL"));
         match call.name.as_str() {
-            "socket" | "listen" if succeeds => self.under_test = UnderTest::Passive,
-            "connect" if succeeds => self.under_test = UnderTest::Connecting,
+            "socket" | "listen" => self.under_test = UnderTest::Passive,
+            "connect" if opens => self.under_test = UnderTest::Connecting,
             _ => {}
         }
     }
@@ -55,7 +52,7 @@ impl Runner {
     }
 
     /// Compares what a call came to with what the script expects.
-    fn judge(&self, call: &SystemCall, answer: CallAnswer) -> Step {
+    fn judge(call: &SystemCall, answer: CallAnswer) -> Step {
         let agrees = match (&call.result, &call.errno, answer) {
             (CallValue::Any, None, CallAnswer::Value(_)) => true,
             (CallValue::Integer(expected), None, CallAnswer::Value(value)) => *expected == value,
@@ -104,7 +101,7 @@ impl Runner {
             self.pending = Some(pending);
             return Ok(());
         }
-        self.judge(&pending.call, answer)?;
+        Self::judge(&pending.call, answer)?;
         self.check_return(&pending.call, pending.start, pending.end)
     }
 

@@ -23,7 +23,6 @@ impl Runner {
             let what = "ICMP messages that the stack sends".to_owned();
             return Err(ScriptOutcome::Unsupported { at: event.at, what });
         };
-        let origin = self.world.now;
         let mut segment = self.next_segment(event.at, expected, to + LATENESS)?;
         let first = segment.at;
         while segment.len < u32::from(expected.len) && !self.settings.strict_segments {
@@ -41,7 +40,6 @@ impl Runner {
         if let Err(reason) = compared {
             return failed(event.at, format!("{reason} in {shown}"));
         }
-        let _ = origin;
         self.check_time(event.at, first, (from, to), &shown)
     }
 

@@ -128,7 +128,7 @@ fn set_number(
         "SO_SNDBUF" => tcp.send_buffer = BufferLimits::fixed(bytes),
         "SO_RCVBUF" => tcp.receive_buffer = BufferLimits::fixed(bytes),
         "SO_KEEPALIVE" => {
-            tcp.keep_alive = (number != 0).then(|| tcp.keep_alive.unwrap_or_default())
+            tcp.keep_alive = (number != 0).then(|| tcp.keep_alive.unwrap_or_default());
         }
         "TCP_KEEPIDLE" => keep_alive(descriptor).idle = milliseconds(number * 1_000),
         "TCP_KEEPINTVL" => keep_alive(descriptor).interval = milliseconds(number * 1_000),

@@ -39,8 +39,10 @@ pub struct TestProgress {
     /// Probes and requests answered so far.
     pub answered: u64,
     /// Of all these, what shows that the other side is there: not the datagrams that this side sends, which nobody
-    /// acknowledges.
+    /// acknowledges, but what their receiver sends to show it.
     pub peer_activity: u64,
+    /// Whether this side sends datagrams now.
+    pub sends_datagrams: bool,
     /// What the senders of this side had waited for.
     pub waits: SenderLimitedTime,
     /// Round trips so far, of those that count.

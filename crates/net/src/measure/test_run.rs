@@ -296,12 +296,14 @@ impl TestRun {
         {
             *if is_up { &mut progress.up_bytes } else { &mut progress.down_bytes } += bytes;
         }
-        let mut only_sent = 0;
+        let (mut only_sent, mut presence) = (0, 0);
         for endpoint in self.datagram_endpoints() {
             let bytes = endpoint.count().bytes;
             *if endpoint.is_up() { &mut progress.up_bytes } else { &mut progress.down_bytes } +=
                 bytes;
             only_sent += if endpoint.is_up() == self.is_agent { 0 } else { bytes };
+            presence += endpoint.presence();
+            progress.sends_datagrams |= endpoint.is_sending();
         }
         for part in &self.parts {
             progress.answered += match part {
@@ -315,7 +317,7 @@ impl TestRun {
             };
         }
         let all = progress.up_bytes + progress.down_bytes + progress.answered;
-        progress.peer_activity = all - only_sent;
+        progress.peer_activity = all - only_sent + presence;
         progress
     }
 }

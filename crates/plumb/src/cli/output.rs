@@ -7,6 +7,7 @@ use std::io::{self, IsTerminal, Write};
 
 use plumb_report::printable;
 use plumb_report::terminal::{TerminalStyle, TextRole};
+use rustix::termios::tcgetwinsize;
 use serde::Serialize;
 
 use super::{ColorChoice, GlobalOptions};
@@ -205,7 +206,8 @@ fn locale_is_unicode(variable: &impl Fn(&str) -> Option<String>) -> bool {
 
 fn width(is_terminal: bool, columns: Option<&str>) -> u16 {
     let asked = columns.and_then(|columns| columns.parse::<u16>().ok());
-    let seen = || terminal_size::terminal_size().filter(|_| is_terminal).map(|size| size.0.0);
+    let sizes = || [tcgetwinsize(io::stdout()), tcgetwinsize(io::stderr())];
+    let seen = || sizes().into_iter().flatten().find(|_| is_terminal).map(|size| size.ws_col);
     asked.or_else(seen).unwrap_or(WIDTH_DEFAULT).clamp(WIDTH_MIN, WIDTH_MAX)
 }
 

@@ -4,7 +4,8 @@ use clap::Args;
 use plumb_report::terminal;
 
 use super::output::{CliOutput, CommandResult};
-use super::{progress, seed_or_random};
+use super::progress::ProgressBar;
+use super::seed_or_random;
 use crate::VERSION;
 use crate::problem::ExitReason;
 use plumb_experiments::selftest;
@@ -36,21 +37,13 @@ impl SelftestCommand {
         let seed = seed_or_random(self.seed)?;
         let duration = if self.tables.is_none() { ": about two minutes" } else { "" };
         output.note(&format!("self-test with seed {}{duration}", seed.0));
-        let bar = progress::bar(output, 1_000, "{bar:24} {percent:>3} %  {wide_msg}");
+        let mut bar = ProgressBar::new(output);
         let document = selftest::run(seed, self.tables, VERSION, &mut |what, share| {
-            if let Some(bar) = &bar {
-                bar.set_message(what.to_owned());
-                #[expect(
-                    clippy::cast_possible_truncation,
-                    clippy::cast_sign_loss,
-                    reason = "a share of a thousand"
-                )]
-                bar.set_position((share * 1_000.0) as u64);
+            if let Some(bar) = &mut bar {
+                bar.draw(share, what);
             }
         });
-        if let Some(bar) = bar {
-            bar.finish_and_clear();
-        }
+        drop(bar);
         let document = document?;
         output.show(&document, |style| terminal::checks::selftest(&document, style))?;
         Ok(if document.passed { ExitReason::Success } else { ExitReason::CheckFailed })

@@ -6,10 +6,12 @@ use super::GlobalOptions;
 use super::output::{CliOutput, CommandResult};
 
 mod applications;
+mod conform;
 mod device;
 mod host;
 mod lab;
 mod replay;
+mod stream;
 
 /// Run plumb's own network stack, or create a test bed for it
 #[derive(Clone, Debug, Args)]
@@ -19,7 +21,10 @@ mod replay;
   plumb stack serve --device tap:plumb0 --addr 10.77.0.2/24
   plumb stack ping 10.0.0.2 --device memory
   plumb stack send 10.77.0.2:1997
-  plumb stack replay trace.pcapng")]
+  plumb stack get http://10.0.0.2/README.md --device memory
+  plumb stack transfer 10.0.0.2:9 --device memory --congestion bbr
+  plumb stack replay trace.pcapng
+  plumb stack conform handshake.pkt")]
 pub struct StackCommand {
     #[command(subcommand)]
     action: StackSubcommand,
@@ -32,7 +37,10 @@ enum StackSubcommand {
     Serve(applications::StackServeCommand),
     Ping(applications::StackPingCommand),
     Send(applications::StackSendCommand),
+    Get(stream::StackGetCommand),
+    Transfer(Box<stream::StackTransferCommand>),
     Replay(replay::StackReplayCommand),
+    Conform(conform::StackConformCommand),
 }
 
 impl StackCommand {
@@ -47,7 +55,10 @@ impl StackCommand {
             StackSubcommand::Serve(command) => command.perform(output),
             StackSubcommand::Ping(command) => command.perform(output),
             StackSubcommand::Send(command) => command.perform(output),
+            StackSubcommand::Get(command) => command.perform(output),
+            StackSubcommand::Transfer(command) => command.perform(output),
             StackSubcommand::Replay(command) => command.perform(output),
+            StackSubcommand::Conform(command) => command.perform(output),
         }
     }
 }

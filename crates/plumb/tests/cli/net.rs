@@ -14,6 +14,7 @@ mod http;
 mod impaired_link;
 mod iperf3;
 mod malformed_messages;
+mod memory;
 mod nat;
 mod remote_experiments;
 mod ssh;

@@ -5,5 +5,6 @@ mod lab;
 mod memory;
 mod peers;
 mod replay;
+mod tcp;
 pub mod test_bed;
 mod unprivileged;

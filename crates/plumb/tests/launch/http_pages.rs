@@ -9,7 +9,7 @@ use plumb_harness::spec::{
 };
 
 use super::support::{plumb_processes, signal};
-use super::{block, one_at_a_time, wait_for_the_end};
+use super::{alone, beside_others, block, wait_for_the_end};
 
 const WAYS: [&str; 5] = ["one-each", "keep-alive", "pipelined", "http2", "http3"];
 
@@ -37,7 +37,7 @@ fn visit(launch: &mut RunningLaunch) -> Result<BlockReport, LaunchError> {
 
 #[test]
 fn the_whole_page_comes_in_every_way_block_after_block() {
-    let _alone = one_at_a_time();
+    let _others = beside_others();
     for way in WAYS {
         let Some(mut launch) = start(way, None) else { return };
         for _ in 0..2 {
@@ -48,12 +48,11 @@ fn the_whole_page_comes_in_every_way_block_after_block() {
         }
         launch.finish().unwrap();
     }
-    wait_for_the_end();
 }
 
 #[test]
 fn no_visit_is_shorter_than_its_round_trips_and_its_bytes() {
-    let _alone = one_at_a_time();
+    let _others = beside_others();
     // 4 ms there and back, and 32 ms for 40,000 bytes.
     for (way, round_trips) in WAYS.into_iter().zip([26.0, 14.0, 3.0, 3.0, 4.0]) {
         let Some(mut launch) = start(way, Some(link("rate=10mbit,delay=2ms,limit=1bdp"))) else {
@@ -65,12 +64,11 @@ fn no_visit_is_shorter_than_its_round_trips_and_its_bytes() {
         assert!(report.counters["link_frames"] > 0);
         launch.finish().unwrap();
     }
-    wait_for_the_end();
 }
 
 #[test]
 fn a_server_that_is_killed_is_named_and_ends_the_launch() {
-    let _alone = one_at_a_time();
+    let _alone = alone();
     let Some(mut launch) = start("keep-alive", None) else { return };
     visit(&mut launch).unwrap();
     let servers = plumb_processes(&["__web"]);
@@ -86,18 +84,24 @@ fn a_server_that_is_killed_is_named_and_ends_the_launch() {
 }
 
 #[test]
-fn whoever_serves_ends_with_a_launch_that_is_killed() {
-    let _alone = one_at_a_time();
-    let Some(mut launch) = start("http3", None) else { return };
-    visit(&mut launch).unwrap();
-    assert_eq!(plumb_processes(&["__web"]).len(), 1);
-    drop(launch);
-    wait_for_the_end();
+fn whoever_serves_ends_with_a_launch_that_is_finished_or_killed() {
+    let _alone = alone();
+    for is_finished in [true, false] {
+        let Some(mut launch) = start("http3", Some(link("delay=1ms"))) else { return };
+        visit(&mut launch).unwrap();
+        assert_eq!(plumb_processes(&["__web"]).len(), 1);
+        if is_finished {
+            launch.finish().unwrap();
+        } else {
+            drop(launch);
+        }
+        wait_for_the_end();
+    }
 }
 
 #[test]
 fn what_is_no_visit_and_no_way_is_told_by_name() {
-    let _alone = one_at_a_time();
+    let _others = beside_others();
     let Some(mut launch) = start("http9", None) else { return };
     let task = BlockTask::Streams { size: 64 };
     match block(&mut launch, task, Span::from_ms(40)) {

@@ -5,7 +5,7 @@
 #![expect(clippy::unwrap_used, reason = "a test stops where it fails; so do its helpers")]
 
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use plumb_base::time::Span;
 use plumb_harness::launcher::{LaunchError, RunningLaunch};
@@ -25,11 +25,18 @@ mod streams;
 /// Longest time that a block is waited for.
 const WAIT_MAX: Span = Span::from_secs(60);
 
-/// One launch at a time: these tests look for processes, queues and rates.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+static LAUNCHES: RwLock<()> = RwLock::new(());
 
-fn one_at_a_time() -> MutexGuard<'static, ()> {
-    ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner)
+/// For a test that looks for all processes or queues, or needs the CPUs for itself; waits for the end of those of other tests.
+fn alone() -> RwLockWriteGuard<'static, ()> {
+    let guard = LAUNCHES.write().unwrap_or_else(PoisonError::into_inner);
+    wait_for_the_end();
+    guard
+}
+
+/// For a test that looks at its own launches only.
+fn beside_others() -> RwLockReadGuard<'static, ()> {
+    LAUNCHES.read().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn launch(subject: LaunchSubject) -> Result<RunningLaunch, LaunchError> {
@@ -75,6 +82,7 @@ fn block(
 /// Waits until no process that serves a launch is left.
 fn wait_for_the_end() {
     wait_for("the processes of a launch to end", || {
-        plumb_processes(&["__source", "__share", "__web", "__link"]).is_empty()
+        plumb_processes(&["__worker", "__peer", "__source", "__share", "__web", "__link"])
+            .is_empty()
     });
 }

@@ -12,8 +12,8 @@ use plumb_harness::spec::{
 };
 use plumb_harness::spec::{Mechanism, WakeMode};
 
-use super::support::{plumb_processes, wait_for};
-use super::{block, launch, one_at_a_time, start};
+use super::support::plumb_processes;
+use super::{alone, beside_others, block, launch, start, wait_for_the_end};
 
 fn remote(mechanism: Mechanism, link: &str, mtu: u32, options: SocketOptions) -> LaunchSubject {
     let wire = match link {
@@ -45,13 +45,9 @@ fn least(samples: &[f64]) -> f64 {
     samples.iter().copied().fold(f64::INFINITY, f64::min)
 }
 
-fn wait_for_the_end_of_links() {
-    wait_for("the links to end with their workers", || plumb_processes(&["__link"]).is_empty());
-}
-
 #[test]
 fn tcp_and_udp_cross_every_kind_of_path() {
-    let _alone = one_at_a_time();
+    let _others = beside_others();
     for link in ["veth", "three routers", "rate=100mbit,delay=3ms"] {
         for mechanism in [Mechanism::Tcp4, Mechanism::Tcp6, Mechanism::Udp4, Mechanism::Udp6] {
             let subject = remote(mechanism, link, 1500, SocketOptions::default());
@@ -69,12 +65,11 @@ fn tcp_and_udp_cross_every_kind_of_path() {
             launch.finish().unwrap();
         }
     }
-    wait_for_the_end_of_links();
 }
 
 #[test]
 fn a_stream_carries_a_window_a_round_trip_at_most() {
-    let _alone = one_at_a_time();
+    let _others = beside_others();
     for (window, most) in [(None, 12.5e6), (Some(16_384), 16_384.0 / 0.02)] {
         let options = SocketOptions { window, ..SocketOptions::default() };
         let subject = remote(Mechanism::Tcp4, "rate=100mbit,delay=10ms,limit=1bdp", 1500, options);
@@ -112,7 +107,7 @@ fn over_two_hops(
 
 #[test]
 fn long_packets_arrive_only_where_the_path_takes_them_or_cuts_them() {
-    let _alone = one_at_a_time();
+    let _others = beside_others();
     let datagram = || BlockTask::AnsweredShare { size: 8_972 };
     let connection = |size| BlockTask::ConnectedShare { size };
     for (mechanism, mtu, may_be_cut, task, arrives) in [
@@ -142,7 +137,7 @@ fn long_packets_arrive_only_where_the_path_takes_them_or_cuts_them() {
 
 #[test]
 fn one_lost_fragment_loses_the_whole_datagram() {
-    let _alone = one_at_a_time();
+    let _others = beside_others();
     let answered = |size| {
         let mut subject = remote(Mechanism::Udp4, "loss=5%", 1500, SocketOptions::default());
         if let LaunchSubject::Remote(remote) = &mut subject {
@@ -160,19 +155,25 @@ fn one_lost_fragment_loses_the_whole_datagram() {
 }
 
 #[test]
-fn a_link_ends_with_a_launch_that_is_given_up() {
-    let _alone = one_at_a_time();
-    let subject = remote(Mechanism::Tcp4, "delay=1ms", 1500, SocketOptions::default());
-    let Some(launch) = start(subject) else { return };
-    assert!(!plumb_processes(&["__link"]).is_empty());
-    // Its worker is killed.
-    drop(launch);
-    wait_for_the_end_of_links();
+fn a_link_ends_with_a_launch_that_is_finished_or_given_up() {
+    let _alone = alone();
+    for is_finished in [true, false] {
+        let subject = remote(Mechanism::Tcp4, "delay=1ms", 1500, SocketOptions::default());
+        let Some(launch) = start(subject) else { return };
+        assert!(!plumb_processes(&["__link"]).is_empty());
+        if is_finished {
+            launch.finish().unwrap();
+        } else {
+            // Its worker is killed.
+            drop(launch);
+        }
+        wait_for_the_end();
+    }
 }
 
 #[test]
 fn a_link_that_cannot_be_is_a_result_with_its_reason() {
-    let _alone = one_at_a_time();
+    let _others = beside_others();
     for (link, word) in [("rate=400gbit,delay=10s", "memory"), ("rate=fast", "rate")] {
         match launch(remote(Mechanism::Tcp4, link, 1500, SocketOptions::default())) {
             Err(LaunchError::Unavailable(reason)) => {

@@ -1,4 +1,4 @@
-//! Two hundred SIGKILLs at random moments: the store always opens whole, the run resumes to the
+//! Two hundred SIGKILLs at random moments, of four runs beside each other: the store always opens whole, the run resumes to the
 //! same cells, and no process, queue or file is left.
 
 use std::path::Path;
@@ -8,13 +8,14 @@ use std::time::Duration;
 use plumb_base::seed::Seed;
 use plumb_store::record::{Cell, CellStatus, RunData, RunStatus};
 use plumb_store::sqlite::{Store, StoreMode};
-use rand::RngExt as _;
+use rand::{Rng, RngExt as _};
 
-use super::one_at_a_time;
-use super::support::{PLUMB, plumb_processes, signal, wait_for};
+use super::support::{PLUMB, signal};
+use super::{alone, wait_for_the_end};
 
-/// SIGKILLs in all.
-const KILLS: u32 = 200;
+/// Runs at a time, each killed and resumed, and then another, until it was killed so often.
+const RUNS: usize = 4;
+const KILLS_EACH: u32 = 50;
 
 /// The longest time to let the first run live: a little more than the plan takes undisturbed.
 const LIFE_MAX_MS: u64 = 400;
@@ -83,19 +84,36 @@ fn keys(data: &RunData) -> Vec<String> {
 
 #[test]
 fn two_hundred_kills_lose_no_stored_block() {
-    let _alone = one_at_a_time();
+    let _alone = alone();
     let seed = Seed(2014);
     println!("seed {}", seed.0);
-    let mut lives = seed.stream("lives");
     let directory = tempfile::tempdir().unwrap();
     let plan = directory.path().join("plan.toml");
     std::fs::write(&plan, PLAN).unwrap();
+    let killed = |run: usize| {
+        let directory = directory.path().join(run.to_string());
+        std::fs::create_dir(&directory).unwrap();
+        kill_and_resume(&directory, &plan, &mut seed.stream(&format!("lives {run}")))
+    };
+    let expected = std::thread::scope(|scope| {
+        let runs: Vec<_> = (0..RUNS).map(|run| scope.spawn(move || killed(run))).collect();
+        runs.into_iter().map(|run| run.join().unwrap()).collect::<Vec<_>>()
+    });
+    assert!(expected.iter().all(|cells| *cells == expected[0] && !cells.is_empty()));
+    wait_for_the_end();
+    plumb_harness::mechanisms::sweep_leftovers();
+    let queues = std::fs::read_to_string("/proc/sysvipc/msg").unwrap_or_default();
+    assert!(!queues.lines().skip(1).any(is_ours), "{queues}");
+}
+
+/// Kills one run after the other and resumes it until it is complete; the cells, which all of them have.
+fn kill_and_resume(directory: &Path, plan: &Path, lives: &mut impl Rng) -> Vec<String> {
     let mut life_max_ms = LIFE_MAX_MS;
     let mut kills = 0;
     let mut completed = 0;
-    let mut expected: Option<Vec<String>> = None;
-    while kills < KILLS {
-        let store = directory.path().join(format!("{completed}.db"));
+    let mut expected = None;
+    while kills < KILLS_EACH {
+        let store = directory.join(format!("{completed}.db"));
         let mut blocks_before = 0;
         loop {
             let before = load(&store);
@@ -120,11 +138,7 @@ fn two_hundred_kills_lose_no_stored_block() {
             }
         }
     }
-    println!("{kills} kills, {completed} runs completed");
-    wait_for("workers and peers to end", || plumb_processes(&["__worker", "__peer"]).is_empty());
-    plumb_harness::mechanisms::sweep_leftovers();
-    let queues = std::fs::read_to_string("/proc/sysvipc/msg").unwrap_or_default();
-    assert!(!queues.lines().skip(1).any(is_ours), "{queues}");
+    expected.unwrap()
 }
 
 /// Every cell is done, and none has fewer launches than the plan asks for.

@@ -162,7 +162,6 @@ fn octaves(low: f64, high: f64) -> AxisExtent {
         clippy::cast_sign_loss,
         reason = "the logarithm of a size in bytes is between 0 and 63"
     )]
-    // At multiples of the step, where the plotting crate puts its own.
     let ticks = steps((first / step).ceil(), (last / step).floor())
         .map(|index| index * step)
         .filter(|p| (0.0..63.0).contains(p))

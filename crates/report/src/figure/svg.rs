@@ -1,41 +1,57 @@
-//! A figure as SVG.
-//!
-//! The plotting crate lays the figure out (`layout`), plumb writes it down (`emit`): small, and
-//! coloured only through CSS variables, so that one picture serves light, dark and print. Left
-//! out: interaction.
+//! A figure as SVG: small, and colored only through CSS variables, so that one picture serves light, dark and print.
 
-mod emit;
-mod layout;
+mod plot;
+mod writer;
 
 use super::{Figure, SeriesMarks};
+use plot::FigurePlot;
+use writer::{SvgWriter, line_paint};
 
 /// The figure for an HTML page whose style sheet defines the palette (see [`PALETTE_CSS`]).
 ///
 /// The key is not part of it: [`key`] is text of the page, which wraps.
 pub fn inline(figure: &Figure) -> String {
-    emit::write(&layout::scene(figure), figure)
+    let plot = FigurePlot::new(figure);
+    let mut writer = SvgWriter::default();
+    plot.draw_axes(&mut writer);
+    figure.series.iter().for_each(|series| plot.draw_series(series, &mut writer));
+    writer.finish_figure(plot.size(), &figure.title, &figure.alt)
 }
 
 /// One entry for each named series: its name and a small picture of its mark.
 pub fn key(figure: &Figure) -> Vec<(String, String)> {
-    figure
-        .series
-        .iter()
-        .filter(|series| !series.name.is_empty())
-        .map(|series| {
-            let swatch = match series.marks {
-                SeriesMarks::Points { joined: false, .. } | SeriesMarks::Boxes(_) => {
-                    emit::swatch(series.slot, false)
-                }
-                SeriesMarks::Points { .. } | SeriesMarks::Band(_) => {
-                    emit::swatch(series.slot, true)
-                }
-                SeriesMarks::Steps(_) | SeriesMarks::Line(_) => emit::dashed_swatch(series.slot),
-                SeriesMarks::Stack { hatched, .. } => emit::bar_swatch(series.slot, hatched),
-            };
-            (series.name.clone(), swatch)
-        })
-        .collect()
+    let named = figure.series.iter().filter(|series| !series.name.is_empty());
+    named.map(|series| (series.name.clone(), swatch(series.slot, &series.marks))).collect()
+}
+
+/// A small picture of what a palette slot's marks look like.
+fn swatch(slot: u8, marks: &SeriesMarks) -> String {
+    const MIDDLE: f64 = 7.0;
+    let color = format!("var(--c{})", slot % 8);
+    let mut writer = SvgWriter::default();
+    let mut width = 22.0;
+    match marks {
+        SeriesMarks::Stack { hatched, .. } => {
+            let paint = plot::stack_paint(slot, 11.0, *hatched);
+            writer.line(&paint, &[[2.0, MIDDLE], [20.0, MIDDLE]]);
+        }
+        SeriesMarks::Steps(_) | SeriesMarks::Line(_) => {
+            width = 30.0;
+            let paint = line_paint(&color, 2.4, plot::dash(slot));
+            writer.line(&paint, &[[0.0, MIDDLE], [width, MIDDLE]]);
+        }
+        SeriesMarks::Points { joined: false, .. } | SeriesMarks::Boxes(_) => {
+            writer.marker(slot, &color, [11.0, MIDDLE], 3.8);
+        }
+        SeriesMarks::Points { .. } | SeriesMarks::Band(_) => {
+            writer.line(&line_paint(&color, 1.4, ""), &[[0.0, MIDDLE], [width, MIDDLE]]);
+            writer.marker(slot, &color, [11.0, MIDDLE], 3.8);
+        }
+    }
+    format!(
+        "<svg viewBox=\"0 0 {width} 14\" width=\"{width}\" height=\"14\" aria-hidden=\"true\">{}</svg>",
+        writer.finish()
+    )
 }
 
 /// Palette of both schemes, after Okabe & Ito (2008), adjusted until every colour has a contrast

@@ -5,12 +5,14 @@
 use std::collections::BTreeMap;
 
 use plumb_analysis::document::CellResult;
-use plumb_analysis::document::stack::{ReplayRate, ServiceCount, StackDocument, StackRoundTrips};
+use plumb_analysis::document::stack::{
+    ReplayRate, ServiceCount, StackConnection, StackDocument, StackRoundTrips, StreamServiceCount,
+};
 use plumb_base::units::Unit;
 use serde_json::Value;
 
 use super::{TerminalPage, TerminalStyle, TextRole, occurred};
-use crate::figure::{quantiles, text};
+use crate::figure::{connection, quantiles, text};
 use crate::table::TextTable;
 use crate::value;
 
@@ -23,9 +25,14 @@ pub fn render(document: &StackDocument, counters: bool, style: TerminalStyle) ->
     if let Some(rate) = &document.replay {
         put_replay(&mut page, rate);
     }
+    for connection in &document.connections {
+        put_connection(&mut page, connection);
+        put_window(&mut page, connection);
+    }
     if document.services.iter().any(|service| service.received > 0) || document.replay.is_none() {
         put_services(&mut page, &document.services);
     }
+    put_stream_services(&mut page, &document.stream_services);
     for flag in &document.flags {
         page.put(0, TextRole::Dim, flag);
     }
@@ -155,6 +162,87 @@ fn put_services(page: &mut TerminalPage, services: &[ServiceCount]) {
     page.out.push('\n');
 }
 
+fn put_stream_services(page: &mut TerminalPage, services: &[StreamServiceCount]) {
+    if services.is_empty() {
+        return;
+    }
+    let count = |n: u64| if n == 0 { String::new() } else { n.to_string() };
+    let bytes = |n: u64| value::plain(Unit::Bytes, n as f64);
+    let mut table = TextTable::of_rows(
+        services,
+        &[
+            ("TCP service", &|service| service.name.clone()),
+            ("#port", &|service| service.port.to_string()),
+            ("#connections", &|service| service.connections.to_string()),
+            ("#received?", &|service| bytes(service.received_bytes)),
+            ("#sent?", &|service| bytes(service.sent_bytes)),
+            ("#requests??", &|service| count(service.requests)),
+            ("#refused??", &|service| count(service.refused)),
+            ("#failed??", &|service| count(service.failed)),
+            ("#idle??", &|service| count(service.idle)),
+        ],
+    );
+    table.drop_empty_columns();
+    page.out += &table.render(page.style);
+    page.out.push('\n');
+}
+
+/// What the connections of a document did, in words.
+pub fn connection_lines(document: &StackDocument, style: TerminalStyle) -> String {
+    let mut page = TerminalPage::new(style);
+    document.connections.iter().for_each(|connection| put_connection(&mut page, connection));
+    page.out
+}
+
+/// A connection: what it moved, and how.
+fn put_connection(page: &mut TerminalPage, connection: &StackConnection) {
+    let (verb, preposition) =
+        if connection.direction == "send" { ("Sent", "to") } else { ("Received", "from") };
+    let bytes = value::plain(Unit::Bytes, connection.bytes as f64);
+    let title =
+        format!("{verb} {bytes} {preposition} {} by {}", connection.remote, connection.congestion);
+    page.put(0, TextRole::Bold, &title);
+    let ns = |quantity| value::optional(Unit::Nanoseconds, quantity);
+    let rate = value::plain(Unit::BytesPerSecond, connection.bytes_per_second);
+    let mut lines = vec![format!("{rate} over {}", span(connection.seconds))];
+    if connection.setup_ns.is_some() {
+        lines.push(format!(
+            "opened in {}; round trips {} at least, {} smoothed at the end",
+            ns(connection.setup_ns),
+            ns(connection.rtt_min_ns),
+            ns(connection.srtt_ns)
+        ));
+    }
+    lines.push(format!(
+        "{} segments sent, {} received, at most {} B of payload",
+        connection.segments_sent, connection.segments_received, connection.mss
+    ));
+    if let Some(response) = &connection.http {
+        lines.push(format!("{}: status {}", response.url, response.status));
+    }
+    for line in &lines {
+        page.put(2, TextRole::Plain, line);
+    }
+    let losses = occurred(&[
+        (connection.retransmits, "retransmitted"),
+        (connection.timeouts, "timeouts"),
+        (connection.out_of_order, "received out of order"),
+    ]);
+    if !losses.is_empty() {
+        page.put(2, TextRole::Warn, &losses.join(", "));
+    }
+}
+
+/// A picture of the window of a connection that sent.
+fn put_window(page: &mut TerminalPage, connection: &StackConnection) {
+    let pictures = connection::figures(connection);
+    if let Some(figure) = pictures.first().filter(|_| connection.direction == "send") {
+        page.out.push('\n');
+        page.out += &text::render(figure, page.style);
+    }
+    page.out.push('\n');
+}
+
 fn put_counts(page: &mut TerminalPage, title: &str, counts: &BTreeMap<String, u64>) {
     if counts.is_empty() {
         return;
@@ -172,6 +260,7 @@ fn end_reason(word: &str) -> &'static str {
         "interrupted" => "Interrupted",
         "silent" => "Given up",
         "refused" => "Refused",
+        "failed" => "Failed",
         "device" => "The device failed",
         _ => "Done",
     }

@@ -8,7 +8,7 @@ use plumb_wire::checksum::PseudoHeader;
 use plumb_wire::ip::IpProtocol;
 use plumb_wire::machine::PortId;
 use plumb_wire::packet::{ChecksumState, HEADROOM, Packet, Pool, SegmentKind, SegmentationInfo};
-use plumb_wire::tcp::{CHECKSUM_OFFSET, TcpHeader};
+use plumb_wire::tcp::{CHECKSUM_OFFSET, PlainTcpHeader, TcpHeader};
 use plumb_wire::{ethernet, ipv4, ipv6};
 
 use super::IpHost;
@@ -191,7 +191,7 @@ impl IpHost {
             return pool.free(packet);
         };
         let is_offloaded = path.capabilities.checksum_tx;
-        let header = header(ends, segment, (pseudo, sum), is_offloaded);
+        let header = SegmentHeader::new(ends, segment);
         let (header_len, len) = (header.header_len(), header.header_len() + packet.len());
         let ip_len = if source.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
         let egress = IpEgress::new(IpProtocol::TCP, segment.ecn);
@@ -205,14 +205,27 @@ impl IpHost {
             Some(_) => ethernet::HEADER_LEN + ip_len,
             None => ip_len,
         };
-        describe(segment, (before, header_len, is_offloaded), source.is_ipv4(), &mut packet);
-        let out = pool.prepend(&mut packet, before + header_len);
-        header.emit(&mut out[before..]);
+        let description = (before, header_len, is_offloaded);
         if is_general {
+            describe(segment, description, source.is_ipv4(), &mut packet);
+            let out = pool.prepend(&mut packet, header_len);
+            header.emit((pseudo, segment.len, sum), is_offloaded, out);
             // One that does not fit is counted where that is found.
             let _ = self.send_on_path(path, destination, egress, packet, pool);
             return;
         }
+        self.core.counters.add(CounterId::Originated);
+        let queue = &mut self.interfaces[path.port].queue;
+        if queue.len() >= self.config.output_queue {
+            return self.drop_packet(CounterId::TxQueueFull, packet, pool);
+        }
+        // Queued before it is changed: what is changed and then moved causes a store-forwarding stall.
+        queue.push_back(packet);
+        let packet = queue.back_mut().expect("it has just been queued");
+        describe(segment, description, source.is_ipv4(), packet);
+        let is_super_segment = packet.meta.segments.is_some();
+        let out = pool.prepend(packet, before + header_len);
+        header.emit((pseudo, segment.len, sum), is_offloaded, &mut out[before..]);
         if let Some(link) = link {
             link.emit(out);
         }
@@ -220,7 +233,7 @@ impl IpHost {
         match (source, destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
                 let mut header = header_v4(source, destination, egress, len);
-                if packet.meta.segments.is_some() {
+                if is_super_segment {
                     header.identification = self.core.next_identification();
                 }
                 header.emit(out);
@@ -230,8 +243,6 @@ impl IpHost {
             }
             _ => unreachable!("a pseudo-header joins addresses of one family"),
         }
-        self.core.counters.add(CounterId::Originated);
-        self.push_to_queue(path.port, packet, pool);
     }
 }
 
@@ -271,29 +282,67 @@ fn read<'a>(
     Ok((ends, segment))
 }
 
-#[inline]
-fn header(
-    ends: &TcpEnds,
-    segment: &OutboundSegment,
-    (pseudo, sum): (PseudoHeader, Sum16),
-    is_offloaded: bool,
-) -> TcpHeader {
-    let header = TcpHeader {
-        source_port: ends.local.port(),
-        destination_port: ends.remote.port(),
-        seq: segment.seq.wire(),
-        ack: segment.ack,
-        flags: segment.flags,
-        window: segment.window,
-        checksum: 0,
-        urgent: 0,
-        options: segment.options,
-    };
-    if is_offloaded {
-        let checksum = pseudo.partial(header.header_len() + segment.len);
-        return TcpHeader { checksum, ..header };
+/// The header of a segment, in the form that is cheaper to write where that will do.
+enum SegmentHeader {
+    Plain(PlainTcpHeader),
+    General(TcpHeader),
+}
+
+impl SegmentHeader {
+    #[inline]
+    fn new(ends: &TcpEnds, segment: &OutboundSegment) -> Self {
+        if segment.options.is_empty() {
+            return Self::Plain(PlainTcpHeader {
+                source_port: ends.local.port(),
+                destination_port: ends.remote.port(),
+                seq: segment.seq.wire(),
+                ack: segment.ack,
+                flags: segment.flags,
+                window: segment.window,
+                timestamps: segment.timestamps,
+            });
+        }
+        Self::General(TcpHeader {
+            source_port: ends.local.port(),
+            destination_port: ends.remote.port(),
+            seq: segment.seq.wire(),
+            ack: segment.ack,
+            flags: segment.flags,
+            window: segment.window,
+            checksum: 0,
+            urgent: 0,
+            options: segment.option_area(),
+        })
     }
-    header.with_checksum(pseudo, segment.len, sum)
+
+    #[inline]
+    fn header_len(&self) -> usize {
+        match self {
+            Self::Plain(header) => header.header_len(),
+            Self::General(header) => header.header_len(),
+        }
+    }
+
+    /// Writes it before a payload of this length and sum, or with a checksum that the device completes.
+    #[inline]
+    fn emit(
+        &self,
+        (pseudo, len, sum): (PseudoHeader, usize, Sum16),
+        is_offloaded: bool,
+        out: &mut [u8],
+    ) {
+        let partial = is_offloaded.then(|| pseudo.partial(self.header_len() + len));
+        match self {
+            Self::Plain(header) => {
+                let checksum = partial.unwrap_or_else(|| header.checksum(pseudo, len, sum));
+                header.emit(checksum, out);
+            }
+            Self::General(header) => match partial {
+                Some(checksum) => TcpHeader { checksum, ..*header }.emit(out),
+                None => header.with_checksum(pseudo, len, sum).emit(out),
+            },
+        }
+    }
 }
 
 /// Describes a segment to the device: its checksum, and how to cut it. Its header of `header_len` bytes comes after `before` others.

@@ -146,6 +146,7 @@ pub enum BufferStorage {
 }
 
 /// What is visible from outside and differs between systems.
+#[expect(clippy::struct_excessive_bools, reason = "each is a choice of its own")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Personality {
     /// Order of the options of a SYN.

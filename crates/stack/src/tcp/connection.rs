@@ -91,6 +91,7 @@ pub(super) struct AgreedOptions {
 }
 
 /// A connection. Pure: it takes segments and the time, and gives segments and its next deadline.
+#[expect(clippy::struct_excessive_bools, reason = "each is a condition of its own")]
 #[derive(Debug)]
 pub struct Connection {
     pub(super) ends: TcpEnds,

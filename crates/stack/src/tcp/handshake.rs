@@ -130,6 +130,13 @@ impl OptionWriter {
         self.len += bytes.len();
     }
 
+    /// Timestamps as they stand in every segment but SYNs (RFC 7323 appendix A).
+    pub fn put_timestamps(&mut self, value: u32, echo: u32) {
+        self.put(&[1, 1, 8, 10]);
+        self.put(&value.to_be_bytes());
+        self.put(&echo.to_be_bytes());
+    }
+
     pub fn finish(self) -> OptionArea {
         OptionArea::new(&self.bytes[..self.len]).expect("written within 40 bytes")
     }

@@ -9,7 +9,7 @@ use plumb_wire::tcp::TcpFlags;
 
 use super::config::TcpConfig;
 use super::connection::{PathLimits, TcpEnds};
-use super::handshake::{Handshake, OptionWriter, SynOffer, TimestampClock, accepts_ecn};
+use super::handshake::{Handshake, SynOffer, TimestampClock, accepts_ecn};
 use super::receive::{SegmentDrop, reset_for};
 use super::segment::{InboundSegment, OutboundSegment};
 use super::seq::SeqNum;
@@ -291,13 +291,7 @@ impl OutboundSegment {
         window: u16,
         timestamps: Option<(u32, u32)>,
     ) -> Self {
-        let mut area = OptionWriter::new();
-        if let Some((value, echo)) = timestamps {
-            area.put(&[1, 1, 8, 10]);
-            area.put(&value.to_be_bytes());
-            area.put(&echo.to_be_bytes());
-        }
-        Self { window, options: area.finish(), ..Self::bare(seq, ack, TcpFlags::ACK) }
+        Self { window, timestamps, ..Self::bare(seq, ack, TcpFlags::ACK) }
     }
 }
 

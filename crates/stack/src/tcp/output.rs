@@ -22,6 +22,7 @@ impl OutboundSegment {
             flags,
             window: 0,
             options: OptionArea::EMPTY,
+            timestamps: None,
             len: 0,
             size: u16::MAX,
             ecn: Ecn::NotCapable,
@@ -39,9 +40,9 @@ impl Connection {
         if let Some((seq, ack)) = self.reset.take() {
             let flags = if ack.is_some() { TcpFlags::RST | TcpFlags::ACK } else { TcpFlags::RST };
             // RFC 7323 §3.2: a RST should have timestamps too.
-            let options = if ack.is_some() { self.timestamp_option(now) } else { OptionArea::EMPTY };
+            let timestamps = ack.and_then(|_| self.timestamps(now));
             let bare = OutboundSegment::bare(seq, ack.map_or(0, SeqNum::wire), flags);
-            return Some(OutboundSegment { options, ..bare });
+            return Some(OutboundSegment { timestamps, ..bare });
         }
         match self.state {
             TcpState::Closed => {}
@@ -203,14 +204,23 @@ impl Connection {
         flags: TcpFlags,
         with_data: bool,
     ) -> OutboundSegment {
-        let options = self.options(now);
+        let mut timestamps = self.timestamps(now);
+        let mut options = OptionArea::EMPTY;
+        if self.tx.options.sack && self.rx.out_of_order.has_blocks() {
+            options = self.options_with_blocks(timestamps.take());
+        }
         let window = self.rx.offer();
         self.is_challenge = false;
         self.rx.last_ack = self.rx.nxt;
         self.rx.acks.on_sent(with_data);
         self.rx.out_of_order.on_reported();
         let flags = if self.rx.echo_marks { flags | TcpFlags::ECE } else { flags };
-        OutboundSegment { window, options, ..OutboundSegment::bare(seq, self.rx.nxt.wire(), flags) }
+        OutboundSegment {
+            window,
+            options,
+            timestamps,
+            ..OutboundSegment::bare(seq, self.rx.nxt.wire(), flags)
+        }
     }
 
     /// Bytes of SACK blocks that the next segment carries, with their padding.
@@ -229,38 +239,24 @@ impl Connection {
     }
 
     #[inline]
-    fn timestamp_option(&self, now: Instant) -> OptionArea {
-        if !self.agreed.timestamps {
-            return OptionArea::EMPTY;
-        }
+    fn timestamps(&self, now: Instant) -> Option<(u32, u32)> {
         let echo = self.rx.timestamp.map_or(0, |(value, _)| value);
-        let mut area = OptionWriter::new();
-        area.put(&[1, 1, 8, 10]);
-        area.put(&self.clock.value(now).to_be_bytes());
-        area.put(&echo.to_be_bytes());
-        area.finish()
+        self.agreed.timestamps.then(|| (self.clock.value(now), echo))
     }
 
-    fn options(&self, now: Instant) -> OptionArea {
-        let has_blocks = self.tx.options.sack && self.rx.out_of_order.has_blocks();
-        if !self.agreed.timestamps && !has_blocks {
-            return OptionArea::EMPTY;
-        }
+    /// SACK blocks, with timestamps before them.
+    #[cold]
+    fn options_with_blocks(&self, timestamps: Option<(u32, u32)>) -> OptionArea {
         let mut area = OptionWriter::new();
-        if self.agreed.timestamps {
-            let echo = self.rx.timestamp.map_or(0, |(value, _)| value);
-            area.put(&[1, 1, 8, 10]);
-            area.put(&self.clock.value(now).to_be_bytes());
-            area.put(&echo.to_be_bytes());
+        if let Some((value, echo)) = timestamps {
+            area.put_timestamps(value, echo);
         }
-        if has_blocks {
-            let blocks = self.rx.out_of_order.sack_blocks(self.sack_max());
-            let len = 2 + 8 * u8::try_from(blocks.as_slice().len()).expect("at most four");
-            area.put(&[1, 1, 5, len]);
-            for (left, right) in blocks.as_slice() {
-                area.put(&left.to_be_bytes());
-                area.put(&right.to_be_bytes());
-            }
+        let blocks = self.rx.out_of_order.sack_blocks(self.sack_max());
+        let len = 2 + 8 * u8::try_from(blocks.as_slice().len()).expect("at most four");
+        area.put(&[1, 1, 5, len]);
+        for (left, right) in blocks.as_slice() {
+            area.put(&left.to_be_bytes());
+            area.put(&right.to_be_bytes());
         }
         area.finish()
     }

@@ -217,12 +217,24 @@ pub struct OutboundSegment {
     pub flags: TcpFlags,
     /// Window, scaled.
     pub window: u16,
-    /// Options.
+    /// Options, where there are others than timestamps.
     pub options: OptionArea,
+    /// Value and echo reply of the timestamps, where they are the only option.
+    pub timestamps: Option<(u32, u32)>,
     /// Bytes of payload, which `Connection::copy_payload` writes.
     pub len: usize,
     /// Most payload of one frame: a longer segment is a super-segment.
     pub size: u16,
     /// Congestion notification that its packet gets.
     pub ecn: Ecn,
+}
+
+impl OutboundSegment {
+    /// All of its options.
+    pub fn option_area(&self) -> OptionArea {
+        match self.timestamps {
+            Some((value, echo)) => OptionArea::timestamps(value, echo),
+            None => self.options,
+        }
+    }
 }

@@ -188,6 +188,8 @@ impl Owners {
 #[derive(Debug)]
 pub(crate) struct TcpTable {
     owners: Owners,
+    /// The connection that received a segment last.
+    last: u32,
     listeners: Vec<ListenerSlot>,
     vacant: Vec<u32>,
     local_ends: SocketDemux,
@@ -213,6 +215,7 @@ impl TcpTable {
                 time_wait: TimeWaitTable::new(limits.time_wait),
                 tuples: TupleDemux::new(SipKey::new(seed, "tuples")),
             },
+            last: 0,
             listeners: Vec::new(),
             vacant: Vec::new(),
             local_ends: SocketDemux::new(SipKey::new(seed, "listeners")),

@@ -21,6 +21,10 @@ const UDP_V4: usize = ethernet::HEADER_LEN + ipv4::HEADER_LEN;
 /// Where the UDP header begins over IPv6 without extension headers.
 const UDP_V6: usize = ethernet::HEADER_LEN + ipv6::HEADER_LEN;
 
+/// Where an IPv4 header names what it carries, and an IPv6 header what comes next.
+const PROTOCOL_V4: usize = ethernet::HEADER_LEN + 9;
+const PROTOCOL_V6: usize = ethernet::HEADER_LEN + 6;
+
 /// Bytes compared over IPv4: all headers, in whole words.
 const COMPARED_V4: usize = 48;
 /// Bytes compared over IPv6.
@@ -103,7 +107,12 @@ impl HeaderPredictions {
             return None;
         }
         let head: &[u8; COMPARED_V4] = bytes.first_chunk()?;
-        let (flow, at, payload) = if head[12] == 0x08 {
+        let is_ipv4 = head[12] == 0x08;
+        let protocol = head[if is_ipv4 { PROTOCOL_V4 } else { PROTOCOL_V6 }];
+        if protocol != IpProtocol::UDP.0 {
+            return None;
+        }
+        let (flow, at, payload) = if is_ipv4 {
             let flow = self.v4[slot_v4(head)].as_ref()?.flow(&SAME_V4, head)?;
             let ip = ipv4::Ipv4Packet::parse(&bytes[ethernet::HEADER_LEN..]).ok()?.verify().ok()?;
             (flow, UDP_V4, ip.payload())

@@ -74,7 +74,7 @@ impl DatagramEndpoint {
         at: BindAddress,
     ) -> io::Result<Self> {
         let socket = at.open(UdpSocket::bind)?;
-        Self::new(socket, token, test, spec, spec.is_up)
+        Self::new(socket, token, test, spec, true)
     }
 
     /// The client's side, once the agent has answered it.
@@ -89,7 +89,7 @@ impl DatagramEndpoint {
         control: &TestControl,
     ) -> Result<Self, UdpHandshakeError> {
         let socket = connect_udp(address)?;
-        let endpoint = Self::new(socket, token, test, spec, !spec.is_up)?;
+        let endpoint = Self::new(socket, token, test, spec, false)?;
         udp_handshake::connect(
             &endpoint.socket,
             &endpoint.token,
@@ -105,13 +105,15 @@ impl DatagramEndpoint {
         token: TestToken,
         test: &TestSpec,
         spec: &DatagramsSpec,
-        receives: bool,
+        is_agent: bool,
     ) -> io::Result<Self> {
+        let receives = spec.is_up == is_agent;
         let rate = Rate::from_bits_per_second(spec.rate_bits_per_second);
         let longest = Span::from_ns(test.longest_ns());
         let usual = ReceiverConfig::new(token, STREAM, rate, longest);
         let periods = Span::from_ns(spec.period_ns().saturating_mul(PERIODS));
-        let expectation = ReceiverConfig { idle: usual.idle.max(periods), ..usual };
+        let expectation =
+            ReceiverConfig { idle: usual.idle.max(periods), shows_presence: !is_agent, ..usual };
         let prepared =
             if receives { Some(receiver::prepare(&socket, &expectation)?) } else { None };
         Ok(Self {
@@ -162,6 +164,16 @@ impl DatagramEndpoint {
             bytes: self.progress.bytes.load(Ordering::Relaxed),
             cpu_ns: self.worker.cpu_ns(),
         }
+    }
+
+    /// Times that the receiver of what this side sends has shown that it is there.
+    pub fn presence(&self) -> u64 {
+        self.progress.presence.load(Ordering::Relaxed)
+    }
+
+    /// Whether this side sends now.
+    pub fn is_sending(&self) -> bool {
+        self.progress.is_sending.load(Ordering::Relaxed)
     }
 
     /// Notes how far it is.

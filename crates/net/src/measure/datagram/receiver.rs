@@ -2,6 +2,7 @@
 //!
 //! The end is the receiver's: once the sender has said how many there were, it waits for the last of them, or until
 //! none has come for a grace period. Silence ends nothing while the sender is to send: a path may come back. Probes, announcements and ends are answered meanwhile, each with forty bytes.
+//! A client shows an agent that it is still there, for datagrams are acknowledged by nobody.
 //! A kernel that can joins what came together (UDP_GRO); each is counted by itself all the same. Left out: who
 //! may send, which `super::udp_handshake` decides.
 
@@ -37,6 +38,8 @@ const WAIT: Duration = Duration::from_millis(10);
 /// How long to stay once everything came: for second copies, and to answer an end that is said again.
 const LINGER: Span = Span::from_ms(50);
 const NEVER: u64 = u64::MAX;
+/// How often a receiver shows that it is there.
+const PRESENCE_INTERVAL: Span = Span::from_ms(200);
 
 /// What both sides of a stream share with whoever watches it: counts so far, and a wish to stop.
 #[derive(Debug, Default)]
@@ -45,6 +48,10 @@ pub struct DatagramProgress {
     pub datagrams: AtomicU64,
     /// Their bytes.
     pub bytes: AtomicU64,
+    /// Times that the receiver has shown a sender that it is there.
+    pub presence: AtomicU64,
+    /// Whether a sender sends.
+    pub is_sending: AtomicBool,
     /// Ends the stream soon.
     pub stop: AtomicBool,
 }
@@ -73,6 +80,8 @@ pub struct ReceiverConfig {
     pub grace: Span,
     /// How long all of it may last.
     pub duration_max: Span,
+    /// Whether to show the sender, which the socket is connected to, that somebody is there.
+    pub shows_presence: bool,
 }
 
 impl ReceiverConfig {
@@ -91,6 +100,7 @@ impl ReceiverConfig {
             idle: Span::from_secs(5),
             grace: Span::from_ms(500),
             duration_max,
+            shows_presence: false,
         }
     }
 
@@ -186,6 +196,9 @@ pub fn receive(
     let mut stream = DatagramReceiver::new(socket, expectation);
     let mut batch = ReceiveBatch::new(SLOTS, SLOT_BYTES);
     let mut begun = read_ns(ClockId::MonotonicRaw);
+    let presence = TestDatagramHeader::of(TestDatagramKind::Presence, expectation.stream, 0, 0)
+        .to_bytes(&expectation.token);
+    let mut presence_due = if expectation.shows_presence { begun } else { NEVER };
     let ending = loop {
         match batch.receive(fd, true) {
             Ok(came) => {
@@ -201,6 +214,11 @@ pub fn receive(
             Err(error) => return Err(error),
         }
         let now = read_ns(ClockId::MonotonicRaw);
+        if now >= presence_due {
+            // One that does not leave is followed by others.
+            let _ = socket.send(&presence);
+            presence_due = now + PRESENCE_INTERVAL.as_ns();
+        }
         if progress.is_stopped() {
             break ReceiveEnding::Stopped;
         }

@@ -3,8 +3,8 @@
 //! One thread: sleeps until the next call is due, writes the times into the datagrams that are, and hands them over
 //! by one call, cut up by the kernel (UDP_SEGMENT) where several leave at once and the path lets it. The queue of
 //! this host's device is asked to refuse what it drops (IP_RECVERR), so that a loss there is known here. What waited for
-//! room in the socket has the time of after the wait. Nothing is sent twice but the end. Left out: who may be sent to
-//! (`super::udp_handshake`).
+//! room in the socket has the time of after the wait. Nothing is sent twice but the end. What the receiver shows of its
+//! presence is counted. Left out: who may be sent to (`super::udp_handshake`), and who is sent nothing more.
 
 use std::io;
 use std::net::UdpSocket;
@@ -35,6 +35,9 @@ const DATAGRAM_MAX: usize = 65_507;
 /// The end is said this often, this far apart, unless it is heard.
 const END_TRIES: u32 = 20;
 const END_SPACING_MS: i32 = 50;
+/// How often what the receiver has shown of its presence is read, and how much of it at most.
+const PRESENCE_POLL_NS: u64 = 100_000_000;
+const PRESENCES_MAX: usize = 16;
 /// How far behind its schedule a stream may end.
 const OVERRUN_MAX: Span = Span::from_ms(500);
 
@@ -167,12 +170,14 @@ pub fn send(
     let drops_before = KernelDrops::read();
     let dropped_before = drops::drops_towards_peer(socket);
     let mut sender = DatagramSender::new(socket, plan, progress);
+    progress.is_sending.store(true, Ordering::Relaxed);
     let ran = sender.run();
     // Whatever broke it off, the receiver waits for how many there were.
     let uncut = sender.buffer.set_segmentation(socket, false);
     let end_ns = read_ns(ClockId::MonotonicRaw);
     sender.sample_queue();
     let said = sender.send_end();
+    progress.is_sending.store(false, Ordering::Relaxed);
     let mut report = sender.report;
     report.end_ns = end_ns;
     report.end_heard = matches!(said, Ok(true));
@@ -285,6 +290,7 @@ struct DatagramSender<'a> {
     pace: DatagramPacer,
     buffer: SendBuffer,
     deadline_ns: u64,
+    presence_due_ns: u64,
     lateness: Histogram,
     refusals: UnreachableStreak,
     report: SenderReport,
@@ -322,6 +328,7 @@ impl<'a> DatagramSender<'a> {
             pace,
             buffer: outlet,
             deadline_ns,
+            presence_due_ns: start_ns,
             lateness: Histogram::new(),
             refusals: UnreachableStreak::default(),
             report,
@@ -335,10 +342,16 @@ impl<'a> DatagramSender<'a> {
             let next = self.report.count;
             let call_ns = self.pace.next_call_ns(next, count, last_call_ns, last_sent);
             let is_over = |now| now > self.deadline_ns || self.progress.is_stopped();
-            let Some(now_ns) = wait_until(call_ns, SPIN_NS, is_over) else {
+            let until_ns = call_ns.min(self.presence_due_ns);
+            let Some(now_ns) = wait_until(until_ns, SPIN_NS, is_over) else {
                 self.report.cut_short = self.plan.rate.is_some() || self.progress.is_stopped();
                 break;
             };
+            if now_ns >= self.presence_due_ns {
+                // Before the time is read that goes into datagrams.
+                self.read_presence(now_ns)?;
+                continue;
+            }
             let due = self.pace.sendable(next, count, now_ns);
             self.buffer.fill(self.plan, &self.pace, next, due, now_ns);
             last_call_ns = self.transmit(now_ns)?;
@@ -368,6 +381,9 @@ impl<'a> DatagramSender<'a> {
                     self.report.waits += 1;
                     self.sample_queue();
                     fd::poll_writable(self.socket.as_fd(), 20).or_else(ignore_interrupt)?;
+                    if stamped_ns >= self.presence_due_ns {
+                        self.read_presence(stamped_ns)?;
+                    }
                     stamped_ns = read_ns(ClockId::MonotonicRaw);
                     if stamped_ns > self.deadline_ns || self.progress.is_stopped() {
                         break;
@@ -431,6 +447,25 @@ impl<'a> DatagramSender<'a> {
         } else {
             DatagramSendError::Unreachable { sent: self.report.count }
         })
+    }
+
+    /// Takes in what the receiver has shown of its presence since the last time.
+    fn read_presence(&mut self, now_ns: u64) -> Result<(), DatagramSendError> {
+        self.presence_due_ns = now_ns + PRESENCE_POLL_NS;
+        let mut buffer = [0; HEADER_BYTES];
+        for _ in 0..PRESENCES_MAX {
+            match plumb_sys::socket::receive(self.socket.as_fd(), &mut buffer, false) {
+                Ok(len) => {
+                    let header = TestDatagramHeader::read(&self.plan.token, &buffer[..len]);
+                    if header.is_some_and(|header| header.kind == TestDatagramKind::Presence) {
+                        self.progress.presence.fetch_add(1, Ordering::Relaxed);
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => self.handle_send_error(error)?,
+            }
+        }
+        Ok(())
     }
 
     fn sample_queue(&mut self) {

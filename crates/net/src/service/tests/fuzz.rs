@@ -36,7 +36,7 @@ use crate::measure::test_spec::{
     BulkTcpSpec, DatagramsSpec, MtuSearchSpec, PartSpec, ProbesSpec, RequestResponsePart, TestSpec,
     TransferDirection,
 };
-use crate::service::{AbandonedTestWatch, admit, times};
+use crate::service::{PresenceWatch, admit, shows_client_liveness, times};
 
 /// How many steps unless told otherwise.
 const STEPS: u64 = 30_000;
@@ -75,7 +75,7 @@ const EXTREMES: [u64; 12] = [
 struct PlayedTest {
     spec: TestSpec,
     control: Arc<TestControl>,
-    watch: AbandonedTestWatch,
+    watch: PresenceWatch,
     work: Option<TaskWork>,
     prepared: Instant,
     began: Option<(Instant, ReadingSchedule)>,
@@ -84,9 +84,9 @@ struct PlayedTest {
     progress: TestProgress,
     /// Which connection it belongs to.
     owner: u64,
-    /// Whether that is lost.
-    is_lost: bool,
-    /// When something last showed that the client is there, by the time that this process ran.
+    /// When that was lost, by the time that this process ran.
+    lost: Option<Span>,
+    /// When data last showed that the client is there, by the same time.
     seen: Span,
     is_data_cut: bool,
 }
@@ -115,7 +115,7 @@ impl TaskService for PlayedService {
         let TaskContext { limits, control, overlap, .. } = context;
         let (spec, _) = admit(payload, &limits)?;
         let (now, times) = (*self.clock.lock().unwrap(), times(&spec));
-        let watch = AbandonedTestWatch::new(now, &spec, Arc::clone(&control));
+        let watch = PresenceWatch::new(now, &spec, Arc::clone(&control));
         self.tests.lock().unwrap().push(PlayedTest {
             spec,
             control,
@@ -127,7 +127,7 @@ impl TaskService for PlayedService {
             readings: 0,
             progress: TestProgress::default(),
             owner: 0,
-            is_lost: false,
+            lost: None,
             seen: Span::ZERO,
             is_data_cut: false,
         });
@@ -423,7 +423,7 @@ impl World {
         let number = connection.host.number;
         self.connections[place] = None;
         for test in self.tests.lock().unwrap().iter_mut().filter(|test| test.owner == number) {
-            (test.is_lost, test.seen) = (true, test.seen.max(self.ran));
+            test.lost = Some(self.ran);
         }
         self.log_line();
         if let Err(error) = ended {
@@ -462,7 +462,6 @@ impl World {
     fn step(&mut self) {
         self.disturb();
         self.run_due();
-        self.move_data();
         let (by, is_suspended) = match self.random.random_range(0..10_000_u16) {
             0 => (Span::from_ns(self.random.random_range(0..3_600 * SECOND)), true),
             1..=5 => (Span::from_ns(self.random.random_range(0..30 * SECOND)), true),
@@ -503,7 +502,9 @@ impl World {
                 *self.connections[place].as_ref().expect("it is there").host.sent.borrow_mut() =
                     None;
             }
-            4..=9 => {}
+            4 => self.cut_data(number),
+            5 => self.tests.lock().unwrap().iter_mut().for_each(|test| test.is_data_cut = false),
+            6..=9 => {}
             _ => {
                 let bytes = self.input(task, stage);
                 if let Some(connection) = &mut self.connections[place] {
@@ -519,22 +520,12 @@ impl World {
         self.read(place);
     }
 
+    /// The last of a client's data comes now.
     fn cut_data(&mut self, owner: u64) {
-        for test in self.tests.lock().unwrap().iter_mut().filter(|test| test.owner == owner) {
-            test.is_data_cut = true;
-        }
-    }
-
-    /// Lets every client that is there show it by data.
-    fn move_data(&mut self) {
-        for test in self.tests.lock().unwrap().iter_mut() {
-            // Nobody acknowledges datagrams that the agent sends.
-            let only_sent =
-                |part: &PartSpec| matches!(part, PartSpec::Datagrams(part) if !part.is_up);
-            if test.began.is_some() && !test.is_data_cut && !test.spec.parts.iter().all(only_sent) {
-                test.progress.peer_activity += 1;
-                test.seen = self.ran;
-            }
+        let mut tests = self.tests.lock().unwrap();
+        for test in tests.iter_mut().filter(|test| test.owner == owner && !test.is_data_cut) {
+            test.progress.peer_activity += 1;
+            (test.seen, test.is_data_cut) = (self.ran, true);
         }
     }
 
@@ -611,7 +602,7 @@ impl World {
         assert_eq!(places as usize, tests.len(), "every place is of a test that goes on");
         assert!(places <= limits.tests_max && clients <= limits.clients_max);
         let (reports, bytes, overlapping) = self.agent.kept_counts();
-        assert!(reports <= 64 && bytes <= 128 << 20, "{reports} reports of {bytes} bytes");
+        assert!(reports <= 64 && bytes <= 32 << 20, "{reports} reports of {bytes} bytes");
         assert_eq!(overlapping, tests.len(), "nothing overlaps that is over");
         let mut sockets = self.connections.iter().flatten().count();
         for test in tests.iter() {
@@ -640,6 +631,7 @@ impl PlayedTest {
                 counts.begun += 1;
                 self.began = Some((now, ReadingSchedule::new(&self.spec, now_ns)));
                 (self.wake, self.seen) = (now, ran);
+                self.progress.sends_datagrams = self.sends_datagrams();
                 return false;
             }
             return self.control.is_halted() || now >= until;
@@ -649,6 +641,10 @@ impl PlayedTest {
         }
         if now < self.wake {
             return false;
+        }
+        if !self.is_data_cut {
+            self.progress.peer_activity += 1;
+            self.seen = ran;
         }
         if schedule.is_due(now_ns) {
             self.readings += 1;
@@ -669,6 +665,11 @@ impl PlayedTest {
         false
     }
 
+    fn sends_datagrams(&self) -> bool {
+        let sends = |part: &PartSpec| matches!(part, PartSpec::Datagrams(part) if !part.is_up);
+        self.spec.parts.iter().any(sends)
+    }
+
     /// Connections, and a socket of each part.
     fn sockets(&self) -> usize {
         self.spec.parts.iter().map(|part| 2 + part.connections()).sum()
@@ -686,13 +687,16 @@ impl PlayedTest {
         let gone_ns = u128::from(now.saturating_since(from).as_ns());
         assert!(gone_ns < longest_ns, "its place is not free: {:?}", self.spec);
         assert!(self.readings <= 20_004, "{} readings of {:?}", self.readings, self.spec);
-        let sends = self
-            .spec
-            .parts
-            .iter()
-            .any(|part| matches!(part, PartSpec::Datagrams(part) if !part.is_up));
-        if sends && self.began.is_some() && self.is_lost && self.is_data_cut {
-            let since = ran.saturating_sub(self.seen);
+        // Whoever is not sent datagrams is there as long as the session is.
+        let gone = if self.sends_datagrams() {
+            Some(self.seen)
+        } else if shows_client_liveness(&self.spec) {
+            self.lost.map(|lost| lost.max(self.seen))
+        } else {
+            None
+        };
+        if let Some(gone) = gone.filter(|_| self.began.is_some() && self.is_data_cut) {
+            let since = ran.saturating_sub(gone);
             assert!(since <= SENT_AFTER_LOSS, "sent to nobody for {since}: {:?}", self.spec);
         }
     }

@@ -6,21 +6,18 @@
 //! The terminal is restored at every end except SIGKILL: on return, on a panic, whose message goes to the restored
 //! screen, and on a request to stop. The screen is drawn on standard error, so standard output may go to a file.
 
-use std::io::{self, IsTerminal as _, Stderr};
+use std::io::{self, IsTerminal as _, Read as _, Write as _};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
-use std::sync::{Arc, Once};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use plumb_base::time::Span;
 use plumb_net::measure::progress::TestProgress;
 use plumb_netdev::lab::DriverPlacement;
 use plumb_report::terminal::TerminalStyle;
-use ratatui::Terminal;
-use ratatui::backend::CrosstermBackend;
-use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
-use ratatui::crossterm::{cursor, execute, terminal};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
 use crate::cli::is_stopped;
 use crate::net::test_run::{MeasuredPhase, NetWatcher};
@@ -32,7 +29,7 @@ mod history;
 mod screen;
 
 /// Interval of checking keys and updates, and so the shortest between two drawings.
-const REFRESH_INTERVAL: Duration = Duration::from_millis(100);
+const REFRESH_INTERVAL: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// Most queued updates; further ones are dropped.
 const UPDATES_MAX: usize = 64;
 
@@ -96,7 +93,7 @@ impl LiveView {
                 "drawn by the only CPU, which also measures: the results are affected".to_owned(),
             ),
         };
-        let mut screen = AlternateScreen::open().map_err(fault)?;
+        let screen = AlternateScreen::open().map_err(fault)?;
         let (sender, updates) = sync_channel(UPDATES_MAX);
         let stop_requested = Arc::new(AtomicBool::new(false));
         let view = LiveScreenContext { title, drawing_cpu, style };
@@ -105,7 +102,8 @@ impl LiveView {
             // Best effort.
             cpu.0.and_then(|placement| placement.bind_to_driver_cpu().ok());
             // A closed terminal ends the drawing; its signal ends the measurement.
-            show(&mut screen, &updates, &view, &stop).ok();
+            show(&updates, &view, &stop).ok();
+            drop(screen);
         };
         let drawing = thread::Builder::new().name("draw".to_owned()).spawn(work).map_err(fault)?;
         Ok(Self { updates: Some(sender), drawing: Some(drawing), stop_requested, note })
@@ -148,30 +146,30 @@ impl NetWatcher for LiveView {
 
 /// Draws until the sender of updates is dropped.
 fn show(
-    screen: &mut AlternateScreen,
     updates: &Receiver<LiveUpdate>,
     view: &LiveScreenContext,
     stop_requested: &AtomicBool,
 ) -> io::Result<()> {
     let mut history = LiveHistory::default();
     let mut is_new = true;
+    let mut drawn_size = (0, 0);
     loop {
-        if is_new {
+        let size = screen_size()?;
+        if is_new || size != drawn_size {
             let is_stopping = stop_requested.load(Ordering::Relaxed) || is_stopped();
-            screen.draw(|frame| screen::draw(frame, &history, view, is_stopping))?;
+            draw(&screen::lines(&history, view, size, is_stopping))?;
+            drawn_size = size;
         }
-        is_new = false;
-        match next_key(REFRESH_INTERVAL) {
+        is_new = match next_key() {
             Ok(Some(KeyAction::End)) => {
                 stop_requested.store(true, Ordering::Relaxed);
-                is_new = true;
+                true
             }
-            Ok(Some(KeyAction::Redraw)) => is_new = true,
-            Ok(None) => {}
+            Ok(key) => key == Some(KeyAction::Redraw),
             // A signal, handled elsewhere.
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => is_new = true,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => true,
             Err(error) => return Err(error),
-        }
+        };
         loop {
             match updates.try_recv() {
                 Ok(LiveUpdate::Progress(name, progress, left)) => {
@@ -186,68 +184,75 @@ fn show(
     }
 }
 
-/// Whether the alternate screen is active.
-static IS_ACTIVE: AtomicBool = AtomicBool::new(false);
+/// Columns and rows of the terminal.
+fn screen_size() -> io::Result<(usize, usize)> {
+    let size = tcgetwinsize(io::stderr())?;
+    Ok((size.ws_col.into(), size.ws_row.into()))
+}
+
+/// The terminal's settings from before the alternate screen, while that is active.
+static SAVED_SETTINGS: Mutex<Option<Termios>> = Mutex::new(None);
 
 /// An action of the keyboard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum KeyAction {
     /// End the measurement.
     End,
-    /// Redraw, perhaps in another size.
+    /// Draw again, over what others wrote.
     Redraw,
 }
 
-/// The terminal's alternate screen.
-struct AlternateScreen {
-    terminal: Terminal<CrosstermBackend<Stderr>>,
-}
+/// The terminal's alternate screen, in raw mode (xterm control sequences 1049 and 25).
+struct AlternateScreen;
 
 impl AlternateScreen {
     /// Switches to an empty screen.
     fn open() -> io::Result<Self> {
         restore_at_panics();
-        terminal::enable_raw_mode()?;
-        IS_ACTIVE.store(true, Ordering::Release);
-        let opened = execute!(io::stderr(), terminal::EnterAlternateScreen, cursor::Hide)
-            .and_then(|()| Terminal::new(CrosstermBackend::new(io::stderr())));
-        match opened {
-            Ok(terminal) => Ok(Self { terminal }),
-            Err(error) => {
-                restore();
-                Err(error)
-            }
-        }
-    }
-
-    /// Draws, unless a panic has restored the terminal.
-    fn draw(&mut self, draw: impl FnOnce(&mut ratatui::Frame<'_>)) -> io::Result<()> {
-        if !IS_ACTIVE.load(Ordering::Acquire) {
-            return Err(io::ErrorKind::BrokenPipe.into());
-        }
-        self.terminal.draw(draw).map(|_| ())
+        let settings = tcgetattr(io::stdin())?;
+        let mut raw = settings.clone();
+        raw.make_raw();
+        *SAVED_SETTINGS.lock().unwrap_or_else(PoisonError::into_inner) = Some(settings);
+        // Restores, when dropped, what was switched before an error.
+        let screen = Self;
+        tcsetattr(io::stdin(), OptionalActions::Now, &raw)?;
+        io::stderr().write_all(b"\x1b[?1049h\x1b[?25l")?;
+        Ok(screen)
     }
 }
 
-/// Waits for a key with an action, at most `timeout`.
-fn next_key(timeout: Duration) -> io::Result<Option<KeyAction>> {
-    if !event::poll(timeout)? {
+/// Draws every line, unless a panic has restored the terminal.
+fn draw(lines: &[String]) -> io::Result<()> {
+    let saved = SAVED_SETTINGS.lock().unwrap_or_else(PoisonError::into_inner);
+    if saved.is_none() {
+        return Err(io::ErrorKind::BrokenPipe.into());
+    }
+    let row = |(row, line): (usize, &String)| format!("\x1b[{};1H\x1b[2K{line}", row + 1);
+    let screen: String = lines.iter().enumerate().map(row).collect();
+    io::stderr().write_all(screen.as_bytes())
+}
+
+/// Waits for a key with an action, at most [`REFRESH_INTERVAL`].
+fn next_key() -> io::Result<Option<KeyAction>> {
+    let stdin = io::stdin();
+    if poll(&mut [PollFd::new(&stdin, PollFlags::IN)], Some(&REFRESH_INTERVAL))? == 0 {
         return Ok(None);
     }
-    Ok(match event::read()? {
-        Event::Key(key) if key.kind != KeyEventKind::Release => {
-            let is_control = key.modifiers.contains(KeyModifiers::CONTROL);
-            match key.code {
-                KeyCode::Char('q' | 'Q') | KeyCode::Esc => Some(KeyAction::End),
-                KeyCode::Char('c' | '\\') if is_control => Some(KeyAction::End),
-                KeyCode::Char('l') if is_control => Some(KeyAction::Redraw),
-                _ => None,
-            }
-        }
-        Event::Resize(..) => Some(KeyAction::Redraw),
+    // What a key sends comes in one read: ESC alone is the key, with more behind it an arrow or the like.
+    let mut bytes = [0; 64];
+    let len = stdin.lock().read(&mut bytes)?;
+    Ok(match &bytes[..len] {
+        [] => return Err(io::ErrorKind::UnexpectedEof.into()),
+        [b'\x1b', _, ..] => None,
+        keys if keys.iter().any(|key| END_KEYS.contains(key)) => Some(KeyAction::End),
+        keys if keys.contains(&CONTROL_L) => Some(KeyAction::Redraw),
         _ => None,
     })
 }
+
+/// What the keys that end the measurement send in raw mode: q, ESC, Ctrl-C and Ctrl-\.
+const END_KEYS: [u8; 5] = [b'q', b'Q', b'\x1b', 0x03, 0x1c];
+const CONTROL_L: u8 = 0x0c;
 
 impl Drop for AlternateScreen {
     fn drop(&mut self) {
@@ -257,9 +262,10 @@ impl Drop for AlternateScreen {
 
 /// Restores the terminal, once.
 fn restore() {
-    if IS_ACTIVE.swap(false, Ordering::AcqRel) {
-        execute!(io::stderr(), terminal::LeaveAlternateScreen, cursor::Show).ok();
-        terminal::disable_raw_mode().ok();
+    let mut saved = SAVED_SETTINGS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(settings) = saved.take() {
+        io::stderr().write_all(b"\x1b[?1049l\x1b[?25h").ok();
+        tcsetattr(io::stdin(), OptionalActions::Now, &settings).ok();
     }
 }
 

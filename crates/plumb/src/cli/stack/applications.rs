@@ -1,23 +1,29 @@
 //! `plumb stack ping`, `send`, `serve` and `mirror`: applications on plumb's own stack.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 
 use clap::Args;
-use plumb_analysis::document::stack::{SCHEMA, ServiceCount, StackDocument, StackRoundTrips};
+use plumb_analysis::document::stack::{
+    SCHEMA, ServiceCount, StackDocument, StackRoundTrips, StreamServiceCount,
+};
 use plumb_analysis::summary::single_process;
 use plumb_base::time::Span;
 use plumb_base::units::quantity::parse_span;
 use plumb_netdev::host::echo_test::{
     self, EchoAbort, EchoSender, EchoStage, EchoTest, EchoTimeouts, PAYLOAD_MIN, RoundTripSeries,
 };
+use plumb_netdev::host::http_server::FileDirectory;
 use plumb_netdev::host::ping::{PingApplication, PingEvent, PingRequest};
 use plumb_netdev::host::services::{OfferedServices, ServiceKind, ServicePort};
+use plumb_netdev::host::stream_services::StreamServiceCounts;
 use plumb_netdev::host::{self, RunWatch, StackEndReason};
 use plumb_report::terminal;
 use plumb_stack::host::IpHost;
 use plumb_stack::service::{HostNode, ServiceCounts};
+use plumb_stack::tcp::congestion::CongestionChoice;
 
-use super::host::{OpenedHost, StackHostOptions, install_signal_handlers};
+use super::host::{OpenedHost, StackHostOptions, install_signal_handlers, served_directory};
 use crate::cli::output::{CliOutput, CommandError, CommandResult};
 use crate::problem::{ExitReason, Problem, nearest};
 
@@ -55,14 +61,14 @@ fn round_trips(remote: &str, series: &RoundTripSeries) -> (StackRoundTrips, Vec<
 }
 
 /// Prints the counters of a running host after the `summary` of its application.
-fn print_status(host: &IpHost, summary: &str, output: &CliOutput) {
+pub fn print_status(host: &IpHost, summary: &str, output: &CliOutput) {
     let counted = host.counters().iter().filter(|(_, count)| *count > 0);
     let counted: Vec<String> = counted.map(|(name, count)| format!("{name} {count}")).collect();
     output.note(&format!("{summary}; {}", counted.join(", ")));
 }
 
 /// The problem in the end of a run: a device error.
-fn device_problem(ended: StackEndReason) -> Option<Problem> {
+pub fn device_problem(ended: StackEndReason) -> Option<Problem> {
     match ended {
         StackEndReason::Device(error) => Some(error.into()),
         StackEndReason::Complete | StackEndReason::Duration | StackEndReason::Interrupted => None,
@@ -382,7 +388,7 @@ impl StackSendCommand {
     }
 }
 
-fn parse_remote(text: &str) -> Result<SocketAddr, String> {
+pub fn parse_remote(text: &str) -> Result<SocketAddr, String> {
     let remote: SocketAddr = text.parse().map_err(|_| {
         format!("'{text}' is not an address with a port: write 10.77.0.2:1997 or [fd77::2]:1997")
     })?;
@@ -413,22 +419,33 @@ pub struct StackMirrorCommand {
     host: StackHostOptions,
 }
 
-/// Offer echo, discard and a mirror over UDP, from plumb's own stack
+/// Offer echo, discard, a source of bytes, files over HTTP, and a mirror, from plumb's own stack
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
-echo returns a copy of each datagram (RFC 862), discard drops it (RFC 863), mirror returns it in place.
-None sends more than it receives. Ctrl-C ends it and prints the counts. For IPv6 behind a switch with
-MLD snooping see 'plumb stack mirror --help'.
+Over UDP echo returns a copy of each datagram (RFC 862), discard drops it (RFC 863), mirror returns it in
+place; none sends more than it receives. Over TCP echo returns what it receives, discard drops it, source
+sends until the peer closes, and http serves the files of --directory by GET and HEAD, never one outside of
+it. At most 256 connections are served at a time; more wait, and a full queue drops SYNs.
+
+Ctrl-C ends it and prints the counts. For IPv6 behind a switch with MLD snooping see
+'plumb stack mirror --help'.
 
 Examples:
   plumb stack serve --device tap:plumb0 --addr 10.77.0.2/24 --addr fd77::2/64
   plumb stack serve --device xdp:eth1 --addr 192.0.2.7/24 --service echo,discard
-  plumb stack serve --device packet:eth1 --addr 192.0.2.7/24 --service mirror:7 --stats=1s")]
+  plumb stack serve --device packet:eth1 --addr 192.0.2.7/24 --service mirror:7 --stats=1s
+  plumb stack serve --device tap:plumb0 --addr 10.77.0.2/24 --directory . --service http:8080")]
 pub struct StackServeCommand {
     /// Services, each with an optional port
     #[arg(long, value_name = "SERVICE[:PORT],…", value_delimiter = ',', value_parser = parse_offer)]
-    #[arg(default_value = "echo,discard,mirror")]
+    #[arg(default_value = "echo,discard,mirror,source")]
     service: Vec<ServicePort>,
+    /// Serve the files of this directory over HTTP, at port 80 unless --service says another
+    #[arg(long, value_name = "DIR")]
+    directory: Option<PathBuf>,
+    /// Congestion control of TCP: reno, newreno, vegas, cubic, bbr or fixed:BYTES
+    #[arg(long, value_name = "NAME", default_value_t)]
+    congestion: CongestionChoice,
     #[command(flatten)]
     limits: ServeLimits,
     #[command(flatten)]
@@ -453,7 +470,13 @@ impl StackMirrorCommand {
     /// The device cannot be opened, or fails.
     pub fn perform(self, output: &CliOutput) -> CommandResult {
         let offers = [ServicePort { kind: ServiceKind::Mirror, port: self.port }];
-        serve("mirror", &offers, &self.limits, &self.host, output)
+        let what = ServedServices {
+            command: "mirror",
+            offers: &offers,
+            files: None,
+            congestion: CongestionChoice::default(),
+        };
+        serve(what, &self.limits, &self.host, output)
     }
 }
 
@@ -463,19 +486,48 @@ impl StackServeCommand {
     /// # Errors
     /// The device cannot be opened, or fails.
     pub fn perform(self, output: &CliOutput) -> CommandResult {
-        serve("serve", &self.service, &self.limits, &self.host, output)
+        let mut offers = self.service;
+        let has_http = offers.iter().any(|offer| offer.kind == ServiceKind::Http);
+        let files = match &self.directory {
+            None if has_http => {
+                return Err(Problem::usage("http has no files to serve")
+                    .because("no directory was named")
+                    .fix("add --directory DIR")
+                    .into());
+            }
+            None => None,
+            Some(directory) => {
+                if !has_http {
+                    let kind = ServiceKind::Http;
+                    offers.push(ServicePort { kind, port: kind.port() });
+                }
+                Some(served_directory(directory)?)
+            }
+        };
+        let congestion = self.congestion;
+        let what = ServedServices { command: "serve", offers: &offers, files, congestion };
+        serve(what, &self.limits, &self.host, output)
     }
 }
 
+/// What is served, and as which command.
+struct ServedServices<'a> {
+    command: &'a str,
+    offers: &'a [ServicePort],
+    files: Option<FileDirectory>,
+    congestion: CongestionChoice,
+}
+
 fn serve(
-    command: &str,
-    offers: &[ServicePort],
+    what: ServedServices<'_>,
     limits: &ServeLimits,
     options: &StackHostOptions,
     output: &CliOutput,
 ) -> CommandResult {
+    let ServedServices { command, offers, files, congestion } = what;
     let mut host = options.open(None, output)?;
-    let mut services = OfferedServices::open(&mut host.attached.host, offers)?;
+    let mut services =
+        OfferedServices::open_with(&mut host.attached.host, offers, files, congestion)?;
     services.count_max = limits.count;
     let names: Vec<String> = offers.iter().map(ServicePort::to_string).collect();
     output.note(&format!("{}: {}; Ctrl-C ends it", host.describe(), names.join(", ")));
@@ -486,7 +538,9 @@ fn serve(
         notify: &mut |node: &mut HostNode<OfferedServices>, is_status_due| {
             node.application.notices.drain(..).for_each(|notice| output.note(&notice));
             if is_status_due {
-                let summary = format!("{} datagrams", node.application.received());
+                let (datagrams, connections) =
+                    (node.application.received(), node.application.accepted());
+                let summary = format!("{datagrams} datagrams, {connections} connections");
                 print_status(&node.host, &summary, output);
             }
             true
@@ -495,6 +549,7 @@ fn serve(
     let run = attached.serve(services, watch);
     let mut document = facts.document(command, &run);
     document.services = service_counts(&run.application);
+    document.stream_services = stream_counts(&run.application);
     finish(&document, device_problem(run.ended), options.stats.is_some(), output)
 }
 
@@ -511,6 +566,22 @@ pub fn service_counts(services: &OfferedServices) -> Vec<ServiceCount> {
         failed: counts.failed,
     };
     services.counts().into_iter().map(count).collect()
+}
+
+/// The same of services over TCP.
+fn stream_counts(services: &OfferedServices) -> Vec<StreamServiceCount> {
+    let count = |(service, counts): (ServicePort, StreamServiceCounts)| StreamServiceCount {
+        name: service.kind.name().to_owned(),
+        port: service.port,
+        connections: counts.connections,
+        received_bytes: counts.received,
+        sent_bytes: counts.sent,
+        requests: counts.requests,
+        refused: counts.refused,
+        failed: counts.failed,
+        idle: counts.idle,
+    };
+    services.stream_counts().into_iter().map(count).collect()
 }
 
 fn parse_offer(text: &str) -> Result<ServicePort, String> {

@@ -13,7 +13,7 @@ use plumb_netdev::device::replay;
 use plumb_netdev::device::tap::{TapDevice, TapOptions};
 use plumb_netdev::device::xdp::{XdpDevice, XdpOptions};
 use plumb_netdev::device::{Device, DeviceError, DeviceOpenError, DeviceOpenFailure, DeviceWait};
-use plumb_netdev::host::{AttachedDevice, LARGEST_MTU, pool_for};
+use plumb_netdev::host::{AttachedDevice, LARGEST_MTU, pool_for, pool_for_device};
 use plumb_wire::machine::Medium;
 use plumb_wire::packet::Pool;
 
@@ -114,7 +114,7 @@ impl DeviceName {
                     .fix("use it with send, ping or replay, or use a TAP: --device tap:NAME"));
             }
         };
-        let pool = pool_for(device.info().capabilities.mtu);
+        let pool = pool_for_device(device.info().capabilities);
         Ok((device, pool))
     }
 

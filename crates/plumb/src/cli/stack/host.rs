@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 use plumb_analysis::document::stack::{SCHEMA, StackDevice, StackDocument};
@@ -11,7 +11,8 @@ use plumb_base::time::Span;
 use plumb_base::units::quantity::parse_span;
 use plumb_netdev::device::fault::FaultRates;
 use plumb_netdev::device::{Device, DeviceCounters, DeviceWait};
-use plumb_netdev::host::services::{OfferedServices, ServicePort};
+use plumb_netdev::host::http_server::FileDirectory;
+use plumb_netdev::host::services::{OfferedServices, ServiceKind, ServicePort};
 use plumb_netdev::host::{self, AttachedHost, StackRun};
 use plumb_stack::counters::{CounterId, CounterKind, HostCounters, ProtocolLayer};
 use plumb_stack::host::{HostConfig, IpHost};
@@ -29,7 +30,7 @@ use crate::cli::seed_or_random;
 use crate::problem::Problem;
 
 /// The usual cause of wrong checksums over AF_XDP.
-const CHECKSUM_OFFLOAD_HINT: &str = "UDP checksums were wrong: over virtual Ethernet the kernel leaves them to \
+const CHECKSUM_OFFLOAD_HINT: &str = "checksums were wrong: over virtual Ethernet the kernel leaves them to \
      the device, which AF_XDP does not report; at the other end: ethtool -K INTERFACE tx off";
 
 /// MTU of a link in memory.
@@ -140,7 +141,8 @@ impl HostFacts {
     /// The document of a run, without the application's part.
     pub fn document<A>(self, command: &str, run: &StackRun<A>) -> StackDocument {
         let counters = run.host.counters();
-        let wrong_checksums = counters.malformed_value(ProtocolLayer::Udp, FormatError::Checksum);
+        let wrong = |layer| counters.malformed_value(layer, FormatError::Checksum);
+        let wrong_checksums = wrong(ProtocolLayer::Udp) + wrong(ProtocolLayer::Tcp);
         let is_xdp = self.device.name.starts_with("xdp:");
         let hint = (is_xdp && wrong_checksums > 0).then(|| CHECKSUM_OFFLOAD_HINT.to_owned());
         let faults = run.device.faults().into_iter().flat_map(|(rx, tx)| fault_counters(rx, tx));
@@ -246,7 +248,9 @@ impl StackHostOptions {
             link_local: true,
         };
         let mut host = host(&config, &[], seed)?;
-        let application = OfferedServices::open(&mut host, offers)?;
+        let files = offers.iter().any(|offer| offer.kind == ServiceKind::Http);
+        let files = files.then(|| served_directory(Path::new("."))).transpose()?;
+        let application = OfferedServices::open(&mut host, offers, files)?;
         let node = HostNode { host, application };
         let (batch, wait) = (self.batch.into(), self.wait.into());
         let device = host::start_memory_peer(node, capabilities, batch, wait);
@@ -278,6 +282,18 @@ impl StackHostOptions {
                 .fix(format!("name a device, or leave out {option}"))),
         }
     }
+}
+
+/// A directory whose files are served.
+///
+/// # Errors
+/// It cannot be read.
+pub fn served_directory(path: &Path) -> Result<FileDirectory, Problem> {
+    FileDirectory::open(path).map_err(|error| {
+        Problem::usage(format!("cannot serve the files of {}", path.display()))
+            .because(error)
+            .fix("name a directory that exists and that you may read: --directory DIR")
+    })
 }
 
 /// The other address of the /31 or /127 network.

@@ -209,7 +209,7 @@ impl StackReplayCommand {
         let ports = if self.port.is_empty() { &found.ports } else { &self.port };
         let offers: Vec<ServicePort> =
             ports.iter().map(|&port| ServicePort { kind: ServiceKind::Mirror, port }).collect();
-        let application = OfferedServices::open(&mut host, &offers)?;
+        let application = OfferedServices::open(&mut host, &offers, None)?;
         Ok(HostNode { host, application })
     }
 }

@@ -50,6 +50,11 @@ impl ProcessResources {
         let descriptors = std::fs::read_dir(format!("/proc/{process}/fd")).ok()?.count();
         Some(Self { threads: number("Threads:")?, descriptors, peak_kib: number("VmHWM:")? })
     }
+
+    /// From now on, the most memory is that of later moments (proc_pid_clear_refs(5)).
+    pub fn reset_peak(process: u32) {
+        std::fs::write(format!("/proc/{process}/clear_refs"), "5").unwrap();
+    }
 }
 
 /// The agent; ended when it is dropped.
@@ -93,8 +98,12 @@ impl AgentProcess {
         }
     }
 
+    pub fn id(&self) -> u32 {
+        self.child.0.id()
+    }
+
     pub fn resources(&self) -> ProcessResources {
-        ProcessResources::of(self.child.0.id()).expect("the agent is running")
+        ProcessResources::of(self.id()).expect("the agent is running")
     }
 
     pub fn is_running(&mut self) -> bool {

@@ -3,6 +3,8 @@
 
 use std::process::{Child, Output};
 
+use plumb_clock::{monotonic_ns, sleep_until};
+
 use super::agent;
 use super::agent_process::paired_home;
 use super::host_pair::HostPair;
@@ -136,6 +138,31 @@ fn both_sides_notice_a_path_that_dies() {
     let problems = found["problems"].to_string();
     assert!(problems.contains("half-open"), "{problems}");
     assert!(!found["phases"][0]["flows"].as_array().unwrap().is_empty(), "{found}");
+    daemon.assert_resources_released(before);
+}
+
+#[test]
+fn datagrams_to_a_host_that_vanished_end_long_before_its_session() {
+    let Some(hosts) = HostPair::new() else { return };
+    let daemon = hosts.start_agent(&[]);
+    hosts.pair(&daemon);
+    let before = daemon.resources();
+    let host = format!("tls:{}", daemon.host());
+    let words = ["--mtu=0s", "--only", "down", "--udp", "8mbit", "--probes", "0", "-t", "10min"];
+    let child = hosts.start(&[&["net", &host, "--json"][..], &words].concat());
+    let received = || hosts.near_count("Udp", "InDatagrams");
+    wait_for("datagrams come", || received() > 100);
+    // The client's host is as one without power: what is sent to it arrives nowhere, and nothing refuses it.
+    hosts.ip(true, "route add blackhole 10.77.0.2/32");
+    hosts.ip(true, "addr del 10.77.0.1/24 dev plumb0");
+    wait_for("the agent sends no more", || !has_thread(daemon.id(), "measure"));
+    assert!(daemon.resources().descriptors > before.descriptors, "its session is still open");
+    let arrived = || hosts.near_count("Ip", "InReceives");
+    let (then, quiet_ns) = (arrived(), 1_000_000_000);
+    sleep_until(monotonic_ns() + quiet_ns);
+    // What is left is the session's: TCP asks again. Of datagrams, there were hundreds a second.
+    assert!(arrived() - then < 50, "{}", arrived() - then);
+    assert_eq!(end(child).status.code(), Some(4));
     daemon.assert_resources_released(before);
 }
 

@@ -134,7 +134,7 @@ fn plumb_fetches_apaches_page_in_every_mode_over_tcp() {
 }
 
 /// plumb's server, and its address.
-fn server(bench: &TestHome) -> (KilledOnDrop, SocketAddr) {
+pub(super) fn server(bench: &TestHome) -> (KilledOnDrop, SocketAddr) {
     let mut command = bench.command("agent --http 127.0.0.1:0 --json");
     command.stdout(Stdio::piped()).stderr(Stdio::null());
     let mut process = KilledOnDrop(command.spawn().unwrap());

@@ -46,7 +46,7 @@ fn read_by_theirs(text: &str) -> Option<Value> {
 
 /// A running server.
 pub struct Iperf3ServerProcess {
-    _child: KilledOnDrop,
+    child: KilledOnDrop,
     /// Kept open for further messages.
     _stderr: BufReader<ChildStderr>,
     pub port: String,
@@ -65,7 +65,11 @@ impl Iperf3ServerProcess {
         let mut line = String::new();
         stderr.read_line(&mut line).expect("a line");
         let port = line.trim().rsplit(':').next().expect("a port").to_owned();
-        Self { _child: KilledOnDrop(child), _stderr: stderr, port }
+        Self { child: KilledOnDrop(child), _stderr: stderr, port }
+    }
+
+    pub fn id(&self) -> u32 {
+        self.child.0.id()
     }
 }
 

@@ -22,7 +22,7 @@ const CROWD: usize = 1_000;
 /// The most memory that a thousand connections may cost an agent.
 const CROWD_MAX_KIB: u64 = 64 << 10;
 
-fn spec() -> TestSpec {
+pub(super) fn spec() -> TestSpec {
     let probes = ProbesSpec { per_second: 200, datagram_bytes: 64 };
     let streams = BulkTcpSpec { block_bytes: 1 << 16, ..BulkTcpSpec::one(TransferDirection::Up) };
     TestSpec {
@@ -35,12 +35,12 @@ fn spec() -> TestSpec {
 }
 
 /// What shows a test's token at its TCP port, for connection 0.
-fn preamble(ready: &ReadyMessage) -> Vec<u8> {
+pub(super) fn preamble(ready: &ReadyMessage) -> Vec<u8> {
     [&ready.token.0[..], &[0, 0]].concat()
 }
 
 /// A connection of the test that the agent has taken.
-fn join(daemon: &AgentProcess, ready: &ReadyMessage) -> TcpStream {
+pub(super) fn join(daemon: &AgentProcess, ready: &ReadyMessage) -> TcpStream {
     let mut stream = TcpStream::connect((daemon.address.ip(), ports(ready)[0])).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     stream.write_all(&preamble(ready)).unwrap();
@@ -204,7 +204,7 @@ fn replay(hosts: &HostPair, daemon: &AgentProcess) {
 }
 
 /// A client brought to a state of its session, by number; it holds everything that it has opened.
-fn at_state(
+pub(super) fn at_state(
     state: usize,
     daemon: &AgentProcess,
     friend: &PairedClient,
@@ -247,7 +247,7 @@ fn at_state(
     (talk, held)
 }
 
-const STATES: usize = 10;
+pub(super) const STATES: usize = 10;
 
 #[test]
 fn clients_that_vanish_or_fall_silent_at_any_state_leave_nothing() {

@@ -11,17 +11,17 @@ use super::test_bed::{RunningStack, WAIT_MAX, assert_valid, document, tap, veth,
 use crate::home::installed;
 
 /// The far side's addresses as plumb is given them.
-const FAR: [&str; 4] = ["--addr", "10.77.0.2/24", "--addr", "fd77::2/64"];
+pub(super) const FAR: [&str; 4] = ["--addr", "10.77.0.2/24", "--addr", "fd77::2/64"];
 
 /// Where plumb is, the word for its device, and whether it has a link address of its own.
-fn sites() -> Vec<(TestBed, &'static str)> {
+pub(super) fn sites() -> Vec<(TestBed, &'static str)> {
     let tap = tap().map(|bed| (bed, "tap:plumb0"));
     let packet = veth().map(|bed| (bed, "packet:plumb1"));
     let xdp = wire().map(|bed| (bed, "xdp:plumb1"));
     tap.into_iter().chain(packet).chain(xdp).collect()
 }
 
-fn serve(bed: &TestBed, device: &str, more: &[&str]) -> RunningStack {
+pub(super) fn serve(bed: &TestBed, device: &str, more: &[&str]) -> RunningStack {
     let words = [&["serve", "--device", device][..], &FAR, more].concat();
     let running = bed.in_far(|| RunningStack::start(&words)).unwrap();
     // A TAP has its carrier from whoever opens it, and Linux sends nothing before it has noticed.
@@ -30,7 +30,7 @@ fn serve(bed: &TestBed, device: &str, more: &[&str]) -> RunningStack {
     running
 }
 
-fn far_addresses(bed: &TestBed) -> Vec<(IpAddr, IpAddr)> {
+pub(super) fn far_addresses(bed: &TestBed) -> Vec<(IpAddr, IpAddr)> {
     bed.addresses().map(|(near, far, _)| (near, far)).collect()
 }
 

@@ -239,12 +239,12 @@ fn segments_to_groups_and_from_port_zero_are_dropped() {
 fn wrong_checksum_is_counted_and_changes_nothing() {
     for family in Family::both() {
         let (mut bench, peer, id) = connected(family);
-        let stranger = RawPeer::new(family, 9_001);
+        let other = RawPeer::new(family, 9_001);
         let mut counted = 0;
         for frame in [
             // To a listener, to a closed port by way of its flags, to a connection.
-            stranger.syn(),
-            stranger.frame(ACK, b"x"),
+            other.syn(),
+            other.frame(ACK, b"x"),
             peer.frame(ACK, b"data"),
             peer.frame(ACK | FIN, b""),
             peer.frame(RST, b""),

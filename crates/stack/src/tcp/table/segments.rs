@@ -42,7 +42,12 @@ impl TcpTable {
         segment: &mut InboundSegment<'_>,
         paths: PathLookup<'_>,
     ) -> Option<TcpReply> {
-        let owner = self.owners.find(ends);
+        // The last segment's connection is the likeliest (Partridge and Pink's one-behind cache, 1993).
+        let owner = if self.owners.slots.owns_ends(self.last, ends) {
+            Some(TupleOwner::Connection(self.last))
+        } else {
+            self.owners.find(ends)
+        };
         if let Some(TupleOwner::Connection(index)) = owner {
             return self.receive_for_connection(core, (index, ends), segment);
         }
@@ -68,6 +73,7 @@ impl TcpTable {
         (index, ends): (u32, &TcpEnds),
         segment: &mut InboundSegment<'_>,
     ) -> Option<TcpReply> {
+        self.last = index;
         let connection = &mut self.owners.slots.entry_mut(index)?.connection;
         let fate = connection.handle_segment(core.now, segment);
         let has_news = !segment.payload.is_empty()

@@ -145,6 +145,13 @@ impl ConnectionSlots {
         entry.is_some_and(|entry| entry.connection.ends() == *ends)
     }
 
+    /// Whether these ends are a connection's own.
+    #[inline]
+    pub fn owns_ends(&self, index: u32, ends: &TcpEnds) -> bool {
+        let entry = self.slots.get(index as usize).and_then(|slot| slot.entry.as_deref());
+        entry.is_some_and(|entry| entry.timer.is_some() && entry.connection.ends() == *ends)
+    }
+
     /// The application accepted a connection.
     pub fn hand_over(&mut self, index: u32) {
         let Some(entry) = self.entry_mut(index) else { return };

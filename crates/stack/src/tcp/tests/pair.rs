@@ -166,7 +166,7 @@ impl Pair {
             window: segment.window,
             checksum: 0,
             urgent: 0,
-            options: segment.options,
+            options: segment.option_area(),
         };
         let mut payload = vec![0; segment.len];
         let sum = match &self.ends[from] {

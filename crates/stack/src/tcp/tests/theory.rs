@@ -12,7 +12,8 @@ const MSS: f64 = 1_448.0;
 /// Mean window in segments over a path with a round-trip time of 100 ms, an acknowledgement for every segment, and losses as in
 /// `weather`, over `rounds` round trips after the first fifth of them.
 fn mean_window(congestion: CongestionChoice, weather: Weather, rounds: u64) -> f64 {
-    let delayed_ack = DelayedAck { min: Span::ZERO, max: Span::ZERO, segments: 1, counts_small: false, quick: 0 };
+    let delayed_ack =
+        DelayedAck { min: Span::ZERO, max: Span::ZERO, segments: 1, counts_small: false, quick: 0 };
     let buffer = BufferLimits::fixed(16_777_216);
     let config = TcpConfig {
         personality: Personality { delayed_ack, ..Personality::linux() },

@@ -2,13 +2,10 @@
 
 use plumb_base::units::Unit;
 use plumb_net::measure::progress::RttHistogram;
+use plumb_report::printable;
 use plumb_report::terminal::net::format_bit_rate;
 use plumb_report::terminal::{TerminalStyle, TextRole};
 use plumb_result::net::SenderLimits;
-use ratatui::Frame;
-use ratatui::style::{Color, Modifier};
-use ratatui::text::{Line, Span};
-use ratatui::widgets::Paragraph;
 
 use super::history::{LiveHistory, LiveInterval};
 
@@ -30,18 +27,16 @@ const FIGURE: usize = 11;
 const RATE_ROWS_MAX: usize = 4;
 const TRIPS_ROWS_MAX: usize = 10;
 
-/// Draws the whole frame.
-pub fn draw(
-    frame: &mut Frame<'_>,
+/// The whole screen of so many columns and rows: a painted line for each row.
+pub fn lines(
     history: &LiveHistory,
     view: &LiveScreenContext,
+    (width, height): (usize, usize),
     is_stopping: bool,
-) {
-    let area = frame.area();
-    let (width, height) = (usize::from(area.width), usize::from(area.height));
-    let page = LiveScreen { view, width };
-    let lines = page.lines(history, height, is_stopping);
-    frame.render_widget(Paragraph::new(lines), area);
+) -> Vec<String> {
+    let mut lines = LiveScreen { view, width }.lines(history, height, is_stopping);
+    lines.truncate(height);
+    lines
 }
 
 /// Text with its role.
@@ -53,7 +48,7 @@ struct LiveScreen<'a> {
 }
 
 impl LiveScreen<'_> {
-    fn lines(&self, history: &LiveHistory, height: usize, is_stopping: bool) -> Vec<Line<'static>> {
+    fn lines(&self, history: &LiveHistory, height: usize, is_stopping: bool) -> Vec<String> {
         let foot = self.foot(is_stopping);
         // Always shown: two rows of head, two of rates, one of latency, and the limits of both sides.
         let is_short = height < 22;
@@ -65,9 +60,9 @@ impl LiveScreen<'_> {
         let spare = spare - 2 * (rate_rows - 1);
         let gaps = spare.min(3);
         let mut lines = self.head(history);
-        let gap = |lines: &mut Vec<Line<'static>>, at: usize| {
+        let gap = |lines: &mut Vec<String>, at: usize| {
             if gaps > at {
-                lines.push(Line::default());
+                lines.push(String::new());
             }
         };
         gap(&mut lines, 0);
@@ -87,31 +82,31 @@ impl LiveScreen<'_> {
         }
         lines.truncate(height.saturating_sub(foot.len()));
         while lines.len() + foot.len() < height {
-            lines.push(Line::default());
+            lines.push(String::new());
         }
         lines.extend(foot);
         lines
     }
 
-    fn line(&self, pieces: Vec<StyledText>) -> Line<'static> {
+    /// Pieces beside each other, as far as they fit.
+    fn line(&self, pieces: Vec<StyledText>) -> String {
         let style = self.view.style;
-        let spans = pieces.into_iter().map(|(text, ink)| {
-            let span = Span::raw(style.to_charset(&text));
-            match ink.color().filter(|_| style.color) {
-                Some(color) => span.style(Color::Indexed(color)),
-                None if ink == TextRole::Bold => span.style(Modifier::BOLD),
-                None => span,
-            }
+        let mut room = self.width;
+        let painted = pieces.into_iter().map(|(text, ink)| {
+            let text = style.to_charset(&printable::line(&text));
+            let shown: String = text.chars().take(room).collect();
+            room -= shown.chars().count();
+            style.paint(ink, &shown)
         });
-        Line::from(spans.collect::<Vec<_>>())
+        painted.collect()
     }
 
-    fn one(&self, text: impl Into<String>, ink: TextRole) -> Line<'static> {
+    fn one(&self, text: impl Into<String>, ink: TextRole) -> String {
         let text: String = text.into();
         self.line(vec![(shortened(&text, self.width), ink)])
     }
 
-    fn head(&self, history: &LiveHistory) -> Vec<Line<'static>> {
+    fn head(&self, history: &LiveHistory) -> Vec<String> {
         let now = history.phase().map_or_else(
             || "starting".to_owned(),
             |(name, at, of, left)| format!("{name}: {at:.1} of {of:.1} s, {left:.0} s to the end"),
@@ -128,7 +123,7 @@ impl LiveScreen<'_> {
         value: impl Fn(&LiveInterval) -> Option<f64>,
         figure: &str,
         top: Option<f64>,
-    ) -> Vec<Line<'static>> {
+    ) -> Vec<String> {
         let room = self.width.saturating_sub(NAME + FIGURE).max(1);
         let columns = history.columns(room, value);
         let greatest = columns.iter().flatten().copied().fold(0.0, f64::max);
@@ -168,7 +163,7 @@ impl LiveScreen<'_> {
         (0..rows).map(row).collect()
     }
 
-    fn latency(&self, history: &LiveHistory, rows: usize) -> Vec<Line<'static>> {
+    fn latency(&self, history: &LiveHistory, rows: usize) -> Vec<String> {
         let Some(phase) = history.phases().last() else {
             return vec![self.one("latency", TextRole::Plain)];
         };
@@ -186,7 +181,7 @@ impl LiveScreen<'_> {
             return lines;
         }
         let Some((&(least, _), &(most, _))) = steps.first().zip(steps.last()) else {
-            lines.extend((0..=rows).map(|_| Line::default()));
+            lines.extend((0..=rows).map(|_| String::new()));
             return lines;
         };
         // Steps as wide as possible.
@@ -209,7 +204,7 @@ impl LiveScreen<'_> {
         history: &LiveHistory,
         side: &str,
         of: impl Fn(&LiveInterval) -> Option<SenderLimits>,
-    ) -> Vec<Line<'static>> {
+    ) -> Vec<String> {
         let latest = history.latest().and_then(&of);
         let note = match (side, latest) {
             (_, Some(_)) => "",
@@ -226,7 +221,7 @@ impl LiveScreen<'_> {
     }
 
     /// Mean limits of the other side, on one line.
-    fn waits_in_short(&self, history: &LiveHistory) -> Line<'static> {
+    fn waits_in_short(&self, history: &LiveHistory) -> String {
         if history.columns(64, |point| point.there.map(|_| 1.0)).iter().all(Option::is_none) {
             return self.one("sending there: known at the end of each phase", TextRole::Plain);
         }
@@ -243,7 +238,7 @@ impl LiveScreen<'_> {
         self.one(format!("sending there: {}", texts.join(", ")), TextRole::Plain)
     }
 
-    fn foot(&self, is_stopping: bool) -> Vec<Line<'static>> {
+    fn foot(&self, is_stopping: bool) -> Vec<String> {
         let keys = if is_stopping {
             "ending: the results so far will be printed"
         } else {
@@ -253,7 +248,7 @@ impl LiveScreen<'_> {
             width: u16::try_from(self.width).unwrap_or(u16::MAX),
             ..self.view.style
         };
-        let mut lines: Vec<Line<'static>> = style
+        let mut lines: Vec<String> = style
             .wrap(&self.view.drawing_cpu, 0)
             .into_iter()
             .map(|line| self.one(line, TextRole::Dim))
@@ -309,8 +304,6 @@ mod tests {
     use plumb_base::time::Span as Time;
     use plumb_net::measure::progress::TestProgress;
     use plumb_net::measure::progress::{AtomicRttHistogram, SenderLimitedTime};
-    use ratatui::Terminal;
-    use ratatui::backend::TestBackend;
 
     use super::*;
 
@@ -341,29 +334,21 @@ mod tests {
         history
     }
 
-    fn drawn(
-        history: &LiveHistory,
-        (width, height): (u16, u16),
-        style: TerminalStyle,
-    ) -> Vec<String> {
+    fn drawn(history: &LiveHistory, size: (usize, usize), style: TerminalStyle) -> Vec<String> {
         let view = LiveScreenContext {
             title: "netns:blue at 10.0.0.2".to_owned(),
             drawing_cpu: "drawn on CPU 1; measured on the others".to_owned(),
             style,
         };
-        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
-        terminal.draw(|frame| draw(frame, history, &view, false)).unwrap();
-        let buffer = terminal.backend().buffer().clone();
-        let row = |y: u16| -> String { (0..width).map(|x| buffer[(x, y)].symbol()).collect() };
-        (0..height).map(row).collect()
+        lines(history, &view, size, false)
     }
 
-    const SIZES: [(u16, u16); 4] = [(40, 15), (80, 24), (200, 50), (20, 5)];
+    const SIZES: [(usize, usize); 4] = [(40, 15), (80, 24), (200, 50), (20, 5)];
 
     #[test]
     fn every_size_shows_rate_waits_drawing_cpu_and_keys() {
         for size in &SIZES[..3] {
-            let text = drawn(&history(), *size, TerminalStyle::plain(size.0)).join("\n");
+            let text = drawn(&history(), *size, TerminalStyle::plain(80)).join("\n");
             for part in ["2.32 Gb/s", "25 %", "CPU 1", "Ctrl-C", "█"] {
                 assert!(text.contains(part), "{size:?}: no '{part}' in\n{text}");
             }
@@ -371,29 +356,24 @@ mod tests {
     }
 
     #[test]
-    fn every_size_is_drawn_empty_and_in_ascii() {
+    fn every_size_is_filled_and_never_exceeded() {
         let ascii = TerminalStyle { color: false, unicode: false, width: 80 };
-        for size in SIZES {
-            drawn(&LiveHistory::default(), size, TerminalStyle::plain(size.0));
-            let screen = drawn(&history(), size, ascii);
-            assert!(screen.iter().all(|row| row.is_ascii()), "{screen:?}");
+        for (width, height) in SIZES {
+            for history in [LiveHistory::default(), history()] {
+                let screen = drawn(&history, (width, height), ascii);
+                assert_eq!(screen.len(), height, "{screen:?}");
+                let fits = |row: &String| row.is_ascii() && row.len() <= width;
+                assert!(screen.iter().all(fits), "{width}: {screen:?}");
+            }
         }
     }
 
     #[test]
     fn colors_follow_the_style() {
         for color in [false, true] {
-            let view = LiveScreenContext {
-                title: String::new(),
-                drawing_cpu: String::new(),
-                style: TerminalStyle { color, ..TerminalStyle::plain(80) },
-            };
-            let mut terminal = Terminal::new(TestBackend::new(80, 24)).unwrap();
-            terminal.draw(|frame| draw(frame, &history(), &view, true)).unwrap();
-            let cells = &terminal.backend().buffer().content;
-            let colored =
-                cells.iter().any(|cell| cell.fg != Color::Reset || cell.bg != Color::Reset);
-            assert_eq!(colored, color);
+            let style = TerminalStyle { color, ..TerminalStyle::plain(80) };
+            let text = drawn(&history(), (80, 24), style).concat();
+            assert_eq!(text.contains("\x1b[38;5;"), color);
         }
     }
 }

@@ -146,15 +146,15 @@ fn closed_listener_resets_what_was_opening() {
     }
 }
 
-/// Sends SYNs of as many strangers, each answered once.
+/// Sends SYNs of as many peers, each answered once.
 fn flood(bench: &mut HostFixture, family: Family, count: u32) {
     for number in 0..count {
         if number % 10_000 == 0 {
             bench.introduce(family.peer, PEER_MAC);
         }
         let port = u16::try_from(number % 60_000).unwrap() + 1;
-        let stranger = RawPeer { seq: number.wrapping_mul(100_003), ..RawPeer::new(family, port) };
-        assert_eq!(bench.exchange(&stranger.syn()).len(), 1);
+        let other = RawPeer { seq: number.wrapping_mul(100_003), ..RawPeer::new(family, port) };
+        assert_eq!(bench.exchange(&other.syn()).len(), 1);
         bench.pass(Span::from_us(100));
         // SYN-ACKs that were due again.
         bench.take();

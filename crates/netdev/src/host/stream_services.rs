@@ -1,0 +1,379 @@
+//! Services over TCP: echo (RFC 862), discard (RFC 863), a source of bytes, and files over HTTP.
+//!
+//! Connections are bounded in number and each in its buffers and in time. None speaks before its peer has shown, by the handshake, that
+//! it receives at its address.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use plumb_base::time::{Instant, Span};
+use plumb_stack::host::IpHost;
+use plumb_stack::tcp::config::{BufferLimits, TcpConfig};
+use plumb_stack::tcp::congestion::CongestionChoice;
+use plumb_stack::tcp::{ListenerId, Received, TcpEvent, TcpId, TcpOpenError, TcpSocketError};
+
+use super::byte_pattern::BytePattern;
+use super::http_server::{FileDirectory, HttpSession, HttpSessionCounts};
+
+/// Connections served at a time; more wait in the accept queues.
+pub const CONNECTIONS_MAX: usize = 256;
+/// Connections of one listener that wait to be accepted.
+const BACKLOG: usize = 128;
+/// Largest send and receive buffer of a connection: 256 connections hold 512 MiB at most.
+const BUFFER_MAX: u32 = 1 << 20;
+/// Time between two looks for idle connections.
+const EXPIRY_INTERVAL: Span = Span::from_secs(1);
+/// Bytes moved at a time.
+const PIECE: usize = 65_536;
+
+/// What is done with a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamServiceKind {
+    /// Returns what it receives.
+    Echo,
+    /// Drops what it receives.
+    Discard,
+    /// Sends until the peer closes.
+    Source,
+    /// HTTP/1.1: the files of a directory.
+    Http,
+}
+
+impl StreamServiceKind {
+    /// How long a connection may be silent.
+    const fn idle_max(self) -> Span {
+        match self {
+            Self::Http => Span::from_secs(30),
+            Self::Echo | Self::Discard | Self::Source => Span::from_secs(600),
+        }
+    }
+}
+
+/// What a service did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamServiceCounts {
+    /// Connections accepted.
+    pub connections: u64,
+    /// Bytes received.
+    pub received: u64,
+    /// Bytes sent.
+    pub sent: u64,
+    /// HTTP requests answered with a file, or with its length.
+    pub requests: u64,
+    /// HTTP requests refused.
+    pub refused: u64,
+    /// Connections that ended by an error.
+    pub failed: u64,
+    /// Connections ended for being idle.
+    pub idle: u64,
+}
+
+#[derive(Debug)]
+struct StreamListener {
+    id: ListenerId,
+    offer: usize,
+}
+
+#[derive(Debug)]
+struct StreamOffer {
+    kind: StreamServiceKind,
+    counts: StreamServiceCounts,
+}
+
+/// A connection and how far its service is.
+#[derive(Debug)]
+struct ServedConnection {
+    offer: usize,
+    progress: ServiceProgress,
+    /// When something happened last.
+    active: Instant,
+}
+
+#[derive(Debug)]
+enum ServiceProgress {
+    /// What was received and found no room to be returned.
+    Echo(Vec<u8>),
+    Discard,
+    /// Bytes sent.
+    Source(u64),
+    Http(Box<HttpSession>),
+    /// All is said: what the peer still sends is dropped until the connection ends.
+    Closing,
+}
+
+/// What becomes of a connection after a step of its service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StreamStep {
+    /// It waits for data or for room.
+    Wait,
+    /// Nothing more will be sent.
+    Finish,
+    /// It cannot go on.
+    Abort,
+}
+
+/// Services at the TCP listeners of a host.
+#[derive(Debug)]
+pub struct StreamServices {
+    listeners: Vec<StreamListener>,
+    offers: Vec<StreamOffer>,
+    connections: BTreeMap<TcpId, ServedConnection>,
+    files: Option<FileDirectory>,
+    config: Arc<TcpConfig>,
+    pattern: BytePattern,
+    scratch: Vec<u8>,
+    expiry: Option<Instant>,
+}
+
+impl StreamServices {
+    /// No services yet; HTTP serves `files`.
+    pub fn new(files: Option<FileDirectory>, congestion: CongestionChoice) -> Self {
+        let buffer = BufferLimits { initial: 65_536, max: BUFFER_MAX };
+        let config = TcpConfig {
+            send_buffer: buffer,
+            receive_buffer: buffer,
+            congestion,
+            ..TcpConfig::default()
+        };
+        Self {
+            listeners: Vec::new(),
+            offers: Vec::new(),
+            connections: BTreeMap::new(),
+            files,
+            config: Arc::new(config),
+            pattern: BytePattern::new(),
+            scratch: vec![0; PIECE],
+            expiry: None,
+        }
+    }
+
+    /// Listens at each of `locals` and serves what connects.
+    ///
+    /// # Errors
+    /// [`TcpOpenError`]; what was opened before stays open.
+    pub fn open(
+        &mut self,
+        host: &mut IpHost,
+        kind: StreamServiceKind,
+        locals: impl IntoIterator<Item = SocketAddr>,
+    ) -> Result<(), TcpOpenError> {
+        let offer = self.offers.len();
+        for local in locals {
+            let id = host.tcp_listen(local, BACKLOG, Arc::clone(&self.config))?;
+            self.listeners.push(StreamListener { id, offer });
+        }
+        self.offers.push(StreamOffer { kind, counts: StreamServiceCounts::default() });
+        Ok(())
+    }
+
+    /// The counts of each service, in the order in which they were opened.
+    pub fn counts(&self) -> impl Iterator<Item = StreamServiceCounts> {
+        self.offers.iter().map(|offer| offer.counts)
+    }
+
+    /// Serves what has happened.
+    pub fn handle(&mut self, now: Instant, host: &mut IpHost) {
+        while let Some(event) = host.poll_tcp_event() {
+            match event {
+                TcpEvent::Acceptable(_) => self.accept(now, host),
+                TcpEvent::Readable(id) | TcpEvent::Writable(id) => self.serve(now, id, host),
+                TcpEvent::Closed(id) => self.end(now, id, host),
+            }
+        }
+        if self.expiry.is_some_and(|expiry| expiry <= now) {
+            self.end_idle(now, host);
+        }
+    }
+
+    /// When idle connections are looked for.
+    pub const fn deadline(&self) -> Option<Instant> {
+        self.expiry
+    }
+
+    fn accept(&mut self, now: Instant, host: &mut IpHost) {
+        let mut sources = Vec::new();
+        for listener in &self.listeners {
+            while self.connections.len() < CONNECTIONS_MAX {
+                let Some(id) = host.tcp_accept(listener.id) else { break };
+                let offer = &mut self.offers[listener.offer];
+                offer.counts.connections += 1;
+                let progress = match offer.kind {
+                    StreamServiceKind::Echo => ServiceProgress::Echo(Vec::new()),
+                    StreamServiceKind::Discard => ServiceProgress::Discard,
+                    StreamServiceKind::Source => ServiceProgress::Source(0),
+                    StreamServiceKind::Http => ServiceProgress::Http(Box::default()),
+                };
+                let connection = ServedConnection { offer: listener.offer, progress, active: now };
+                self.connections.insert(id, connection);
+                sources.extend((offer.kind == StreamServiceKind::Source).then_some(id));
+                self.expiry.get_or_insert(now + EXPIRY_INTERVAL);
+            }
+        }
+        // A source speaks first: it is told of nothing before.
+        for id in sources {
+            self.serve(now, id, host);
+        }
+    }
+
+    fn serve(&mut self, now: Instant, id: TcpId, host: &mut IpHost) {
+        let Some(connection) = self.connections.get_mut(&id) else { return };
+        connection.active = now;
+        let counts = &mut self.offers[connection.offer].counts;
+        let socket = &mut ServedSocket { host, id, now, counts };
+        let step = match &mut connection.progress {
+            ServiceProgress::Echo(held) => socket.echo(held, &mut self.scratch),
+            ServiceProgress::Discard => socket.drain(),
+            ServiceProgress::Source(sent) => socket.produce(sent, &self.pattern),
+            ServiceProgress::Http(session) => {
+                session.serve(socket, self.files.as_ref(), &mut self.scratch)
+            }
+            ServiceProgress::Closing => socket.drain().map(|_| StreamStep::Wait),
+        };
+        match step {
+            Ok(StreamStep::Wait) => {}
+            Ok(StreamStep::Finish) => {
+                connection.progress = ServiceProgress::Closing;
+                // Where it is closed already, its end is told.
+                let _ = host.tcp_shutdown(now, id);
+            }
+            Ok(StreamStep::Abort) | Err(_) => {
+                counts.failed += 1;
+                host.tcp_abort(now, id);
+                self.forget(now, id, host);
+            }
+        }
+    }
+
+    /// A connection has ended in both directions, or by an error.
+    fn end(&mut self, now: Instant, id: TcpId, host: &mut IpHost) {
+        let Some(connection) = self.connections.get(&id) else { return };
+        if host.tcp_error(id).is_some() {
+            self.offers[connection.offer].counts.failed += 1;
+        }
+        host.tcp_close(now, id);
+        self.forget(now, id, host);
+    }
+
+    fn forget(&mut self, now: Instant, id: TcpId, host: &mut IpHost) {
+        let was_full = self.connections.len() >= CONNECTIONS_MAX;
+        self.connections.remove(&id);
+        if was_full {
+            self.accept(now, host);
+        }
+    }
+
+    fn end_idle(&mut self, now: Instant, host: &mut IpHost) {
+        let is_idle = |connection: &ServedConnection| {
+            let kind = self.offers[connection.offer].kind;
+            now.saturating_since(connection.active) >= kind.idle_max()
+        };
+        let idle: Vec<TcpId> = self
+            .connections
+            .iter()
+            .filter(|(_, connection)| is_idle(connection))
+            .map(|(&id, _)| id)
+            .collect();
+        for id in idle {
+            self.offers[self.connections[&id].offer].counts.idle += 1;
+            host.tcp_abort(now, id);
+            self.forget(now, id, host);
+        }
+        self.expiry = (!self.connections.is_empty()).then(|| now + EXPIRY_INTERVAL);
+    }
+}
+
+/// One connection during one step of its service.
+#[derive(Debug)]
+pub(super) struct ServedSocket<'a> {
+    host: &'a mut IpHost,
+    id: TcpId,
+    now: Instant,
+    counts: &'a mut StreamServiceCounts,
+}
+
+impl ServedSocket<'_> {
+    pub fn receive(&mut self, out: &mut [u8]) -> Result<Received, TcpSocketError> {
+        let received = self.host.tcp_receive(self.now, self.id, out)?;
+        if let Received::Data(len) = received {
+            self.counts.received += len as u64;
+        }
+        Ok(received)
+    }
+
+    pub fn send(&mut self, bytes: &[u8]) -> Result<usize, TcpSocketError> {
+        let sent = self.host.tcp_send(self.now, self.id, bytes)?;
+        self.counts.sent += sent as u64;
+        Ok(sent)
+    }
+
+    /// Lets `write` fill a piece of the send buffer; 0 where it has no room.
+    pub fn send_with(
+        &mut self,
+        max: usize,
+        write: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Result<usize, TcpSocketError> {
+        let sent = self.host.tcp_send_with(self.now, self.id, max, write)?;
+        self.counts.sent += sent as u64;
+        Ok(sent)
+    }
+
+    pub fn count(&mut self, counts: HttpSessionCounts) {
+        self.counts.requests += counts.served;
+        self.counts.refused += counts.refused;
+    }
+
+    fn echo(
+        &mut self,
+        held: &mut Vec<u8>,
+        scratch: &mut [u8],
+    ) -> Result<StreamStep, TcpSocketError> {
+        loop {
+            let sent = self.send(held)?;
+            held.drain(..sent);
+            if !held.is_empty() {
+                return Ok(StreamStep::Wait);
+            }
+            match self.receive(scratch)? {
+                Received::Data(len) => {
+                    let sent = self.send(&scratch[..len])?;
+                    held.extend_from_slice(&scratch[sent..len]);
+                }
+                Received::Empty => return Ok(StreamStep::Wait),
+                Received::End => return Ok(StreamStep::Finish),
+            }
+        }
+    }
+
+    /// Drops what has arrived.
+    fn drain(&mut self) -> Result<StreamStep, TcpSocketError> {
+        loop {
+            match self.host.tcp_receive_with(self.now, self.id, <[u8]>::len)? {
+                Received::Data(len) => self.counts.received += len as u64,
+                Received::Empty => return Ok(StreamStep::Wait),
+                Received::End => return Ok(StreamStep::Finish),
+            }
+        }
+    }
+
+    fn produce(
+        &mut self,
+        sent: &mut u64,
+        pattern: &BytePattern,
+    ) -> Result<StreamStep, TcpSocketError> {
+        if self.drain()? == StreamStep::Finish {
+            return Ok(StreamStep::Finish);
+        }
+        if self.host.tcp_state(self.id).is_none_or(|state| !state.can_send()) {
+            return Ok(StreamStep::Finish);
+        }
+        loop {
+            let offset = *sent;
+            let written = self.send_with(PIECE, |room| pattern.fill(offset, room))?;
+            *sent += written as u64;
+            if written == 0 {
+                return Ok(StreamStep::Wait);
+            }
+        }
+    }
+}

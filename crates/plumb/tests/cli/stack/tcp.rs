@@ -1,0 +1,334 @@
+//! plumb's TCP with Linux's, curl and Python's web server as peers, over TAP, packet sockets and AF_XDP.
+//!
+//! `PLUMB_TCP_BYTES=1000000000` moves as much instead of 64 MB.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use plumb_netdev::lab::TestBed;
+use serde_json::Value;
+
+use super::peers::{FAR, far_addresses, serve, sites};
+use super::test_bed::{WAIT_MAX, assert_error, assert_valid, document, plumb, tap};
+use crate::home::installed;
+use crate::support::{skip, wait_for};
+
+/// Bytes moved at a time.
+const PIECE: usize = 1 << 18;
+
+fn bytes() -> usize {
+    let asked = std::env::var("PLUMB_TCP_BYTES").ok();
+    asked.map_or(64_000_000, |bytes| bytes.parse().expect("a number of bytes"))
+}
+
+/// Bytes that repeat late: xorshift64.
+fn noise(len: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut words = Vec::with_capacity(len + 8);
+    while words.len() < len {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        words.extend_from_slice(&state.to_le_bytes());
+    }
+    words.truncate(len);
+    words
+}
+
+/// Chooses Linux's congestion control at the near side; `false`, with a message, where it is not to be had.
+fn choose_congestion(bed: &TestBed, name: &str) -> bool {
+    let path = "/proc/sys/net/ipv4/tcp_congestion_control";
+    match bed.in_near(|| fs::write(path, name)).unwrap() {
+        Ok(()) => true,
+        Err(error) => {
+            skip(&format!("Linux has no {name} here: {error}"));
+            false
+        }
+    }
+}
+
+/// Sends `data` to an echo service and compares what comes back.
+fn echo(bed: &TestBed, remote: SocketAddr, data: &[u8]) {
+    let mut stream = bed.in_near(|| TcpStream::connect(remote)).unwrap().unwrap();
+    stream.set_read_timeout(Some(WAIT_MAX)).unwrap();
+    stream.set_write_timeout(Some(WAIT_MAX)).unwrap();
+    let mut sender = stream.try_clone().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            sender.write_all(data).unwrap();
+            sender.shutdown(Shutdown::Write).unwrap();
+        });
+        let mut piece = vec![0; PIECE];
+        let mut at = 0;
+        loop {
+            let len = stream.read(&mut piece).unwrap();
+            if len == 0 {
+                break;
+            }
+            assert!(piece[..len] == data[at..at + len], "{remote}: differs after {at} bytes");
+            at += len;
+        }
+        assert_eq!(at, data.len(), "{remote}");
+    });
+}
+
+fn stream_count<'a>(result: &'a Value, name: &str) -> &'a Value {
+    let services = result["stream_services"].as_array().unwrap();
+    services.iter().find(|service| service["name"] == name).unwrap()
+}
+
+#[test]
+fn linux_gets_back_whole_streams_over_every_device() {
+    let data = noise(bytes());
+    for (bed, device) in sites() {
+        let running = serve(&bed, device, &[]);
+        let mut streams = 0;
+        for name in ["cubic", "reno", "bbr"] {
+            if !choose_congestion(&bed, name) {
+                continue;
+            }
+            for (_, far) in far_addresses(&bed).into_iter().take(2) {
+                echo(&bed, SocketAddr::new(far, 7), &data);
+                streams += 1;
+            }
+        }
+        let result = running.stop();
+        assert_valid(&result);
+        let echo = stream_count(&result, "echo");
+        assert_eq!(echo["connections"], streams, "{device}: {result}");
+        assert_eq!(echo["sent_bytes"], streams * data.len(), "{device}: {result}");
+        assert_eq!(echo["failed"], 0, "{device}: {result}");
+    }
+}
+
+/// A Linux listener that reads one connection to its end.
+fn reader(bed: &TestBed, near: std::net::IpAddr) -> (SocketAddr, std::thread::JoinHandle<Vec<u8>>) {
+    let listener = bed.in_near(|| TcpListener::bind((near, 0))).unwrap().unwrap();
+    let address = listener.local_addr().unwrap();
+    let thread = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.set_read_timeout(Some(WAIT_MAX)).unwrap();
+        let mut all = Vec::new();
+        stream.read_to_end(&mut all).unwrap();
+        all
+    });
+    (address, thread)
+}
+
+#[test]
+fn linux_receives_whole_files_by_every_congestion_control() {
+    let place = tempfile::tempdir().unwrap();
+    let data = noise(bytes());
+    let file = place.path().join("data");
+    fs::write(&file, &data).unwrap();
+    for (bed, device) in sites() {
+        for congestion in ["reno", "newreno", "vegas", "cubic", "bbr", "fixed:65536"] {
+            let (near, _) = far_addresses(&bed)[0];
+            let (remote, thread) = reader(&bed, near);
+            let (remote, path) = (remote.to_string(), file.to_str().unwrap());
+            let words = [
+                &["transfer", &remote, "--file", path, "--congestion", congestion][..],
+                &["--device", device],
+                &FAR,
+            ]
+            .concat();
+            let result = bed.in_far(|| document(&words)).unwrap();
+            assert!(thread.join().unwrap() == data, "{device}, {congestion}");
+            let connection = &result["connections"][0];
+            assert_eq!(connection["bytes"], data.len(), "{result}");
+            assert!(connection["series"].as_array().unwrap().len() > 5, "{result}");
+        }
+    }
+}
+
+/// Python's web server at the near side, ended with the test.
+struct WebServer(Child);
+
+impl WebServer {
+    fn start(bed: &TestBed, directory: &Path) -> Self {
+        let address = TestBed::NEAR_V4.to_string();
+        let mut command = Command::new("python3");
+        command.args(["-m", "http.server", "8000", "--bind", &address, "-d"]).arg(directory);
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        let server = Self(bed.in_near(|| command.spawn()).unwrap().unwrap());
+        wait_for("the web server", || {
+            bed.in_near(|| TcpStream::connect((TestBed::NEAR_V4, 8_000)).is_ok()).unwrap()
+        });
+        server
+    }
+}
+
+impl Drop for WebServer {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn plumb_gets_whole_files_from_another_web_server() {
+    if !installed("python3") {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let data = noise(bytes());
+    fs::write(place.path().join("data"), &data).unwrap();
+    let got = place.path().join("got");
+    for (bed, device) in sites() {
+        let _server = WebServer::start(&bed, place.path());
+        let host = [&["--device", device][..], &FAR].concat();
+        let url = "http://10.77.0.1:8000/data";
+        let words = [&["get", url, "-o", got.to_str().unwrap()][..], &host].concat();
+        let result = bed.in_far(|| document(&words)).unwrap();
+        assert!(fs::read(&got).unwrap() == data, "{device}");
+        assert_eq!(result["connections"][0]["http"]["status"], 200, "{result}");
+        let absent = format!("get http://10.77.0.1:8000/absent {}", host.join(" "));
+        bed.in_far(|| assert_error(&absent, 4, "status 404")).unwrap();
+    }
+}
+
+#[test]
+fn curl_gets_files_and_nothing_outside() {
+    if !installed("curl") {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let below = place.path().join("below");
+    fs::create_dir(&below).unwrap();
+    let data = noise(3_000_000);
+    fs::write(below.join("data"), &data).unwrap();
+    fs::write(below.join("empty"), "").unwrap();
+    fs::write(place.path().join("secret"), "secret").unwrap();
+    std::os::unix::fs::symlink("../secret", below.join("link")).unwrap();
+    let curl = |bed: &TestBed, words: &[&str]| {
+        let run = || Command::new("curl").args(["-s", "--max-time", "60"]).args(words).output();
+        bed.in_near(run).unwrap().unwrap().stdout
+    };
+    for (bed, device) in sites() {
+        let running = serve(&bed, device, &["--directory", below.to_str().unwrap()]);
+        let base = "http://10.77.0.2";
+        let url = |path: &str| format!("{base}{path}");
+        assert!(curl(&bed, &[&url("/data")]) == data, "{device}");
+        // Both over one connection.
+        let twice = curl(&bed, &[&url("/data"), &url("/empty"), &url("/data")]);
+        assert!(twice == [&data[..], &data].concat(), "{device}");
+        let head = String::from_utf8(curl(&bed, &["-I", &url("/data")])).unwrap();
+        assert!(head.contains("Content-Length: 3000000"), "{head}");
+        for path in ["/link", "/../secret", "/%2e%2e/secret", "/..%2fsecret", "/absent"] {
+            let code = curl(&bed, &["--path-as-is", "-w", "%{http_code}", &url(path)]);
+            let text = String::from_utf8(code).unwrap();
+            assert!(text.ends_with("400") || text.ends_with("404"), "{path}: {text}");
+            assert!(!text.contains("secret"), "{path}: {text}");
+        }
+        let result = running.stop();
+        let http = stream_count(&result, "http");
+        assert_eq!((&http["requests"], &http["refused"]), (&5.into(), &5.into()), "{result}");
+        assert_eq!(http["connections"], 8, "{result}");
+    }
+}
+
+#[test]
+fn tshark_finds_a_clean_link_clean() {
+    if !installed("tshark") {
+        return;
+    }
+    // More at once than the receive buffer of a packet socket holds would be lost in it.
+    let data = noise(1_000_000);
+    for (bed, device) in sites() {
+        let place = tempfile::tempdir().unwrap();
+        let recording = place.path().join("out.pcapng");
+        let running = serve(&bed, device, &["--pcap", recording.to_str().unwrap()]);
+        for (_, far) in far_addresses(&bed).into_iter().take(2) {
+            echo(&bed, SocketAddr::new(far, 7), &data);
+        }
+        running.stop();
+        // A probe of the tail, which a busy machine may cause, is no sign of loss.
+        let filter = "_ws.malformed || ip.checksum.status == 0 || tcp.checksum.status == 0 \
+                      || tcp.analysis.fast_retransmission || tcp.analysis.lost_segment";
+        let tshark = |filter: &str| {
+            let output = Command::new("tshark")
+                .arg("-r")
+                .arg(&recording)
+                .args(["-o", "ip.check_checksum:TRUE", "-o", "tcp.check_checksum:TRUE"])
+                .args(["-d", "tcp.port==7,data", "-Y", filter])
+                .output()
+                .unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            String::from_utf8(output.stdout).unwrap()
+        };
+        // A checksum that is left to the device is that of the pseudo-header, which tshark knows.
+        assert_eq!(tshark(filter), "", "{device}");
+        assert!(tshark("tcp").lines().count() > 40, "{device}");
+    }
+}
+
+#[test]
+fn transfers_in_memory_need_no_root() {
+    let place = tempfile::tempdir().unwrap();
+    let page = place.path().join("page.html");
+    for (remote, more) in [
+        ("10.0.0.2:9", "--congestion=bbr"),
+        ("[fd00::2]:9", "--congestion=vegas"),
+        ("10.0.0.2:19", "--receive"),
+    ] {
+        let line =
+            format!("transfer {remote} --device=memory --bytes=20M {more} -o {}", page.display());
+        let result = document(&line);
+        assert_eq!(result["connections"][0]["bytes"], 20_000_000, "{result}");
+        let html = fs::read_to_string(&page).unwrap();
+        assert!(html.contains("<svg") && html.contains("Round-trip time"), "{remote}");
+    }
+    let line =
+        "transfer 10.0.0.2:9 --device=memory --bytes=2M --faults=loss=2%,reorder=2% --seed=3";
+    let result = document(line);
+    assert_eq!(result["connections"][0]["bytes"], 2_000_000, "{result}");
+    assert!(result["connections"][0]["retransmits"].as_u64().unwrap() > 5, "{result}");
+    let output = plumb("get http://10.0.0.2/Cargo.toml --device=memory --quiet")
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .unwrap();
+    let file = fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")).unwrap();
+    assert!(output.stdout == file, "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn failures_of_connections_are_named() {
+    for (line, code, name) in [
+        ("transfer 10.0.0.2:9 --device=memory --congestion=cubik", 2, "newreno"),
+        ("transfer 10.0.0.2:9 --device=memory --file=/absent/file", 2, "/absent/file"),
+        ("transfer 10.0.0.2:9 --device=memory --receive --file=/absent/file", 2, "/absent/file"),
+        ("transfer 10.0.0.2 --device=memory", 2, "10.77.0.2:1997"),
+        ("get https://10.0.0.2/ --device=memory", 2, "TLS"),
+        ("get ftp://10.0.0.2/ --device=memory", 2, "http://HOST/PATH"),
+        ("get http://10.0.0.2/absent --device=memory", 4, "status 404"),
+        ("get http://10.0.0.2/absent --device=memory --json", 2, "-o FILE"),
+        ("serve --service=http --device=tap:x --addr=10.0.0.2/24", 2, "--directory DIR"),
+        ("serve --directory=/absent --device=tap:x --addr=10.0.0.2/24", 2, "/absent"),
+        (
+            "transfer 10.0.0.2:9 --device=memory --faults=loss=100% --timeout=200ms",
+            4,
+            "did not answer within",
+        ),
+    ] {
+        assert_error(line, code, name);
+    }
+    let Some(bed) = tap() else { return };
+    let host = "--device=tap:plumb0 --addr=10.77.0.2/24";
+    for (line, code, name) in [
+        ("transfer 10.77.0.1:4444", 4, "nothing listens there"),
+        ("transfer 10.77.0.9:4444", 4, "does not answer ARP"),
+        ("transfer 192.0.2.1:9", 2, "--gateway"),
+        ("transfer 10.77.0.255:9", 2, "10.77.0.255"),
+    ] {
+        bed.in_near(|| assert_error(&format!("{line} {host}"), code, name)).unwrap();
+    }
+    // A listener of Linux's that nobody accepts from: two connections fill its queue.
+    let listener = bed.in_near(|| TcpListener::bind((TestBed::NEAR_V4, 0))).unwrap().unwrap();
+    let line =
+        format!("transfer {} --bytes=100M --timeout=500ms {host}", listener.local_addr().unwrap());
+    bed.in_near(|| assert_error(&line, 4, "made no progress for")).unwrap();
+}
