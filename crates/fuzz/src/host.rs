@@ -10,16 +10,19 @@ use plumb_base::seed::{RandomStream, Seed};
 use plumb_base::time::{Instant, Span};
 use plumb_stack::host::{HostConfig, IpHost};
 use plumb_stack::interface::InterfaceConfig;
+use plumb_stack::tcp::TcpCounts;
 use plumb_stack::udp::{CopyPolicy, UdpId, UdpOptions};
 use plumb_wire::compose::{self, LinkTemplate, PacketTemplate};
 use plumb_wire::ethernet::{EtherType, EthernetFrame, MacAddr};
 use plumb_wire::icmp::IcmpPacket;
 use plumb_wire::ip::IpProtocol;
 use plumb_wire::ipv6::extension::Ipv6Extension;
-use plumb_wire::machine::{DeviceCapabilities, Machine, PortId};
+use plumb_wire::machine::{DeviceCapabilities, Machine, Medium, PortId};
 use plumb_wire::packet::{ChecksumState, Packet, Pool, PoolConfig, SegmentKind, SegmentationInfo};
 use plumb_wire::{arp, ipv4, ipv6, ndp};
 use rand::{Rng, RngExt};
+
+use crate::streams::{self, EchoStreams};
 
 /// The host's link address: the one that the mutator's frames are for.
 const HERE: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
@@ -32,6 +35,8 @@ const THERE_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
 const ASKER_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 77);
 const ASKER_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 0x77);
 
+/// Answers of the peer that have not been given to the host, at most.
+const ANSWERS_MAX: usize = 16;
 const PORT: PortId = PortId(0);
 const BATCH: usize = 32;
 /// The longest frame that fits the pool's.
@@ -96,6 +101,8 @@ pub struct FuzzHost {
     out: Vec<Packet>,
     sockets: Vec<UdpId>,
     unread: Vec<UdpId>,
+    streams: EchoStreams,
+    answers: Vec<Vec<u8>>,
     fed: u64,
     sent: u64,
 }
@@ -131,6 +138,8 @@ impl FuzzHost {
             out: Vec::with_capacity(BATCH),
             sockets: Vec::new(),
             unread: Vec::new(),
+            streams: EchoStreams::default(),
+            answers: Vec::new(),
             fed: 0,
             sent: 0,
         };
@@ -139,6 +148,9 @@ impl FuzzHost {
     }
 
     fn open_sockets(&mut self) {
+        for local in [HERE_V4.into(), HERE_V6.into()] {
+            self.streams.listen(&mut self.host, SocketAddr::new(local, 80));
+        }
         let (v4, v6) = (IpAddr::V4(Ipv4Addr::UNSPECIFIED), IpAddr::V6(Ipv6Addr::UNSPECIFIED));
         let few = UdpOptions { receive_packets: 16, ..UdpOptions::default() };
         let whole = UdpOptions { super_segments: true, ..few };
@@ -195,6 +207,9 @@ impl FuzzHost {
 
     /// Gives the host what arrived, lets sockets answer and time pass, and takes what it sends.
     pub fn flush(&mut self) {
+        for answer in std::mem::take(&mut self.answers) {
+            self.batch.extend(self.pool.packet_of(&answer));
+        }
         self.host.handle_packets(self.now, PORT, &mut self.batch, &mut self.pool);
         assert!(self.batch.is_empty(), "a host takes every packet");
         while let Some(id) = self.host.poll_readable() {
@@ -206,6 +221,7 @@ impl FuzzHost {
             }
         }
         while self.host.poll_event().is_some() {}
+        self.streams.handle(&mut self.host, self.now, &mut self.stream);
         let span = self.stream.random_range(0..100);
         match self.stream.random_range(0..64) {
             0 => self.pass(Span::from_ms(span * 200)),
@@ -223,6 +239,12 @@ impl FuzzHost {
         let (now, pool) = (self.now, &mut self.pool);
         let _ = self.host.udp_send(now, id, &[host; 100], Some(remote), CopyPolicy::Fused, pool);
         let _ = self.host.ping(now, remote.ip(), (1, 2), b"abcdefgh", pool);
+        for (local, remote) in
+            [(HERE_V4.into(), THERE_V4.into()), (HERE_V6.into(), THERE_V6.into())]
+        {
+            let ends = [(local, 0), (remote, 7)].map(|(ip, port)| SocketAddr::new(ip, port));
+            self.streams.connect(&mut self.host, now, ends, &self.pool);
+        }
     }
 
     fn pass(&mut self, span: Span) {
@@ -246,14 +268,29 @@ impl FuzzHost {
             if self.out.is_empty() {
                 break;
             }
-            for packet in self.out.drain(..) {
+            for packet in std::mem::take(&mut self.out) {
                 self.sent += 1;
                 if self.sent.is_multiple_of(16) && self.kind != FuzzDevice::Offloading {
                     assert_sound(self.pool.bytes(&packet), self.kind);
                 }
+                self.answer(&packet);
                 self.pool.free(packet);
             }
         }
+    }
+
+    /// Lets the peer answer a segment, later.
+    fn answer(&mut self, packet: &Packet) {
+        if self.answers.len() == ANSWERS_MAX || self.stream.random_bool(0.1) {
+            return;
+        }
+        let (medium, link) = match self.kind {
+            FuzzDevice::Ip => (Medium::Ip, None),
+            _ => (Medium::Ethernet, Some(LinkTemplate::new(ASKER, HERE))),
+        };
+        let bytes = self.pool.bytes(packet);
+        let answer = streams::answer(bytes, medium, link, self.now, &mut self.stream);
+        self.answers.extend(answer);
     }
 
     /// Frames that were fed, and that the host sent.
@@ -276,6 +313,7 @@ impl FuzzHost {
         if let Err(unbalanced) = self.host.counters().check(queued) {
             panic!("{unbalanced}");
         }
+        streams::check(&self.host);
         for v6 in [false, true] {
             assert!(self.answers(v6), "the host answers an echo request, IPv6: {v6}");
         }
@@ -289,8 +327,11 @@ impl FuzzHost {
         for id in self.sockets.drain(..).chain(self.unread.drain(..)) {
             self.host.udp_close(id, &mut self.pool);
         }
+        std::mem::take(&mut self.streams).finish(&mut self.host, self.now);
+        self.take();
         self.pass(Span::from_secs(3_600));
         assert_eq!(self.host.deadline(), None, "an idle host waits for nothing");
+        assert_eq!(self.host.tcp_counts(), TcpCounts::default(), "no connection is left");
         let PoolConfig { count, large, .. } = self.frames;
         assert_eq!(self.pool.available(), (count as usize, large as usize), "no frame is lost");
     }

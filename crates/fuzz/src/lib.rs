@@ -7,3 +7,4 @@
 pub mod host;
 pub mod mutator;
 pub mod parsers;
+mod streams;

@@ -7,6 +7,7 @@ use plumb_base::seed::Seed;
 use plumb_fuzz::host::{FuzzDevice, FuzzHost, HostInput};
 use plumb_fuzz::mutator::FrameMutator;
 use plumb_fuzz::parsers::{check_capture, check_every_parser, check_frame};
+use plumb_stack::counters::CounterId;
 use plumb_wire::capture::{CaptureDirection, LinkType};
 use plumb_wire::flow::FiveTuple;
 use plumb_wire::packet::PoolConfig;
@@ -65,6 +66,8 @@ fn feed(kind: FuzzDevice, seed: u64) {
     let (fed, sent) = subject.counts();
     assert_eq!(fed, count);
     assert!(sent > count / 100, "frames reach what lies behind the first header");
+    let opened = subject.host().counters().value(CounterId::TcpOpened);
+    assert!(opened >= count / 2_000, "{opened} connections were opened");
     subject.finish();
 }
 
