@@ -28,6 +28,7 @@ mod sender;
 mod sent;
 pub mod seq;
 mod slab;
+mod socket;
 mod state;
 mod syn_cookie;
 mod table;
@@ -42,9 +43,10 @@ pub use receive::{SegmentDrop, SegmentFate, reset_for};
 pub use receiver::ReceiverCounts;
 pub use recovery::RecoveryPhase;
 pub use sender::SenderCounts;
+pub use socket::{ListenerId, TcpCounts, TcpEvent, TcpId, TcpOpenError};
 pub use state::TcpState;
+pub use table::TcpLimits;
 pub(crate) use table::{ConnectionEntry, TcpPath, TcpReply, TcpTable};
-pub use table::{ListenerId, TcpCounts, TcpEvent, TcpId, TcpLimits, TcpOpenError};
 
 #[cfg(test)]
 mod tests;

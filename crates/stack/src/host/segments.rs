@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use plumb_base::time::Span;
+use plumb_base::time::{Instant, Span};
 use plumb_copy::Sum16;
 use plumb_wire::checksum::PseudoHeader;
 use plumb_wire::ip::IpProtocol;
@@ -14,8 +14,9 @@ use plumb_wire::{ethernet, ipv4, ipv6};
 use super::IpHost;
 use super::send::{header_v4, header_v6};
 use crate::counters::{CounterId, ProtocolLayer};
+use crate::interface::Interfaces;
 use crate::ip::{IpEgress, IpIngress, Rejection};
-use crate::routing::{NextHopLink, OutputPath, PathError};
+use crate::routing::{NextHopLink, OutputPath, PathError, Routing};
 use crate::tcp::segment::{InboundSegment, OutboundSegment};
 use crate::tcp::{ConnectionEntry, PathLimits, TcpEnds, TcpPath, TcpReply};
 
@@ -50,12 +51,8 @@ impl IpHost {
             Err(rejection) => return self.reject(rejection, packet, pool),
         };
         let (core, routing, interfaces) = (&mut self.core, &mut self.routing, &self.interfaces);
-        let (now, neighbors) = (core.now, self.neighbors.generation());
-        let mut paths = |ends: &TcpEnds| {
-            let (local, remote) = (ends.local.ip(), ends.remote.ip());
-            let path = routing.path(now, interfaces, neighbors, local, remote);
-            path.map_or(UNROUTED, |path| tcp_path(&path, pool))
-        };
+        let moment = (core.now, self.neighbors.generation());
+        let mut paths = |ends: &TcpEnds| look_up(routing, interfaces, moment, ends, pool);
         let reply = self.tcp.handle_segment(core, &ends, &mut segment, &mut paths);
         pool.free(packet);
         if let Some(reply) = reply {
@@ -67,12 +64,8 @@ impl IpHost {
     pub(super) fn repeat_syn_acks(&mut self, pool: &mut Pool) {
         loop {
             let (core, routing, interfaces) = (&mut self.core, &mut self.routing, &self.interfaces);
-            let (now, neighbors) = (core.now, self.neighbors.generation());
-            let mut paths = |ends: &TcpEnds| {
-                let (local, remote) = (ends.local.ip(), ends.remote.ip());
-                let path = routing.path(now, interfaces, neighbors, local, remote);
-                path.map_or(UNROUTED, |path| tcp_path(&path, pool))
-            };
+            let moment = (core.now, self.neighbors.generation());
+            let mut paths = |ends: &TcpEnds| look_up(routing, interfaces, moment, ends, pool);
             let Some(reply) = self.tcp.poll_half_open(core, &mut paths) else { return };
             self.send_without_connection(&reply, pool);
         }
@@ -366,6 +359,19 @@ fn describe(
             header_len: short(before + header_len),
         });
     }
+}
+
+/// The path between two ends, at a moment with this generation of neighbors.
+fn look_up(
+    routing: &mut Routing,
+    interfaces: &Interfaces,
+    (now, neighbors): (Instant, u64),
+    ends: &TcpEnds,
+    pool: &Pool,
+) -> TcpPath {
+    let (local, remote) = (ends.local.ip(), ends.remote.ip());
+    let path = routing.path(now, interfaces, neighbors, local, remote);
+    path.map_or(UNROUTED, |path| tcp_path(&path, pool))
 }
 
 /// What a path means to a connection, whatever frames are free.

@@ -1,6 +1,6 @@
 //! TCP sockets of a host: what applications call.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use plumb_base::time::Instant;
@@ -69,24 +69,15 @@ impl IpHost {
         if !local.ip().is_unspecified() && !self.interfaces.owns(local.ip()) {
             return Err(TcpOpenError::NotLocal(local.ip()));
         }
-        let is_broadcast = |port| match remote {
-            SocketAddr::V4(remote) => self.interfaces[port].is_broadcast(*remote.ip()),
-            SocketAddr::V6(_) => false,
-        };
         if remote.port() == 0 || !is_unicast(remote.ip()) {
             return Err(TcpOpenError::InvalidRemote(remote));
         }
-        let path = self.routing.path(
-            now,
-            &self.interfaces,
-            self.neighbors.generation(),
-            local.ip(),
-            remote.ip(),
-        )?;
-        if is_broadcast(path.port) {
+        let (source, path) = self.connection_path((local.ip(), remote.ip()), pool)?;
+        if let IpAddr::V4(ip) = remote.ip()
+            && self.interfaces[path.port].is_broadcast(ip)
+        {
             return Err(TcpOpenError::InvalidRemote(remote));
         }
-        let (source, path) = self.connection_path((local.ip(), remote.ip()), pool)?;
         let ends = TcpEnds {
             local: SocketAddr::new(source, local.port()),
             remote: SocketAddr::new(remote.ip(), remote.port()),

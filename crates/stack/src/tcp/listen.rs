@@ -14,8 +14,8 @@ use super::receive::{SegmentDrop, reset_for};
 use super::segment::{InboundSegment, OutboundSegment};
 use super::seq::SeqNum;
 use super::slab::Slab;
+use super::socket::{ListenerId, TcpId};
 use super::syn_cookie::{CookieOptions, LIFETIME};
-use super::table::{ListenerId, TcpId};
 use super::tuple::PackedEnds;
 
 /// A listener.

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use plumb_base::seed::Seed;
 use plumb_wire::flow::SipKey;
 use plumb_wire::machine::PortId;
-use thiserror::Error;
 
 use super::challenge::ChallengeLimit;
 use super::config::TcpConfig;
 use super::connection::{Connection, PathLimits, TcpEnds, TcpSocketError};
 use super::isn::InitialNumbers;
 use super::listen::{HalfOpen, HalfOpenTable, Listener};
+use super::socket::{ListenerId, TcpCounts, TcpEvent, TcpId, TcpOpenError};
 use super::state::TcpState;
 use super::syn_cookie::SynCookies;
 use super::time_wait::TimeWaitTable;
@@ -22,7 +22,6 @@ use super::tuple::{TupleDemux, TupleOwner};
 use crate::context::{HostCore, TimerOwner};
 use crate::counters::CounterId;
 use crate::demux::{EphemeralPorts, SocketBinding, SocketDemux};
-use crate::routing::PathError;
 use crate::timers::{LazyTimer, TokenBucket};
 
 mod segments;
@@ -48,91 +47,6 @@ impl Default for TcpLimits {
     fn default() -> Self {
         Self { time_wait: 65_536, resets: 1_000, reset_burst: 200 }
     }
-}
-
-/// Identifies a connection; not reused after it is closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct TcpId {
-    index: u32,
-    generation: u32,
-}
-
-/// Identifies a listener; not reused after it is closed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ListenerId {
-    index: u32,
-    generation: u32,
-}
-
-/// What an application is told; each at most once until it is collected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum TcpEvent {
-    /// Connections wait to be accepted.
-    Acceptable(ListenerId),
-    /// Reading gives data, the end, or an error.
-    Readable(TcpId),
-    /// The connection is open, or has room again after it took less than it was given.
-    Writable(TcpId),
-    /// Both directions have ended, or the connection failed: [`super::connection::Connection::error`] says which.
-    Closed(TcpId),
-}
-
-/// Why a connection or a listener was not opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum TcpOpenError {
-    /// Somebody listens there.
-    #[error(
-        "{0} is in use by another listener; choose another port, or port 0 for any that is free"
-    )]
-    ListenerInUse(SocketAddr),
-    /// The pair of ends is taken, perhaps by an old connection in TIME-WAIT.
-    #[error(
-        "{local} and {remote} are the ends of another connection, or were until lately; \
-         choose another local port, or port 0 for any that is free"
-    )]
-    InUse {
-        /// Our end.
-        local: SocketAddr,
-        /// The peer's.
-        remote: SocketAddr,
-    },
-    /// Not an address of the host.
-    #[error(
-        "{0} is not an address of this host; choose one that an interface has, or 0.0.0.0 or [::]"
-    )]
-    NotLocal(IpAddr),
-    /// No port is free.
-    #[error(
-        "every ephemeral port of {0} is in use; close connections, wait for those in TIME-WAIT, or name a port"
-    )]
-    NoPort(IpAddr),
-    /// Not the end of one peer.
-    #[error("no connection can be opened to {0}: it must be the address of one host, with a port")]
-    InvalidRemote(SocketAddr),
-    /// Ends of two families.
-    #[error("{local} and {remote} are of two families: take both from one")]
-    Families {
-        /// Our end.
-        local: SocketAddr,
-        /// The peer's.
-        remote: SocketAddr,
-    },
-    /// There is no path.
-    #[error(transparent)]
-    Path(#[from] PathError),
-}
-
-/// How many of each there are.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TcpCounts {
-    /// Connections, those included that are closed and still held by the application.
-    pub connections: usize,
-    /// Listeners.
-    pub listeners: usize,
-    /// Half-open connections of listeners.
-    pub half_open: usize,
-    /// Records in TIME-WAIT.
-    pub time_wait: usize,
 }
 
 /// Where a connection's packets go.
@@ -322,11 +236,24 @@ impl TcpTable {
         id
     }
 
-    /// The next connection that waits to be accepted.
+    /// The next connection that waits to be accepted; the application is told again of those behind it.
     pub fn accept(&mut self, id: ListenerId) -> Option<TcpId> {
-        let accepted = self.listener_mut(id)?.accepted.pop_front()?;
+        let listener = self.listener_mut(id)?;
+        let accepted = listener.accepted.pop_front()?;
+        if !listener.accepted.is_empty() {
+            self.announce_waiting(id);
+        }
         self.owners.slots.hand_over(accepted.index);
         Some(accepted)
+    }
+
+    /// Tells the application that connections wait to be accepted.
+    fn announce_waiting(&mut self, id: ListenerId) {
+        if let Some(listener) = self.listener_mut(id)
+            && !std::mem::replace(&mut listener.is_announced, true)
+        {
+            self.acceptable.push_back(id);
+        }
     }
 
     /// Where a listener is.

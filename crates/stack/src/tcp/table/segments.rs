@@ -6,7 +6,7 @@ use plumb_wire::malformed::FormatError;
 use plumb_wire::tcp::TcpFlags;
 
 use super::slots::Holder;
-use super::{ListenerId, TcpPath, TcpTable};
+use super::{TcpPath, TcpTable};
 use crate::context::{DeliveryFailureKind, HostCore};
 use crate::counters::{CounterId, ProtocolLayer};
 use crate::tcp::config::{Personality, TcpConfig};
@@ -15,6 +15,7 @@ use crate::tcp::handshake::Handshake;
 use crate::tcp::listen::{HalfOpen, HalfOpenFate, Listener, syn_ack};
 use crate::tcp::receive::{SegmentDrop, SegmentFate, reset_for};
 use crate::tcp::segment::{InboundSegment, OutboundSegment};
+use crate::tcp::socket::ListenerId;
 use crate::tcp::state::TcpState;
 use crate::tcp::time_wait::TimeWaitFate;
 use crate::tcp::tuple::TupleOwner;
@@ -175,11 +176,8 @@ impl TcpTable {
         let connection = Connection::accepted(core.now, *ends, handshake, config, limits);
         let connection = self.insert(core, connection, Holder::Listener, port);
         core.counters.add(CounterId::TcpOpened);
-        let listener = self.listener_mut(id)?;
-        listener.accepted.push_back(connection);
-        if !std::mem::replace(&mut listener.is_announced, true) {
-            self.acceptable.push_back(id);
-        }
+        self.listener_mut(id)?.accepted.push_back(connection);
+        self.announce_waiting(id);
         self.receive_for_connection(core, (connection.index, ends), segment)
     }
 

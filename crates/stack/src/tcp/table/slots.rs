@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use plumb_wire::machine::PortId;
 
-use super::{TcpEvent, TcpId};
 use crate::context::{HostCore, TimerOwner};
 use crate::tcp::connection::{Connection, TcpEnds};
+use crate::tcp::socket::{TcpEvent, TcpId};
 use crate::tcp::state::TcpState;
 use crate::timers::LazyTimer;
 
