@@ -286,3 +286,16 @@ impl ConnectionSlots {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idle_connection_takes_at_most_2_kib_beside_its_buffers() {
+        // A place in the lookup, in the heap of timers, and in a queue; a quarter of each table may be vacant.
+        let places = 5 * (12 + 32 + 4) / 4;
+        let entry = size_of::<ConnectionEntry>() + 2 * size_of::<ConnectionSlot>();
+        assert!(entry + places <= 2_048, "{entry} and {places} bytes");
+    }
+}
