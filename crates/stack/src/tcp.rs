@@ -46,7 +46,7 @@ pub use sender::SenderCounts;
 pub use socket::{ListenerId, TcpCounts, TcpEvent, TcpId, TcpOpenError};
 pub use state::TcpState;
 pub use table::TcpLimits;
-pub(crate) use table::{ConnectionEntry, TcpPath, TcpReply, TcpTable};
+pub(crate) use table::{TcpEntry, TcpPath, TcpReply, TcpTable};
 
 #[cfg(test)]
 mod tests;

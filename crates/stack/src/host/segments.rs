@@ -18,7 +18,7 @@ use crate::interface::Interfaces;
 use crate::ip::{IpEgress, IpIngress, Rejection};
 use crate::routing::{NextHopLink, OutputPath, PathError, Routing};
 use crate::tcp::segment::{InboundSegment, OutboundSegment};
-use crate::tcp::{ConnectionEntry, PathLimits, TcpEnds, TcpPath, TcpReply};
+use crate::tcp::{PathLimits, TcpEnds, TcpEntry, TcpPath, TcpReply};
 
 /// When connections that found no free frame try again, if nothing happens before.
 const RETRY: Span = Span::from_ms(1);
@@ -112,7 +112,7 @@ impl IpHost {
         &mut self,
         port: PortId,
         max: usize,
-        entry: &mut ConnectionEntry,
+        entry: &mut TcpEntry,
         pool: &mut Pool,
     ) -> TurnEnd {
         let ends = entry.connection.ends();
@@ -145,7 +145,7 @@ impl IpHost {
     fn send_data(
         &mut self,
         path: &OutputPath,
-        (ends, entry): (&TcpEnds, &ConnectionEntry),
+        (ends, entry): (&TcpEnds, &TcpEntry),
         segment: &OutboundSegment,
         mut packet: Packet,
         pool: &mut Pool,
@@ -161,7 +161,7 @@ impl IpHost {
 
     /// A connection without a path: what it sends is lost.
     #[cold]
-    fn lose_segments(&mut self, entry: &mut ConnectionEntry) {
+    fn lose_segments(&mut self, entry: &mut TcpEntry) {
         while entry.connection.poll_segment(self.core.now).is_some() {
             self.core.counters.add(CounterId::Originated);
             self.core.counters.add(CounterId::TxNoRoute);

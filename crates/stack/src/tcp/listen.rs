@@ -157,7 +157,7 @@ pub(super) fn syn_ack(
 
 /// A connection in SYN-RECEIVED that a listener will accept.
 #[derive(Debug)]
-pub(super) struct HalfOpen {
+pub(super) struct HalfOpenConnection {
     pub ends: PackedEnds,
     pub listener: ListenerId,
     pub handshake: Handshake,
@@ -188,7 +188,7 @@ pub(super) enum HalfOpenFate {
     Reset(OutboundSegment),
 }
 
-impl HalfOpen {
+impl HalfOpenConnection {
     pub fn new(
         now: Instant,
         ends: &TcpEnds,
@@ -298,12 +298,12 @@ impl OutboundSegment {
 /// The records of half-open connections, and the order in which their SYN-ACKs are sent again.
 #[derive(Debug, Default)]
 pub(super) struct HalfOpenTable {
-    records: Slab<HalfOpen>,
+    records: Slab<HalfOpenConnection>,
     order: BTreeSet<(Instant, u32)>,
 }
 
 impl HalfOpenTable {
-    pub fn insert(&mut self, record: HalfOpen) -> u32 {
+    pub fn insert(&mut self, record: HalfOpenConnection) -> u32 {
         let deadline = record.deadline;
         let index = self.records.insert(record);
         self.order.insert((deadline, index));
@@ -311,11 +311,11 @@ impl HalfOpenTable {
     }
 
     #[inline]
-    pub fn get(&self, index: u32) -> Option<&HalfOpen> {
+    pub fn get(&self, index: u32) -> Option<&HalfOpenConnection> {
         self.records.get(index)
     }
 
-    pub fn remove(&mut self, index: u32) -> Option<HalfOpen> {
+    pub fn remove(&mut self, index: u32) -> Option<HalfOpenConnection> {
         let record = self.records.remove(index)?;
         self.order.remove(&(record.deadline, index));
         Some(record)
@@ -365,6 +365,10 @@ mod tests {
 
     #[test]
     fn half_open_record_takes_at_most_160_bytes() {
-        assert!(size_of::<Option<HalfOpen>>() <= 160, "{}", size_of::<Option<HalfOpen>>());
+        assert!(
+            size_of::<Option<HalfOpenConnection>>() <= 160,
+            "{}",
+            size_of::<Option<HalfOpenConnection>>()
+        );
     }
 }

@@ -13,7 +13,7 @@ use super::challenge::ChallengeLimit;
 use super::config::TcpConfig;
 use super::connection::{Connection, PathLimits, TcpEnds, TcpSocketError};
 use super::isn::InitialNumbers;
-use super::listen::{HalfOpen, HalfOpenTable, Listener};
+use super::listen::{HalfOpenConnection, HalfOpenTable, Listener};
 use super::socket::{ListenerId, TcpCounts, TcpEvent, TcpId, TcpOpenError};
 use super::state::TcpState;
 use super::syn_cookie::SynCookies;
@@ -28,8 +28,8 @@ mod segments;
 mod slots;
 
 pub(crate) use segments::TcpReply;
-pub(crate) use slots::{ConnectionEntry, TcpTurn};
 use slots::{ConnectionSlots, Holder};
+pub(crate) use slots::{TcpEntry, TcpTurn};
 
 /// Bounds of a host's TCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,7 +85,7 @@ impl Owners {
         })
     }
 
-    fn remove_half_open(&mut self, index: u32) -> Option<HalfOpen> {
+    fn remove_half_open(&mut self, index: u32) -> Option<HalfOpenConnection> {
         let record = self.half_open.remove(index)?;
         self.tuples.remove(&record.ends.ends(), TupleOwner::HalfOpen(index));
         Some(record)

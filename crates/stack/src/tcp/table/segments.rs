@@ -12,7 +12,7 @@ use crate::counters::{CounterId, ProtocolLayer};
 use crate::tcp::config::{Personality, TcpConfig};
 use crate::tcp::connection::{Connection, PathLimits, TcpEnds};
 use crate::tcp::handshake::Handshake;
-use crate::tcp::listen::{HalfOpen, HalfOpenFate, Listener, syn_ack};
+use crate::tcp::listen::{HalfOpenConnection, HalfOpenFate, Listener, syn_ack};
 use crate::tcp::receive::{SegmentDrop, SegmentFate, reset_for};
 use crate::tcp::segment::{InboundSegment, OutboundSegment};
 use crate::tcp::socket::ListenerId;
@@ -301,7 +301,7 @@ impl TcpTable {
             return Some(TcpReply { ends: *ends, segment });
         }
         listener.half_open += 1;
-        let record = HalfOpen::new(now, ends, id, handshake, &config);
+        let record = HalfOpenConnection::new(now, ends, id, handshake, &config);
         let segment = record.syn_ack(now, &config, limits);
         let index = self.owners.half_open.insert(record);
         self.owners.tuples.insert(ends, TupleOwner::HalfOpen(index));
@@ -309,7 +309,7 @@ impl TcpTable {
         Some(TcpReply { ends: *ends, segment })
     }
 
-    fn remove_half_open(&mut self, index: u32) -> Option<HalfOpen> {
+    fn remove_half_open(&mut self, index: u32) -> Option<HalfOpenConnection> {
         let record = self.owners.remove_half_open(index)?;
         if let Some(listener) = self.listener_mut(record.listener) {
             listener.half_open -= 1;

@@ -26,7 +26,7 @@ pub(super) enum Holder {
 
 /// A connection, and what a host keeps for it.
 #[derive(Debug)]
-pub(crate) struct ConnectionEntry {
+pub(crate) struct TcpEntry {
     pub(crate) connection: Connection,
     /// `None`: it has ended, and its ends are no longer its own.
     pub(super) timer: Option<LazyTimer>,
@@ -66,7 +66,7 @@ impl PendingEvents {
 #[derive(Debug, Default)]
 struct ConnectionSlot {
     generation: u32,
-    entry: Option<Box<ConnectionEntry>>,
+    entry: Option<Box<TcpEntry>>,
     /// Whether it is in a queue of `ready`.
     is_ready: bool,
     /// Whether it is in `announced`.
@@ -78,7 +78,7 @@ struct ConnectionSlot {
 #[derive(Debug)]
 pub(crate) struct TcpTurn {
     index: u32,
-    pub(crate) entry: Box<ConnectionEntry>,
+    pub(crate) entry: Box<TcpEntry>,
 }
 
 /// The connections of a host.
@@ -105,7 +105,7 @@ impl ConnectionSlots {
             u32::try_from(self.slots.len() - 1).expect("fewer than 2^32 connections")
         });
         let slot = &mut self.slots[index as usize];
-        slot.entry = Some(Box::new(ConnectionEntry {
+        slot.entry = Some(Box::new(TcpEntry {
             connection,
             timer: Some(LazyTimer::new(&mut core.timers, TimerOwner::Tcp(index))),
             holder,
@@ -123,19 +123,19 @@ impl ConnectionSlots {
     }
 
     #[inline]
-    pub fn get(&self, id: TcpId) -> Option<&ConnectionEntry> {
+    pub fn get(&self, id: TcpId) -> Option<&TcpEntry> {
         let slot = self.slots.get(id.index as usize)?;
         slot.entry.as_deref().filter(|_| slot.generation == id.generation)
     }
 
     #[inline]
-    pub fn get_mut(&mut self, id: TcpId) -> Option<&mut ConnectionEntry> {
+    pub fn get_mut(&mut self, id: TcpId) -> Option<&mut TcpEntry> {
         let slot = self.slots.get_mut(id.index as usize)?;
         slot.entry.as_deref_mut().filter(|_| slot.generation == id.generation)
     }
 
     #[inline]
-    pub fn entry_mut(&mut self, index: u32) -> Option<&mut ConnectionEntry> {
+    pub fn entry_mut(&mut self, index: u32) -> Option<&mut TcpEntry> {
         self.slots.get_mut(index as usize)?.entry.as_deref_mut()
     }
 
@@ -157,7 +157,7 @@ impl ConnectionSlots {
         let Some(entry) = self.entry_mut(index) else { return };
         entry.holder = Holder::Application;
         self.announce(index, true);
-        let ended = |entry: &mut ConnectionEntry| entry.connection.state() == TcpState::Closed;
+        let ended = |entry: &mut TcpEntry| entry.connection.state() == TcpState::Closed;
         if self.entry_mut(index).is_some_and(ended) {
             self.announce_end(index);
         }
@@ -277,9 +277,8 @@ impl ConnectionSlots {
     /// Frees a connection whose ends are no longer its own and that nobody holds.
     pub fn free_if_unheld(&mut self, index: u32) {
         let slot = &mut self.slots[index as usize];
-        let is_over = |entry: &mut Box<ConnectionEntry>| {
-            entry.timer.is_none() && entry.holder == Holder::Nobody
-        };
+        let is_over =
+            |entry: &mut Box<TcpEntry>| entry.timer.is_none() && entry.holder == Holder::Nobody;
         if slot.entry.take_if(is_over).is_some() {
             slot.generation = slot.generation.wrapping_add(1);
             self.vacant.push(index);
@@ -295,7 +294,7 @@ mod tests {
     fn idle_connection_takes_at_most_2_kib_beside_its_buffers() {
         // A place in the lookup, in the heap of timers, and in a queue; a quarter of each table may be vacant.
         let places = 5 * (12 + 32 + 4) / 4;
-        let entry = size_of::<ConnectionEntry>() + 2 * size_of::<ConnectionSlot>();
+        let entry = size_of::<TcpEntry>() + 2 * size_of::<ConnectionSlot>();
         assert!(entry + places <= 2_048, "{entry} and {places} bytes");
     }
 }
