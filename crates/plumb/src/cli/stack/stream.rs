@@ -82,7 +82,7 @@ Examples:
   plumb stack get http://10.77.0.1:8000/big.iso -o big.iso --device tap:plumb0 --addr 10.77.0.2/24
   plumb stack get http://10.0.0.2/README.md --device memory     another plumb serves this directory")]
 pub struct StackGetCommand {
-    /// What to get: http://HOST[:PORT]/PATH
+    /// What to get, such as http://10.77.0.1:8000/big.iso
     #[arg(value_name = "URL")]
     url: String,
     /// Write the body to this file
