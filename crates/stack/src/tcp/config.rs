@@ -44,8 +44,6 @@ pub struct TcpConfig {
     pub time_wait: Span,
     /// How payload is copied and summed.
     pub checksum_pass: ChecksumPass,
-    /// Storage of buffered bytes.
-    pub storage: BufferStorage,
     /// Defects, for experiments: none.
     pub defects: TcpDefects,
 }
@@ -72,7 +70,6 @@ impl Default for TcpConfig {
             fin_wait_2: Span::from_secs(60),
             time_wait: Span::from_secs(60),
             checksum_pass: ChecksumPass::Fused,
-            storage: BufferStorage::Ring,
             defects: TcpDefects::default(),
         }
     }
@@ -130,19 +127,6 @@ pub enum ChecksumPass {
     Fused,
     /// Copied first, then summed.
     Separate,
-}
-
-/// Storage of buffered bytes: the packet-buffer policies that studies compare.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BufferStorage {
-    /// A ring.
-    Ring,
-    /// A linear buffer; what remains is moved to its front when its end is reached.
-    Compacting,
-    /// Fixed chunks of a free list.
-    Chunks,
-    /// An allocation for each write or segment.
-    Allocated,
 }
 
 /// What is visible from outside and differs between systems.
