@@ -27,6 +27,7 @@ use crate::timers::TimerId;
 use crate::udp::{HeaderPredictions, UdpTable};
 
 mod receive;
+mod segment_run;
 mod segments;
 mod send;
 mod tcp;

@@ -54,6 +54,13 @@ impl TcpFlags {
         self.0
     }
 
+    /// These without `flags`.
+    #[inline]
+    #[must_use]
+    pub const fn without(self, flags: Self) -> Self {
+        Self(self.0 & !flags.0)
+    }
+
     /// Whether all of `flags` are set.
     #[inline]
     pub const fn contains(self, flags: Self) -> bool {

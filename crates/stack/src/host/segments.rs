@@ -127,34 +127,45 @@ impl IpHost {
             return TurnEnd::Done;
         }
         while entry.turn > 0 {
-            if self.interfaces[port].queue.len() >= max {
+            let room = max.saturating_sub(self.interfaces[port].queue.len());
+            if room == 0 {
                 return TurnEnd::Interrupted;
             }
-            // A frame is at hand before the segment is made: what a connection has sent has left it.
-            let Some(limits) = frame_limits(&path, pool) else { return TurnEnd::NoMemory };
+            // Frames are at hand before segments are made: what a connection has sent has left it.
+            let Some((mut limits, frames)) = frame_limits(&path, pool) else {
+                return TurnEnd::NoMemory;
+            };
+            let is_offloaded = limits.super_segment > 0;
+            if !is_offloaded {
+                limits.super_segment = run_limit(entry, frames.min(room));
+            }
             entry.connection.on_path(limits);
             let Some(segment) = entry.connection.poll_segment(self.core.now) else { break };
             entry.turn = entry.turn.saturating_sub(segment.len.max(1));
-            let packet = pool.allocate_for(segment.len).expect("a frame was free");
-            self.send_data(&path, (&ends, entry), &segment, packet, pool);
+            if is_offloaded || segment.len <= usize::from(segment.size) {
+                self.send_data(&path, (&ends, entry), &segment, pool);
+            } else {
+                self.send_run(&path, (&ends, entry), &segment, pool);
+            }
         }
         TurnEnd::Done
     }
 
+    /// Sends a segment, for which a frame is free.
     #[inline]
-    fn send_data(
+    pub(super) fn send_data(
         &mut self,
         path: &OutputPath,
         (ends, entry): (&TcpEnds, &TcpEntry),
         segment: &OutboundSegment,
-        mut packet: Packet,
         pool: &mut Pool,
     ) {
+        let mut packet = pool.allocate_for(segment.len).expect("a frame was free");
         let mut sum = Sum16::ZERO;
         if segment.len > 0 {
             let room = pool.append(&mut packet, segment.len).expect("a frame for the payload");
             let sums = !path.capabilities.checksum_tx;
-            sum = entry.connection.copy_payload(segment, room, sums);
+            sum = entry.connection.copy_payload(segment.seq, room, sums);
         }
         self.send_segment(path, ends, segment, (packet, sum), pool);
     }
@@ -186,18 +197,13 @@ impl IpHost {
         let is_offloaded = path.capabilities.checksum_tx;
         let header = SegmentHeader::new(ends, segment);
         let (header_len, len) = (header.header_len(), header.header_len() + packet.len());
-        let ip_len = if source.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN };
         let egress = IpEgress::new(IpProtocol::TCP, segment.ecn);
         let link = match path.link {
             NextHopLink::Known(mac) => Some(self.link_header(path.port, mac, source.is_ipv4())),
             NextHopLink::Bare | NextHopLink::Unknown => None,
         };
         let is_general = path.link == NextHopLink::Unknown || path.allow_fragmentation;
-        let before = match link {
-            _ if is_general => 0,
-            Some(_) => ethernet::HEADER_LEN + ip_len,
-            None => ip_len,
-        };
+        let before = if is_general { 0 } else { headers_before(path) };
         let description = (before, header_len, is_offloaded);
         if is_general {
             describe(segment, description, source.is_ipv4(), &mut packet);
@@ -222,7 +228,8 @@ impl IpHost {
         if let Some(link) = link {
             link.emit(out);
         }
-        let out = &mut out[before - ip_len..];
+        let ip_at = if link.is_some() { ethernet::HEADER_LEN } else { 0 };
+        let out = &mut out[ip_at..];
         match (source, destination) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
                 let mut header = header_v4(source, destination, egress, len);
@@ -338,6 +345,13 @@ impl SegmentHeader {
     }
 }
 
+/// Bytes of headers before that of TCP on a path whose next hop is known.
+#[inline]
+pub(super) fn headers_before(path: &OutputPath) -> usize {
+    let link = if path.link == NextHopLink::Bare { 0 } else { ethernet::HEADER_LEN };
+    link + if path.source.is_ipv4() { ipv4::HEADER_LEN } else { ipv6::HEADER_LEN }
+}
+
 /// Describes a segment to the device: its checksum, and how to cut it. Its header of `header_len` bytes comes after `before` others.
 #[inline]
 fn describe(
@@ -385,15 +399,21 @@ fn tcp_path(path: &OutputPath, pool: &Pool) -> TcpPath {
     TcpPath { limits: PathLimits { mtu, super_segment }, port: path.port }
 }
 
-/// The same with the frames that are free now; `None` if they are too few for one segment.
+/// The same with the frames that are free now, and how many segments of one frame they hold; `None` if not one.
 #[inline]
-fn frame_limits(path: &OutputPath, pool: &Pool) -> Option<PathLimits> {
+fn frame_limits(path: &OutputPath, pool: &Pool) -> Option<(PathLimits, usize)> {
     let (ordinary, large) = pool.available();
     let limits = tcp_path(path, pool).limits;
     let fits = HEADROOM + limits.mtu as usize <= pool.frames().size as usize;
-    if ordinary == 0 || (!fits && large == 0) {
-        return None;
-    }
+    let frames = if fits { ordinary } else { ordinary.min(large) };
     let super_segment = if large > 0 { limits.super_segment } else { 0 };
-    Some(PathLimits { super_segment, ..limits })
+    (frames > 0).then_some((PathLimits { super_segment, ..limits }, frames))
+}
+
+/// Most payload of a run of segments, in so many frames and what is left of the turn.
+#[inline]
+fn run_limit(entry: &TcpEntry, frames: usize) -> u32 {
+    let payload = usize::from(entry.connection.segment_payload());
+    let segments = frames.min(entry.turn.div_ceil(payload));
+    u32::try_from(segments * payload).expect("little more than a turn")
 }

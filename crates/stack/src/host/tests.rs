@@ -44,6 +44,11 @@ impl Family {
     }
 
     /// From the peer to us.
+    /// Where the transport header begins in a plain frame.
+    pub fn transport_at(self) -> usize {
+        if self.ours.is_ipv4() { 34 } else { 54 }
+    }
+
     pub fn inward(self) -> PacketTemplate {
         PacketTemplate::new(self.peer, self.ours).over(LinkTemplate::new(PEER_MAC, OUR_MAC))
     }

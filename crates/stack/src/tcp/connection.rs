@@ -19,7 +19,6 @@ use super::receiver::{Receiver, ReceiverOptions};
 use super::recovery::LossRecovery;
 use super::ring::SeqRing;
 use super::rtt::RttEstimator;
-use super::segment::OutboundSegment;
 use super::sender::{Sender, SenderCounts, SenderOptions};
 use super::sent::SentQueue;
 use super::seq::SeqNum;
@@ -488,20 +487,31 @@ impl Connection {
         self.tx.congestion.algorithm = choice.build(self.config.hystart, self.tx.iss.wire().into());
     }
 
-    /// Writes the payload of a segment that [`Connection::poll_segment`] gave; its sum, unless `sum` says that nobody needs it.
+    /// Writes payload from `seq` on, of a segment that [`Connection::poll_segment`] gave; its sum, unless `sum` says that nobody needs it.
     #[inline]
-    pub fn copy_payload(&self, segment: &OutboundSegment, out: &mut [u8], sum: bool) -> Sum16 {
+    pub fn copy_payload(&self, seq: SeqNum, out: &mut [u8], sum: bool) -> Sum16 {
         let pass = sum.then_some(self.config.checksum_pass);
-        self.tx.buffer.read(segment.seq, out, pass)
+        self.tx.buffer.read(seq, out, pass)
+    }
+
+    /// Most payload of a segment with the usual options.
+    #[inline]
+    pub const fn segment_payload(&self) -> u16 {
+        self.tx.size.payload()
     }
 
     /// Routing or ICMP told the path's MTU.
+    #[inline]
     pub fn on_path(&mut self, path: PathLimits) {
-        if path == self.path {
-            return;
+        let mtu = std::mem::replace(&mut self.path, path).mtu;
+        if path.mtu != mtu {
+            self.on_path_mtu();
         }
-        self.path = path;
-        if self.tx.size.on_path_mtu(path.mtu) {
+    }
+
+    #[cold]
+    fn on_path_mtu(&mut self) {
+        if self.tx.size.on_path_mtu(self.path.mtu) {
             self.shrink_segments();
         }
         self.tx.congestion.window.mss = self.tx.size.payload().into();

@@ -170,7 +170,7 @@ impl Pair {
         };
         let mut payload = vec![0; segment.len];
         let sum = match &self.ends[from] {
-            Some(end) if segment.len > 0 => end.copy_payload(segment, &mut payload, true),
+            Some(end) if segment.len > 0 => end.copy_payload(segment.seq, &mut payload, true),
             _ => Sum16::ZERO,
         };
         let header = header.with_checksum(self.pseudo(from), segment.len, sum);

@@ -74,6 +74,73 @@ fn connections_send_in_turns_of_64_kib_whatever_the_device_takes_at_once() {
     }
 }
 
+/// What a connection sends of 20,001 bytes through a device that takes so many frames at once; there is something to be SACKed.
+fn sent_through(
+    family: Family,
+    capabilities: DeviceCapabilities,
+    is_marked: bool,
+    batch: usize,
+) -> Vec<Vec<u8>> {
+    let mut bench = HostFixture::of(HostConfig::default(), capabilities);
+    bench.introduce(family.peer, PEER_MAC);
+    let local = SocketAddr::new(family.ours, 80);
+    let listener = bench.host.tcp_listen(local, 8, eager()).unwrap();
+    let mut peer = RawPeer::new(family, 9_000).stamped();
+    let marks = TcpFlags::ECE | TcpFlags::CWR;
+    let syn = peer.frame_with(SYN | marks, &[2, 4, 5, 180, 1, 3, 3, 5, 1, 1, 4, 2], &[]);
+    let syn_ack = bench.exchange(&syn);
+    peer.ack = u32::from_be_bytes(*syn_ack[0][family.transport_at() + 4..].first_chunk().unwrap());
+    (peer.seq, peer.ack) = (peer.seq + 1, peer.ack.wrapping_add(1));
+    bench.give(&peer.frame(ACK, b""));
+    let id = bench.host.tcp_accept(listener).unwrap();
+    if is_marked {
+        bench.host.tcp_send(bench.now, id, &vec![5; 20_000]).unwrap();
+        bench.take();
+        for flags in [ACK | TcpFlags::ECE, ACK] {
+            peer.ack = peer.ack.wrapping_add(10_000);
+            bench.give(&peer.frame(flags, b""));
+        }
+    }
+    let ahead = RawPeer { seq: peer.seq + 100, ..peer };
+    bench.give(&ahead.frame(ACK, b"ahead"));
+    bench.take();
+    let bytes: Vec<u8> = (0..20_001_usize).map(|at| (at * 7).to_le_bytes()[0]).collect();
+    bench.host.tcp_send(bench.now, id, &bytes).unwrap();
+    bench.host.tcp_shutdown(bench.now, id).unwrap();
+    let mut frames = Vec::new();
+    loop {
+        let mut taken = Vec::new();
+        bench.host.poll_packets(bench.now, PORT, &mut taken, batch, &mut bench.pool);
+        if taken.is_empty() {
+            return frames;
+        }
+        frames.extend(taken.iter().map(|packet| bench.pool.bytes(packet).to_vec()));
+        bench.pool.free_all(&mut taken);
+    }
+}
+
+#[test]
+fn segments_of_a_run_are_those_sent_one_by_one() {
+    for family in Family::both() {
+        let offloads = DeviceCapabilities { checksum_tx: true, ..ETHERNET };
+        for (capabilities, is_marked) in [(ETHERNET, false), (ETHERNET, true), (offloads, false)] {
+            let single = sent_through(family, capabilities, is_marked, 1);
+            assert!(single.len() >= if is_marked { 4 } else { 14 });
+            for batch in [2, 5, 1_000] {
+                let run = sent_through(family, capabilities, is_marked, batch);
+                assert!(run == single, "{batch} at once");
+            }
+            if capabilities == ETHERNET {
+                let sent = heard(&single);
+                let flags: Vec<_> = sent.iter().map(|heard| heard.header.flags).collect();
+                assert_eq!(flags[0].contains(TcpFlags::CWR), is_marked);
+                assert!(!flags[1].contains(TcpFlags::CWR), "it is said once");
+                assert!(sent.iter().all(|heard| heard.options().sack_blocks().count() == 1));
+            }
+        }
+    }
+}
+
 #[test]
 fn segments_wait_for_a_free_frame_and_are_not_lost() {
     for family in Family::both() {
