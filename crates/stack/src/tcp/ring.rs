@@ -13,6 +13,8 @@ const CAPACITY_MIN: usize = 4_096;
 /// A ring addressed by sequence numbers. It has no memory until it is written to, and grows by doubling up to its limit.
 pub(super) struct SeqRing {
     bytes: Box<[u8]>,
+    /// What lies at the beginning of the memory: segments of an even size then never begin at an odd address.
+    origin: SeqNum,
     /// Where the bytes that are kept begin.
     start: SeqNum,
     limit: usize,
@@ -21,7 +23,7 @@ pub(super) struct SeqRing {
 impl SeqRing {
     /// A ring for at most `limit` bytes that begins at `start`.
     pub fn new(start: SeqNum, limit: u32) -> Self {
-        Self { bytes: Box::default(), start, limit: limit as usize }
+        Self { bytes: Box::default(), origin: start, start, limit: limit as usize }
     }
 
     /// Where it begins.
@@ -81,7 +83,7 @@ impl SeqRing {
         let mut at = self.start;
         while at < kept {
             let piece = self.contiguous(at, kept);
-            let to = at.index() & (capacity - 1);
+            let to = self.index(at, capacity);
             let len = piece.len().min(capacity - to);
             grown[to..to + len].copy_from_slice(&piece[..len]);
             at += len as u64;
@@ -104,11 +106,16 @@ impl SeqRing {
     }
 
     #[inline]
+    const fn index(&self, at: SeqNum, capacity: usize) -> usize {
+        at.index().wrapping_sub(self.origin.index()) & (capacity - 1)
+    }
+
+    #[inline]
     fn piece(&self, at: SeqNum, end: SeqNum) -> (usize, usize) {
         if self.bytes.is_empty() {
             return (0, 0);
         }
-        let from = at.index() & (self.bytes.len() - 1);
+        let from = self.index(at, self.bytes.len());
         let len = usize::try_from(end.saturating_since(at)).unwrap_or(usize::MAX);
         (from, from + len.min(self.bytes.len() - from))
     }
