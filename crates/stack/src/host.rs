@@ -19,12 +19,13 @@ use crate::icmp::{self, Icmp};
 use crate::interface::{HostInterface, InterfaceConfig, InterfaceError, Interfaces};
 use crate::ip::unspecified_like;
 use crate::neighbor::{NeighborCache, NeighborLimits};
+use crate::prediction::HeaderPredictions;
 use crate::reassembly::{Reassembly, ReassemblyConfig};
 use crate::route::{Route, RouteTable};
 use crate::routing::{OutputPath, PathError, Routing};
 use crate::tcp::{TcpLimits, TcpTable};
 use crate::timers::TimerId;
-use crate::udp::{HeaderPredictions, UdpTable};
+use crate::udp::UdpTable;
 
 mod receive;
 mod segment_run;
@@ -225,6 +226,7 @@ impl Machine for IpHost {
                 self.receive_frame(port, packet, pool);
             }
         }
+        self.tcp.settle_run(&mut self.core);
     }
 
     fn poll_packets(

@@ -13,6 +13,7 @@ pub mod icmp;
 pub mod interface;
 mod ip;
 pub mod neighbor;
+mod prediction;
 pub mod reassembly;
 pub mod route;
 pub mod routing;

@@ -1,6 +1,6 @@
-//! Header prediction: a datagram whose headers equal those of an earlier one, save what varies.
+//! Header prediction: a datagram or segment whose headers equal those of an earlier one, save what varies.
 //!
-//! As Jacobson did for TCP ("4BSD header prediction", 1990): what was found out about a flow (the frame is for
+//! As in Jacobson's "4BSD header prediction" (1990): what was found out about a flow (the frame is for
 //! this host, its source is valid, whose socket it is) holds for every frame with the same bytes until
 //! the host's configuration changes. Lengths and checksums are checked each time; everything else takes the
 //! general path.
@@ -13,19 +13,20 @@ use plumb_wire::machine::PortId;
 use plumb_wire::packet::{ChecksumState, Packet};
 use plumb_wire::{ethernet, ipv4, ipv6, udp};
 
-use super::{DatagramEndpoints, UdpId};
 use crate::ip::IpIngress;
+use crate::tcp::TcpId;
+use crate::udp::{DatagramEndpoints, UdpId};
 
-/// Where the UDP header begins over IPv4 without options.
-const UDP_V4: usize = ethernet::HEADER_LEN + ipv4::HEADER_LEN;
-/// Where the UDP header begins over IPv6 without extension headers.
-const UDP_V6: usize = ethernet::HEADER_LEN + ipv6::HEADER_LEN;
+/// Where the transport header begins over IPv4 without options.
+const TRANSPORT_V4: usize = ethernet::HEADER_LEN + ipv4::HEADER_LEN;
+/// Where the transport header begins over IPv6 without extension headers.
+const TRANSPORT_V6: usize = ethernet::HEADER_LEN + ipv6::HEADER_LEN;
 
 /// Where an IPv4 header names what it carries, and an IPv6 header what comes next.
 const PROTOCOL_V4: usize = ethernet::HEADER_LEN + 9;
 const PROTOCOL_V6: usize = ethernet::HEADER_LEN + 6;
 
-/// Bytes compared over IPv4: all headers, in whole words.
+/// Bytes compared over IPv4: all headers up to the ports, in whole words.
 const COMPARED_V4: usize = 48;
 /// Bytes compared over IPv6.
 const COMPARED_V6: usize = 64;
@@ -48,14 +49,21 @@ struct HeaderPrediction<const N: usize> {
     flow: PredictedFlow,
 }
 
-/// A flow, and the socket that it is for.
+/// Whose a flow is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum FlowOwner {
+    Udp(UdpId),
+    Tcp(TcpId),
+}
+
+/// A flow, and whose it is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PredictedFlow {
     generation: u64,
     pub(crate) ends: DatagramEndpoints,
-    pub(crate) socket: UdpId,
+    pub(crate) owner: FlowOwner,
     pub(crate) ecn: Ecn,
-    pseudo: PseudoHeader,
+    pub(crate) pseudo: PseudoHeader,
 }
 
 /// The first bytes of a frame that may become a prediction.
@@ -66,22 +74,22 @@ pub(crate) enum FrameHead {
 }
 
 impl FrameHead {
-    /// Of a frame as plain as can be: Ethernet, IP and UDP headers and nothing between them.
+    /// Of a frame as plain as can be: Ethernet, IP and transport header and nothing between them.
     #[inline]
     pub fn of(ingress: &IpIngress, bytes: &[u8]) -> Option<Self> {
-        // No other sequence of headers puts UDP there.
+        // No other sequence of headers puts a transport header there.
         match ingress.at {
-            UDP_V4 if ingress.source.is_ipv4() => bytes.first_chunk().copied().map(Self::V4),
-            UDP_V6 if ingress.source.is_ipv6() => bytes.first_chunk().copied().map(Self::V6),
+            TRANSPORT_V4 if ingress.source.is_ipv4() => bytes.first_chunk().copied().map(Self::V4),
+            TRANSPORT_V6 if ingress.source.is_ipv6() => bytes.first_chunk().copied().map(Self::V6),
             _ => None,
         }
     }
 
-    /// Source and destination of the datagram.
+    /// Source and destination port.
     fn ports(&self) -> [u16; 2] {
         let [a, b, c, d] = match self {
-            Self::V4(head) => *head[UDP_V4..].first_chunk().expect("compared as well"),
-            Self::V6(head) => *head[UDP_V6..].first_chunk().expect("compared as well"),
+            Self::V4(head) => *head[TRANSPORT_V4..].first_chunk().expect("compared as well"),
+            Self::V6(head) => *head[TRANSPORT_V6..].first_chunk().expect("compared as well"),
         };
         [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])]
     }
@@ -94,7 +102,8 @@ impl Default for HeaderPredictions {
 }
 
 impl HeaderPredictions {
-    /// The flow that a frame belongs to, and where in the frame its datagram begins and ends.
+    /// The flow that a frame belongs to, and where in the frame its datagram or segment begins and ends. The checksum of a datagram is
+    /// verified, that of a segment is not.
     #[inline]
     pub fn predict(
         &self,
@@ -109,21 +118,24 @@ impl HeaderPredictions {
         let head: &[u8; COMPARED_V4] = bytes.first_chunk()?;
         let is_ipv4 = head[12] == 0x08;
         let protocol = head[if is_ipv4 { PROTOCOL_V4 } else { PROTOCOL_V6 }];
-        if protocol != IpProtocol::UDP.0 {
+        if protocol != IpProtocol::UDP.0 && protocol != IpProtocol::TCP.0 {
             return None;
         }
         let (flow, at, payload) = if is_ipv4 {
             let flow = self.v4[slot_v4(head)].as_ref()?.flow(&SAME_V4, head)?;
             let ip = ipv4::Ipv4Packet::parse(&bytes[ethernet::HEADER_LEN..]).ok()?.verify().ok()?;
-            (flow, UDP_V4, ip.payload())
+            (flow, TRANSPORT_V4, ip.payload())
         } else {
             let head: &[u8; COMPARED_V6] = bytes.first_chunk()?;
             let flow = self.v6[slot_v6(head)].as_ref()?.flow(&SAME_V6, head)?;
             let ip = ipv6::Ipv6Packet::parse(&bytes[ethernet::HEADER_LEN..]).ok()?;
-            (flow, UDP_V6, ip.payload())
+            (flow, TRANSPORT_V6, ip.payload())
         };
         if flow.generation != generation || flow.ends.port != port {
             return None;
+        }
+        if let FlowOwner::Tcp(_) = flow.owner {
+            return Some((flow, at, at + payload.len()));
         }
         let datagram = udp::UdpDatagram::parse(payload).ok()?;
         if packet.meta.checksum == ChecksumState::Plain {
@@ -134,16 +146,22 @@ impl HeaderPredictions {
     }
 
     /// Remembers the flow of a frame that reached a socket.
-    pub fn learn(&mut self, generation: u64, head: &FrameHead, ingress: &IpIngress, socket: UdpId) {
+    pub fn learn(
+        &mut self,
+        generation: u64,
+        head: &FrameHead,
+        ingress: &IpIngress,
+        owner: FlowOwner,
+    ) {
         let [source, destination] = head.ports();
         let ends = DatagramEndpoints {
             local: SocketAddr::new(ingress.destination, destination),
             remote: SocketAddr::new(ingress.source, source),
             port: ingress.port,
         };
-        let pseudo = PseudoHeader::between(ingress.source, ingress.destination, IpProtocol::UDP);
+        let pseudo = PseudoHeader::between(ingress.source, ingress.destination, ingress.protocol);
         let Some(pseudo) = pseudo else { return };
-        let flow = PredictedFlow { generation, ends, socket, ecn: ingress.ecn, pseudo };
+        let flow = PredictedFlow { generation, ends, owner, ecn: ingress.ecn, pseudo };
         match head {
             FrameHead::V4(head) => {
                 let same = std::array::from_fn(|at| head[at] & SAME_V4[at]);
@@ -168,15 +186,14 @@ impl<const N: usize> HeaderPrediction<N> {
 }
 
 /// Bits that are the same in every frame of a flow over IPv4: all but total length,
-/// identification, "don't fragment", time to live, checksums, and the datagram's length.
+/// identification, "don't fragment", time to live, header checksum, and what follows the ports.
 const SAME_V4: [u8; COMPARED_V4] = {
     let mut mask = without([0xff; COMPARED_V4], &[16, 17, 18, 19, 22, 24, 25], 38);
     mask[20] = 0b1011_1111;
     mask
 };
 
-/// The same over IPv6: all but flow label, payload length, hop limit, and the datagram's length and
-/// checksum.
+/// The same over IPv6: all but flow label, payload length, hop limit, and what follows the ports.
 const SAME_V6: [u8; COMPARED_V6] = {
     let mut mask = without([0xff; COMPARED_V6], &[16, 17, 18, 19, 21], 58);
     mask[15] = 0xf0;

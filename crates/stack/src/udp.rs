@@ -18,11 +18,9 @@ use thiserror::Error;
 use crate::demux::{EphemeralPorts, SocketBinding, SocketDemux};
 
 mod datagram;
-mod prediction;
 
 pub use datagram::{CopyPolicy, UdpDelivery, UdpDrop};
 pub(crate) use datagram::{DatagramEndpoints, PAYLOAD_MAX_V4, PayloadSum, copied, prepend_header};
-pub(crate) use prediction::{FrameHead, HeaderPredictions};
 
 /// Identifies a socket; not reused after it is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -16,9 +16,11 @@ use crate::icmp::{self, Icmp, IcmpAction, QuotedPacket, may_send_error};
 use crate::interface::{HostInterface, MTU_MIN_V6};
 use crate::ip::{self, FrameOrigin, IcmpErrorCause, IpIngress, Rejection};
 use crate::neighbor::Reaction;
+use crate::prediction::{FlowOwner, FrameHead};
 use crate::reassembly::{FragmentDrop, ReassemblyOutcome};
 use crate::tcp::TcpEnds;
-use crate::udp::{FrameHead, UdpDelivery, UdpDrop};
+use crate::tcp::segment::InboundSegment;
+use crate::udp::{UdpDelivery, UdpDrop};
 
 /// What a frame carries.
 enum LinkPayload {
@@ -42,10 +44,24 @@ impl IpHost {
         let (generation, bytes) = (self.receive_generation(), pool.bytes(&packet));
         let predicted = self.predictions.predict(generation, port, &packet, bytes);
         let Some((flow, at, end)) = predicted else { return Err(packet) };
-        let taken = self.udp.enqueue(flow.socket, flow.ends, (at, end), flow.ecn, packet, pool);
-        match taken {
-            Ok(()) => self.core.counters.add(CounterId::UdpDelivered),
-            Err(packet) => self.drop_packet(CounterId::UdpQueueFull, packet, pool),
+        match flow.owner {
+            FlowOwner::Udp(socket) => {
+                let taken = self.udp.enqueue(socket, flow.ends, (at, end), flow.ecn, packet, pool);
+                match taken {
+                    Ok(()) => self.core.counters.add(CounterId::UdpDelivered),
+                    Err(packet) => self.drop_packet(CounterId::UdpQueueFull, packet, pool),
+                }
+            }
+            FlowOwner::Tcp(id) => {
+                let pseudo = (packet.meta.checksum == ChecksumState::Plain).then_some(flow.pseudo);
+                let arrival = (packet.meta.received, flow.ecn, 1);
+                let segment = InboundSegment::parse(&bytes[at..end], pseudo, arrival);
+                let Ok(mut segment) = segment else { return Err(packet) };
+                if !self.tcp.receive_expected(&mut self.core, id, &mut segment) {
+                    return Err(packet);
+                }
+                pool.free(packet);
+            }
         }
         Ok(())
     }
@@ -164,7 +180,8 @@ impl IpHost {
                 self.count_delivery(delivery);
                 if let Some(head) = head {
                     let generation = self.receive_generation();
-                    self.predictions.learn(generation, &head, ingress, delivery.socket);
+                    let owner = FlowOwner::Udp(delivery.socket);
+                    self.predictions.learn(generation, &head, ingress, owner);
                 }
             }
             Err((packet, reason)) => {

@@ -16,6 +16,7 @@ use super::send::{header_v4, header_v6};
 use crate::counters::{CounterId, ProtocolLayer};
 use crate::interface::Interfaces;
 use crate::ip::{IpEgress, IpIngress, Rejection};
+use crate::prediction::{FlowOwner, FrameHead};
 use crate::routing::{NextHopLink, OutputPath, PathError, Routing};
 use crate::tcp::segment::{InboundSegment, OutboundSegment};
 use crate::tcp::{PathLimits, TcpEnds, TcpEntry, TcpPath, TcpReply};
@@ -54,6 +55,12 @@ impl IpHost {
         let moment = (core.now, self.neighbors.generation());
         let mut paths = |ends: &TcpEnds| look_up(routing, interfaces, moment, ends, pool);
         let reply = self.tcp.handle_segment(core, &ends, &mut segment, &mut paths);
+        if let Some(id) = self.tcp.received_again().filter(|_| packet.meta.segments.is_none())
+            && let Some(head) = FrameHead::of(ingress, pool.bytes(&packet))
+        {
+            let generation = self.receive_generation();
+            self.predictions.learn(generation, &head, ingress, FlowOwner::Tcp(id));
+        }
         pool.free(packet);
         if let Some(reply) = reply {
             self.send_without_connection(&reply, pool);

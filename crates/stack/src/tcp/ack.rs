@@ -43,13 +43,14 @@ impl Connection {
         if window_moved {
             self.on_window_update(now);
         }
-        let blocks = self.tx.read_blocks(ack, segment);
         let is_new = ack > self.tx.una;
         let outstanding = self.tx.outstanding() > 0;
-        if !is_new
-            && (blocks.count == 0 && !blocks.dsack)
-            && (!outstanding || window_moved || segment.seq_len() > 0)
-        {
+        let says_nothing = !is_new && (!outstanding || window_moved || segment.seq_len() > 0);
+        if says_nothing && segment.options.sack.is_empty() {
+            return;
+        }
+        let blocks = self.tx.read_blocks(ack, segment);
+        if says_nothing && blocks.count == 0 && !blocks.dsack {
             return;
         }
         if ack < self.tx.una {
@@ -89,23 +90,21 @@ impl Sender {
     fn read_blocks(&self, ack: SeqNum, segment: &InboundSegment<'_>) -> ReadBlocks {
         let empty = SeqRange { start: ack, end: ack };
         let mut read = ReadBlocks { ranges: [empty; SACK_BLOCKS_MAX], count: 0, dsack: false };
-        let blocks = segment.options.sack.as_slice();
-        if blocks.is_empty() || !self.options.sack {
+        if segment.options.sack.is_empty() || !self.options.sack {
             return read;
         }
-        let range = |(left, right): (u32, u32)| SeqRange {
-            start: ack.nearest(left),
-            end: ack.nearest(right),
+        let ranges = || {
+            let range =
+                |(left, right)| SeqRange { start: ack.nearest(left), end: ack.nearest(right) };
+            segment.options.sack_blocks().map(range)
         };
-        for (at, block) in blocks.iter().copied().map(range).enumerate() {
+        for (at, block) in ranges().enumerate() {
             if block.start >= block.end || block.end > self.nxt {
                 continue;
             }
-            let within = |outer: &(u32, u32)| {
-                let outer = range(*outer);
-                outer.start <= block.start && block.end <= outer.end
-            };
-            let repeats = blocks.get(1).is_some_and(within);
+            let repeats = ranges()
+                .nth(1)
+                .is_some_and(|outer| outer.start <= block.start && block.end <= outer.end);
             if at == 0 && (block.end <= ack || repeats) {
                 read.dsack = block.start >= self.data_start();
                 continue;

@@ -63,7 +63,12 @@ impl SynOffer {
     }
 
     /// What our SYN-ACK says to a SYN with these options: nothing that the peer did not offer.
-    pub fn passive(config: &TcpConfig, mss: u16, timestamp: u32, peer: &SegmentOptions) -> Self {
+    pub fn passive(
+        config: &TcpConfig,
+        mss: u16,
+        timestamp: u32,
+        peer: &SegmentOptions<'_>,
+    ) -> Self {
         let offer = Self::active(config, mss, timestamp);
         Self {
             mss,

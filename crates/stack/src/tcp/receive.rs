@@ -57,23 +57,33 @@ impl Connection {
         now: Instant,
         segment: &mut InboundSegment<'_>,
     ) -> SegmentFate {
+        if let Some(fate) = self.receive_expected(now, segment) {
+            return fate;
+        }
         self.rx.counts.segments += u64::from(segment.count);
-        let fate = match self.receive_predicted(now, segment) {
-            Some(fate) => fate,
-            None if !segment.verify() => SegmentFate::Dropped(SegmentDrop::Checksum),
-            None => self.receive_any(now, segment),
-        };
-        if self.trace.is_some() && fate == SegmentFate::Accepted {
-            let seq = self.rx.nxt.nearest(segment.seq);
-            let offset = seq.saturating_since(self.rx.irs + 1);
-            self.record(now, TracedKind::Received, offset, segment.payload.len());
+        if !segment.verify() {
+            return SegmentFate::Dropped(SegmentDrop::Checksum);
+        }
+        let fate = self.receive_any(now, segment);
+        if fate == SegmentFate::Accepted {
+            self.record_received(now, segment);
         }
         fate
     }
 
-    /// The segment that is expected next of an open connection, with nothing unusual about it (Jacobson's header prediction).
     #[inline]
-    fn receive_predicted(
+    fn record_received(&mut self, now: Instant, segment: &InboundSegment<'_>) {
+        if self.trace.is_some() {
+            let seq = self.rx.nxt.nearest(segment.seq);
+            let offset = seq.saturating_since(self.rx.irs + 1);
+            self.record(now, TracedKind::Received, offset, segment.payload.len());
+        }
+    }
+
+    /// Handles the segment that is expected next of an open connection, with nothing unusual about it (Jacobson's header prediction);
+    /// nothing is done with any other.
+    #[inline]
+    pub(super) fn receive_expected(
         &mut self,
         now: Instant,
         segment: &mut InboundSegment<'_>,
@@ -82,7 +92,7 @@ impl Connection {
         let is_plain = segment.flags.bits() & !TcpFlags::PSH.bits() == EXPECTED
             && self.state == TcpState::Established
             && segment.seq == self.rx.nxt.wire()
-            && segment.options.sack.as_slice().is_empty()
+            && segment.options.sack.is_empty()
             && self.rx.out_of_order.is_empty()
             && self.rx.fin.is_none()
             && segment.ecn != Ecn::Congestion;
@@ -98,6 +108,7 @@ impl Connection {
             return None;
         }
         let sum = self.rx.stage(segment.payload, !segment.is_verified())?;
+        self.rx.counts.segments += u64::from(segment.count);
         if !segment.verify_with(if segment.payload.is_empty() { Sum16::ZERO } else { sum }) {
             return Some(SegmentFate::Dropped(SegmentDrop::Checksum));
         }
@@ -108,6 +119,7 @@ impl Connection {
         }
         self.process_ack(now, seq, ack, segment);
         self.is_ready = true;
+        self.record_received(now, segment);
         Some(SegmentFate::Accepted)
     }
 

@@ -25,7 +25,7 @@ pub struct InboundSegment<'a> {
     /// Window as it stands in the header.
     pub window: u16,
     /// Its options.
-    pub options: SegmentOptions,
+    pub options: SegmentOptions<'a>,
     /// Its payload.
     pub payload: &'a [u8],
     /// Congestion notification of its packet.
@@ -114,7 +114,7 @@ impl<'a> InboundSegment<'a> {
 
 /// The options of a segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct SegmentOptions {
+pub struct SegmentOptions<'a> {
     /// Maximum segment size (RFC 9293 §3.7.1).
     pub mss: Option<u16>,
     /// Window scale, at most 14 (RFC 7323 §2.3).
@@ -123,11 +123,11 @@ pub struct SegmentOptions {
     pub sack_permitted: bool,
     /// Value and echo reply of the timestamps (RFC 7323 §3.2).
     pub timestamps: Option<(u32, u32)>,
-    /// SACK blocks, left and right edge (RFC 2018 §3).
-    pub sack: SackBlocks,
+    /// SACK blocks as they came: see [`SegmentOptions::sack_blocks`].
+    pub sack: &'a [u8],
 }
 
-/// SACK blocks as they are on the wire, in order.
+/// SACK blocks to be sent, in order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SackBlocks {
     blocks: [(u32, u32); SACK_BLOCKS_MAX],
@@ -159,10 +159,10 @@ const TIMESTAMPS: u8 = 8;
 /// Largest shift of a window (RFC 7323 §2.3).
 pub const WINDOW_SCALE_MAX: u8 = 14;
 
-impl SegmentOptions {
+impl<'a> SegmentOptions<'a> {
     /// Reads options up to where they end or go wrong; unknown ones are passed over.
     #[inline]
-    pub fn parse(area: &[u8]) -> Self {
+    pub fn parse(area: &'a [u8]) -> Self {
         // What nearly every segment of an established connection has (RFC 7323 appendix A).
         if let [1, 1, TIMESTAMPS, 10, both @ ..] = area
             && area.len() == 12
@@ -172,7 +172,13 @@ impl SegmentOptions {
         Self::parse_any(area)
     }
 
-    fn parse_any(area: &[u8]) -> Self {
+    /// Left and right edges of its SACK blocks (RFC 2018 §3).
+    #[inline]
+    pub fn sack_blocks(&self) -> impl Iterator<Item = (u32, u32)> + use<'a> {
+        self.sack.as_chunks().0.iter().copied().map(pair).take(SACK_BLOCKS_MAX)
+    }
+
+    fn parse_any(area: &'a [u8]) -> Self {
         let mut options = Self::default();
         for item in option::items(area).map_while(Result::ok) {
             match *item {
@@ -184,14 +190,7 @@ impl SegmentOptions {
                 [TIMESTAMPS, 10, ref both @ ..] => {
                     options.timestamps = both.first_chunk().copied().map(pair);
                 }
-                [SACK, _, ref blocks @ ..] => {
-                    for &[a, b, c, d, e, f, g, h] in blocks.as_chunks::<8>().0 {
-                        options.sack.push((
-                            u32::from_be_bytes([a, b, c, d]),
-                            u32::from_be_bytes([e, f, g, h]),
-                        ));
-                    }
-                }
+                [SACK, _, ref blocks @ ..] => options.sack = blocks,
                 _ => {}
             }
         }

@@ -104,6 +104,10 @@ pub(crate) struct TcpTable {
     owners: Owners,
     /// The connection that received a segment last.
     last: u32,
+    /// It received the one before as well.
+    is_repeated: bool,
+    /// The connection of a run of expected segments that has not been settled, and whether they brought data.
+    run: Option<(u32, bool)>,
     listeners: Vec<ListenerSlot>,
     vacant: Vec<u32>,
     local_ends: SocketDemux,
@@ -130,6 +134,8 @@ impl TcpTable {
                 tuples: TupleDemux::new(SipKey::new(seed, "tuples")),
             },
             last: 0,
+            is_repeated: false,
+            run: None,
             listeners: Vec::new(),
             vacant: Vec::new(),
             local_ends: SocketDemux::new(SipKey::new(seed, "listeners")),

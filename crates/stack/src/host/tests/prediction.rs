@@ -1,4 +1,4 @@
-//! Header prediction: a host that predicts does as one that does not.
+//! Header prediction of datagrams: a host that predicts does as one that does not.
 
 use plumb_wire::ip::Ecn;
 use plumb_wire::packet::ChecksumState;
@@ -9,7 +9,14 @@ use crate::udp::DatagramEndpoints;
 /// What a host made of a frame: counters, answers, and the datagram if there is one.
 type Fate = (Vec<(&'static str, u64)>, Vec<Vec<u8>>, Option<(Vec<u8>, DatagramEndpoints, Ecn)>);
 
-fn fate(bench: &mut HostFixture, sockets: &[UdpId], frame: &[u8], checksum: ChecksumState) -> Fate {
+/// The same of any frame.
+type FrameFate = (Vec<(&'static str, u64)>, Vec<Vec<u8>>);
+
+pub(super) fn frame_fate(
+    bench: &mut HostFixture,
+    frame: &[u8],
+    checksum: ChecksumState,
+) -> FrameFate {
     let before: Vec<_> = bench.host.counters().iter().collect();
     let mut packet = bench.pool.packet_of(frame).unwrap();
     packet.meta.checksum = checksum;
@@ -17,7 +24,11 @@ fn fate(bench: &mut HostFixture, sockets: &[UdpId], frame: &[u8], checksum: Chec
     let answers = bench.take();
     let after = bench.host.counters().iter();
     let counted = after.zip(before).filter(|(after, before)| after != before);
-    let counted = counted.map(|((name, n), (_, old))| (name, n - old)).collect();
+    (counted.map(|((name, n), (_, old))| (name, n - old)).collect(), answers)
+}
+
+fn fate(bench: &mut HostFixture, sockets: &[UdpId], frame: &[u8], checksum: ChecksumState) -> Fate {
+    let (counted, answers) = frame_fate(bench, frame, checksum);
     let received = sockets.iter().find_map(|id| bench.host.udp_receive(*id, &bench.pool));
     let datagram = received.map(|datagram| {
         let (local, remote, port) = (datagram.local, datagram.remote, datagram.port);
@@ -39,18 +50,26 @@ fn served() -> (HostFixture, Vec<UdpId>) {
 }
 
 /// Makes a host forget its predictions.
-fn forget(bench: &mut HostFixture) {
+pub(super) fn forget(bench: &mut HostFixture) {
     let prefix = IpPrefix::new(IpAddr::from([203, 0, 113, 0]), 24).unwrap();
     bench.host.add_route(Route { prefix, port: PORT, gateway: None });
 }
 
 /// Makes the checksum of an IPv4 header right again.
-fn make_sound(frame: &mut [u8]) {
+pub(super) fn make_sound(frame: &mut [u8]) {
     if let Some(header) = frame.get_mut(14..34).filter(|header| header[0] == 0x45) {
         header[10..12].fill(0);
         let checksum = plumb_copy::sum(header).finish();
         header[10..12].copy_from_slice(&checksum.to_be_bytes());
     }
+}
+
+pub(super) fn is_predicted(bench: &mut HostFixture, frame: &[u8]) -> bool {
+    let packet = bench.pool.packet_of(frame).unwrap();
+    let (generation, bytes) = (bench.host.receive_generation(), bench.pool.bytes(&packet));
+    let is_predicted = bench.host.predictions.predict(generation, PORT, &packet, bytes).is_some();
+    bench.pool.free(packet);
+    is_predicted
 }
 
 #[test]
@@ -87,14 +106,7 @@ fn known_flow_is_predicted_until_the_host_changes() {
     for family in Family::both() {
         let frame = family.inward().udp(4_000, 7, b"some payload");
         let (mut bench, sockets) = served();
-        let is_predicted = |bench: &mut HostFixture| {
-            let packet = bench.pool.packet_of(&frame).unwrap();
-            let (generation, bytes) = (bench.host.receive_generation(), bench.pool.bytes(&packet));
-            let flow = bench.host.predictions.predict(generation, PORT, &packet, bytes);
-            let is_predicted = flow.is_some();
-            bench.pool.free(packet);
-            is_predicted
-        };
+        let is_predicted = |bench: &mut HostFixture| is_predicted(bench, &frame);
         assert!(!is_predicted(&mut bench), "nothing is known yet");
         let (_, _, first) = fate(&mut bench, &sockets, &frame, ChecksumState::Plain);
         assert!(first.is_some() && is_predicted(&mut bench));

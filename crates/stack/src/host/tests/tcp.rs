@@ -14,6 +14,7 @@ use crate::tcp::{
 
 mod half_open;
 mod output;
+mod prediction;
 mod time_wait;
 
 const SYN: TcpFlags = TcpFlags::SYN;
@@ -116,7 +117,7 @@ impl Heard {
         Some(Self { header: segment.header(), payload: segment.payload().to_vec() })
     }
 
-    fn options(&self) -> SegmentOptions {
+    fn options(&self) -> SegmentOptions<'_> {
         SegmentOptions::parse(self.header.options.as_bytes())
     }
 }

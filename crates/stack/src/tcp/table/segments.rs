@@ -15,7 +15,7 @@ use crate::tcp::handshake::Handshake;
 use crate::tcp::listen::{HalfOpenConnection, HalfOpenFate, Listener, syn_ack};
 use crate::tcp::receive::{SegmentDrop, SegmentFate, reset_for};
 use crate::tcp::segment::{InboundSegment, OutboundSegment};
-use crate::tcp::socket::ListenerId;
+use crate::tcp::socket::{ListenerId, TcpId};
 use crate::tcp::state::TcpState;
 use crate::tcp::time_wait::TimeWaitFate;
 use crate::tcp::tuple::TupleOwner;
@@ -44,6 +44,7 @@ impl TcpTable {
         paths: PathLookup<'_>,
     ) -> Option<TcpReply> {
         // The last segment's connection is the likeliest (Partridge and Pink's one-behind cache, 1993).
+        self.is_repeated = false;
         let owner = if self.owners.slots.owns_ends(self.last, ends) {
             Some(TupleOwner::Connection(self.last))
         } else {
@@ -67,6 +68,47 @@ impl TcpTable {
         }
     }
 
+    /// Hands a segment of a known flow to its connection, if it is the one expected next; else nothing is done. Segments handled one
+    /// after the other are a run, of which [`TcpTable::settle_run`] sees to what follows.
+    #[inline]
+    pub fn receive_expected(
+        &mut self,
+        core: &mut HostCore,
+        id: TcpId,
+        segment: &mut InboundSegment<'_>,
+    ) -> bool {
+        let Some(entry) = self.owners.slots.get_mut(id) else { return false };
+        match entry.connection.receive_expected(core.now, segment) {
+            None => return false,
+            Some(SegmentFate::Accepted) => core.counters.add(CounterId::TcpAccepted),
+            Some(_) => count_drop(core, SegmentDrop::Checksum),
+        }
+        let brings_data = !segment.payload.is_empty();
+        match &mut self.run {
+            Some((index, has_data)) if *index == id.index => *has_data |= brings_data,
+            _ => {
+                self.settle_run(core);
+                self.run = Some((id.index, brings_data));
+            }
+        }
+        true
+    }
+
+    /// Sees to what follows from the last run of expected segments.
+    #[inline]
+    pub fn settle_run(&mut self, core: &mut HostCore) {
+        if let Some((index, has_data)) = self.run.take() {
+            self.owners.slots.announce(index, has_data);
+            self.settle(core, index);
+        }
+    }
+
+    /// The connection that received the last segment, if it received the one before as well.
+    #[inline]
+    pub fn received_again(&self) -> Option<TcpId> {
+        self.owners.slots.id(self.last).filter(|_| self.is_repeated)
+    }
+
     #[inline]
     fn receive_for_connection(
         &mut self,
@@ -74,6 +116,7 @@ impl TcpTable {
         (index, ends): (u32, &TcpEnds),
         segment: &mut InboundSegment<'_>,
     ) -> Option<TcpReply> {
+        self.is_repeated = self.last == index;
         self.last = index;
         let connection = &mut self.owners.slots.entry_mut(index)?.connection;
         let fate = connection.handle_segment(core.now, segment);

@@ -152,6 +152,13 @@ impl ConnectionSlots {
         entry.is_some_and(|entry| entry.timer.is_some() && entry.connection.ends() == *ends)
     }
 
+    /// The identifier of the connection in a slot.
+    #[inline]
+    pub fn id(&self, index: u32) -> Option<TcpId> {
+        let slot = self.slots.get(index as usize)?;
+        slot.entry.is_some().then_some(TcpId { index, generation: slot.generation })
+    }
+
     /// The application accepted a connection.
     pub fn hand_over(&mut self, index: u32) {
         let Some(entry) = self.entry_mut(index) else { return };
