@@ -39,8 +39,9 @@ pub mod stream_client;
 pub mod stream_services;
 pub mod stream_transfer;
 
-/// Interval of interruptions of blocking calls, so that requests to stop are noticed.
-const TICK: Span = Span::from_ms(50);
+/// Interval of interruptions of blocking calls, so that requests to stop are noticed: [`DriverOptions::tick`] after
+/// [`install_signal_handlers`].
+pub const TICK: Span = Span::from_ms(50);
 
 /// Duration of the calibration of the counter against the kernel's clock.
 const CALIBRATION: Span = Span::from_ms(50);

@@ -34,7 +34,36 @@ pub struct TapDevice {
     large: bool,
     /// A packet that arrived while waiting.
     held: Option<Packet>,
+    lone: LonePackets,
     counters: DeviceCounters,
+}
+
+/// Whether it is worth reading on behind a packet: where packets come one by one, as requests do, that is a call in vain each time.
+#[derive(Clone, Copy, Debug, Default)]
+struct LonePackets {
+    /// Times that nothing was behind the first, one after the other.
+    found: u8,
+    /// Packets behind which nothing is looked for.
+    skips: u8,
+}
+
+impl LonePackets {
+    /// Doublings of the packets skipped.
+    const MOST: u8 = 5;
+
+    #[inline]
+    fn expects_more(&mut self) -> bool {
+        let expects = self.skips == 0;
+        self.skips = self.skips.saturating_sub(1);
+        expects
+    }
+
+    /// Something was looked for behind the first packet.
+    #[inline]
+    fn note(&mut self, was_alone: bool) {
+        self.found = if was_alone { (self.found + 1).min(Self::MOST) } else { 0 };
+        self.skips = if was_alone { (1 << self.found) - 1 } else { 0 };
+    }
 }
 
 /// What came of one read.
@@ -290,7 +319,14 @@ impl Device for TapDevice {
         while count < max {
             let read = match self.held.take() {
                 Some(packet) => TapRead::Packet(packet),
-                None => self.read(pool, true)?,
+                None if count == 1 && !self.lone.expects_more() => break,
+                None => {
+                    let read = self.read(pool, true)?;
+                    if count == 1 {
+                        self.lone.note(matches!(read, TapRead::Nothing));
+                    }
+                    read
+                }
             };
             match read {
                 TapRead::Packet(mut packet) => {

@@ -14,7 +14,7 @@ use plumb_base::time::{Instant, Span};
 use plumb_netdev::device::driver::{Driver, DriverOptions};
 use plumb_netdev::device::tap::{TapDevice, TapOffload, TapOptions};
 use plumb_netdev::device::{Device as _, DeviceError};
-use plumb_netdev::host::{calibrated_clock, pool_for};
+use plumb_netdev::host::{TICK, calibrated_clock, install_signal_handlers, pool_for_device};
 use plumb_netdev::lab::{FarEndMode, TestBed, TestBedOptions};
 use plumb_stack::host::{HostConfig, IpHost};
 use plumb_stack::interface::InterfaceConfig;
@@ -241,8 +241,11 @@ fn plumb(tap: TapDevice, task: StackTask, counter: ByteCounter) -> anyhow::Resul
     let local = SocketAddr::from((TestBed::FAR_V4, PORT));
     let listener = host.tcp_listen(local, 1, TcpConfig { nagle: false, ..TcpConfig::default() })?;
     let application = PlumbApplication { listener, connection: None, task, counter };
-    let mut driver =
-        Driver::new(vec![tap], pool_for(1_500), calibrated_clock(), DriverOptions::default());
+    // As `plumb stack serve` drives it.
+    install_signal_handlers()?;
+    let pool = pool_for_device(tap.info().capabilities);
+    let options = DriverOptions { tick: Some(TICK), ..DriverOptions::default() };
+    let mut driver = Driver::new(vec![tap], pool, calibrated_clock(), options);
     driver.run(&mut HostNode { host, application }, |_, _, _| false)?;
     Ok(())
 }
