@@ -39,9 +39,8 @@ pub mod stream_client;
 pub mod stream_services;
 pub mod stream_transfer;
 
-/// Interval of interruptions of blocking calls, so that requests to stop are noticed: [`DriverOptions::tick`] after
-/// [`install_signal_handlers`].
-pub const TICK: Span = Span::from_ms(50);
+/// Interval of interruptions of blocking calls, so that requests to stop are noticed.
+const TICK: Span = Span::from_ms(50);
 
 /// Duration of the calibration of the counter against the kernel's clock.
 const CALIBRATION: Span = Span::from_ms(50);
@@ -102,7 +101,7 @@ pub fn start_memory_peer(
     let (near, far) = memory::pair(capabilities, wait);
     let timeline = calibrated_clock();
     std::thread::spawn(move || {
-        let options = DriverOptions { batch, tick: None, wait };
+        let options = DriverOptions { batch, wait, ..DriverOptions::default() };
         let mut driver = Driver::new(vec![far], pool_for(capabilities.mtu), timeline, options);
         // Ends with the near end; nobody is left to report an error to.
         let _ = driver.run(&mut node, |_, _, _| false);
@@ -312,7 +311,7 @@ impl AttachedHost {
         batch: usize,
         wait: DeviceWait,
     ) -> Self {
-        let options = DriverOptions { batch, tick: Some(TICK), wait };
+        let options = DriverOptions { batch, alarm: true, wait };
         let driver = Driver::new(vec![device], pool, timeline, options);
         Self { host, timeline, driver }
     }

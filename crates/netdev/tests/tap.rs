@@ -331,9 +331,7 @@ fn a_stream_between_two_taps_arrives_whole_and_in_super_segments() {
     std::thread::scope(|scope| {
         let wire = scope.spawn(|| {
             let mut wire = PatchMachine::default();
-            let options =
-                DriverOptions { tick: Some(Span::from_ms(1)), ..DriverOptions::default() };
-            let mut driver = driver(taps, options);
+            let mut driver = driver(taps, DriverOptions::default());
             driver.run(&mut wire, |_, _, _| stop.load(Ordering::Relaxed)).unwrap();
             wire
         });

@@ -57,6 +57,54 @@ pub fn postpone_tick(ns: u64) -> io::Result<()> {
     Ok(())
 }
 
+extern "C" fn on_thread_alarm(_signal: libc::c_int) {}
+
+/// A timer_create(2) timer of CLOCK_MONOTONIC whose signal, the first of the real-time ones, interrupts a blocking call of the thread that
+/// made it. It is the thread's own: other threads are not interrupted.
+#[derive(Debug)]
+pub struct ThreadAlarm {
+    timer: libc::timer_t,
+}
+
+impl ThreadAlarm {
+    /// Not armed.
+    pub fn new() -> io::Result<Self> {
+        let signal = libc::SIGRTMIN();
+        crate::signal::handle(&[signal], on_thread_alarm)?;
+        // SAFETY: a sigevent is plain data; all zeroes is a valid one.
+        let mut event: libc::sigevent = unsafe { std::mem::zeroed() };
+        event.sigev_notify = libc::SIGEV_THREAD_ID;
+        event.sigev_signo = signal;
+        // SAFETY: the call has no conditions.
+        event.sigev_notify_thread_id = unsafe { libc::gettid() };
+        let mut timer = std::ptr::null_mut();
+        // SAFETY: `event` is valid, `timer` is written before it is used.
+        check(unsafe {
+            libc::timer_create(libc::CLOCK_MONOTONIC, &raw mut event, &raw mut timer)
+        })?;
+        Ok(Self { timer })
+    }
+
+    /// timer_settime(2): expires `ns` from now, then every `interval_ns`, as a signal may come just before the call that it is to
+    /// interrupt; 0 disarms.
+    pub fn set(&self, ns: u64, interval_ns: u64) -> io::Result<()> {
+        let expiry =
+            libc::itimerspec { it_interval: timespec(interval_ns), it_value: timespec(ns) };
+        // SAFETY: the timer exists until it is dropped; the old value is not asked for.
+        check(unsafe {
+            libc::timer_settime(self.timer, 0, &raw const expiry, std::ptr::null_mut())
+        })?;
+        Ok(())
+    }
+}
+
+impl Drop for ThreadAlarm {
+    fn drop(&mut self) {
+        // SAFETY: the timer exists, and is not used again.
+        let _ = unsafe { libc::timer_delete(self.timer) };
+    }
+}
+
 /// clock_nanosleep(2) on CLOCK_MONOTONIC; false when a signal was handled first.
 pub fn sleep_ns(ns: u64) -> bool {
     let time = timespec(ns);
@@ -143,6 +191,19 @@ mod tests {
         }
         // What else this process tests is not to be interrupted.
         postpone_tick(3_600_000_000_000).unwrap();
+    }
+
+    #[test]
+    fn an_alarm_interrupts_its_own_thread_again_and_again() {
+        let alarm = ThreadAlarm::new().unwrap();
+        let sleeper = std::thread::spawn(|| sleep_ns(50_000_000));
+        alarm.set(1_000_000, 1_000_000).unwrap();
+        for _ in 0..3 {
+            assert!(!sleep_ns(60_000_000_000));
+        }
+        alarm.set(0, 0).unwrap();
+        assert!(sleep_ns(3_000_000), "it is disarmed");
+        assert!(sleeper.join().unwrap(), "another thread sleeps on");
     }
 
     #[test]

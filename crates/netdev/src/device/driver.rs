@@ -9,6 +9,7 @@ use std::os::fd::BorrowedFd;
 use plumb_base::time::{Instant, Span};
 use plumb_clock::InstantClock;
 use plumb_sys::fd;
+use plumb_sys::timer::ThreadAlarm;
 use plumb_wire::machine::{Machine, PortId};
 use plumb_wire::packet::{Packet, Pool};
 
@@ -39,17 +40,16 @@ pub struct DriverOptions {
     /// Most packets a device is asked for, or given, at a time. With one, a device that blocks is
     /// never asked in vain.
     pub batch: usize,
-    /// How often the process is interrupted anyway, by a timer whose signal ends a blocking call:
-    /// a wait for a deadline that is more than twice that away then needs no time limit of its
-    /// own, and a device that blocks makes one kernel call less.
-    pub tick: Option<Span>,
+    /// Whether a wait for one device that blocks ends at a deadline by a signal to the thread, which is set rarely, rather than by a
+    /// time limit of its own, which costs some devices a kernel call each time.
+    pub alarm: bool,
     /// How several devices are waited for; one alone waits in its own way.
     pub wait: DeviceWait,
 }
 
 impl Default for DriverOptions {
     fn default() -> Self {
-        Self { batch: 32, tick: None, wait: DeviceWait::Block }
+        Self { batch: 32, alarm: false, wait: DeviceWait::Block }
     }
 }
 
@@ -72,6 +72,7 @@ pub struct Driver<D, O = ()> {
     batch: Vec<Packet>,
     timeline: InstantClock,
     options: DriverOptions,
+    alarm: DeadlineAlarm,
     now: Instant,
     /// What observes.
     pub observer: O,
@@ -103,7 +104,8 @@ impl<D: Device, O: PacketObserver> Driver<D, O> {
         assert!(!devices.is_empty() && u16::try_from(devices.len()).is_ok(), "a port each");
         assert!(options.batch > 0, "packets in a batch");
         let batch = Vec::with_capacity(options.batch);
-        Self { devices, pool, batch, now: timeline.now(), timeline, options, observer }
+        let (now, alarm) = (timeline.now(), DeadlineAlarm::default());
+        Self { devices, pool, batch, timeline, options, alarm, now, observer }
     }
 
     /// The moment at which the last turn received: `now` for whoever calls the machine between
@@ -198,11 +200,13 @@ impl<D: Device, O: PacketObserver> Driver<D, O> {
     /// Waits until a packet may have come, or `deadline`.
     #[inline]
     fn wait(&mut self, deadline: Option<Instant>) -> Result<(), DeviceError> {
-        let left = deadline.map(|deadline| deadline.saturating_since(self.now));
-        let timeout = match (left, self.options.tick) {
-            (Some(left), Some(tick)) if left > tick * 2 => None,
-            _ => left,
-        };
+        let mut timeout = deadline.map(|deadline| deadline.saturating_since(self.now));
+        if self.options.alarm
+            && self.devices.len() == 1
+            && self.alarm.interrupts_at(self.now, deadline)
+        {
+            timeout = None;
+        }
         if let [device] = &mut self.devices[..] {
             device.wait(timeout, &mut self.pool)?;
             return Ok(());
@@ -238,6 +242,48 @@ impl<D: Device, O: PacketObserver> Driver<D, O> {
                 }
             }
         }
+    }
+}
+
+/// A signal that comes at the deadline or before. It is moved only for an earlier deadline: most deadlines are put off again before they
+/// come.
+#[derive(Debug, Default)]
+struct DeadlineAlarm {
+    timer: Option<ThreadAlarm>,
+    /// When it comes first, if it is set; then it repeats until it is set again.
+    at: Option<Instant>,
+}
+
+impl DeadlineAlarm {
+    /// Below this a time limit costs less.
+    const SHORT: Span = Span::from_ms(2);
+    /// In case that the signal comes just before the call that it is to interrupt.
+    const REPEATED: Span = Span::from_ms(1);
+
+    /// Whether a call that blocks from now on is interrupted at the deadline, or before.
+    #[inline]
+    fn interrupts_at(&mut self, now: Instant, deadline: Option<Instant>) -> bool {
+        match (self.at, deadline) {
+            (None, None) => return true,
+            (Some(at), Some(deadline)) if at > now && at <= deadline => return true,
+            (_, Some(deadline)) if deadline <= now + Self::SHORT => return false,
+            _ => {}
+        }
+        self.set(now, deadline)
+    }
+
+    #[cold]
+    fn set(&mut self, now: Instant, deadline: Option<Instant>) -> bool {
+        if self.timer.is_none() {
+            self.timer = ThreadAlarm::new().ok();
+        }
+        let Some(timer) = &self.timer else { return false };
+        let set = match deadline.map(|deadline| deadline.saturating_since(now)) {
+            None => timer.set(0, 0),
+            Some(left) => timer.set(left.as_ns().max(1), Self::REPEATED.as_ns()),
+        };
+        self.at = deadline.filter(|_| set.is_ok());
+        set.is_ok()
     }
 }
 

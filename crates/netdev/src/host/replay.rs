@@ -335,7 +335,8 @@ impl ReplayLoad {
         device: D,
         timeline: InstantClock,
     ) -> Result<ReplayRun<D>, DeviceError> {
-        let options = DriverOptions { batch: self.batch, tick: None, wait: DeviceWait::Spin };
+        let options =
+            DriverOptions { batch: self.batch, wait: DeviceWait::Spin, ..DriverOptions::default() };
         let mut driver = Driver::new(vec![device], pool_for(REPLAY_MTU), timeline, options);
         let begun = driver.read_clock();
         let mut ended = StackEndReason::Complete;

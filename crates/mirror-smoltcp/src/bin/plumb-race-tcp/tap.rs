@@ -14,7 +14,7 @@ use plumb_base::time::{Instant, Span};
 use plumb_netdev::device::driver::{Driver, DriverOptions};
 use plumb_netdev::device::tap::{TapDevice, TapOffload, TapOptions};
 use plumb_netdev::device::{Device as _, DeviceError};
-use plumb_netdev::host::{TICK, calibrated_clock, install_signal_handlers, pool_for_device};
+use plumb_netdev::host::{calibrated_clock, pool_for_device};
 use plumb_netdev::lab::{FarEndMode, TestBed, TestBedOptions};
 use plumb_stack::host::{HostConfig, IpHost};
 use plumb_stack::interface::InterfaceConfig;
@@ -114,21 +114,14 @@ pub fn bulk(direction: BulkDirection, options: &RaceOptions) -> anyhow::Result<V
     let counted = Arc::clone(&counter);
     run_on(options.cpus.0, move || linux(&stream, StackTask::Bulk(opposite), &counted));
     let mut at = plumb_clock::monotonic_ns() + WARM_UP.as_ns();
-    sleep_until(at);
+    plumb_clock::sleep_until(at);
     let (first, begun) = (counter.load(Ordering::Relaxed), plumb_clock::monotonic_ns());
     at = begun + Span::from_secs_f64(options.seconds).as_ns();
-    sleep_until(at);
+    plumb_clock::sleep_until(at);
     let bytes = counter.load(Ordering::Relaxed) - first;
     let ns = plumb_clock::monotonic_ns() - begun;
     anyhow::ensure!(bytes > 0, "nothing was received");
     Ok(json!({ "bytes_per_second": bytes as f64 / (ns as f64 * 1e-9) }))
-}
-
-/// Sleeps on when the tick of the stack's driver interrupts it.
-fn sleep_until(at: u64) {
-    while plumb_clock::monotonic_ns() < at {
-        plumb_clock::sleep_until(at);
-    }
 }
 
 /// Round trips of a request and its response, as Linux's client sees them.
@@ -249,9 +242,8 @@ fn plumb(tap: TapDevice, task: StackTask, counter: ByteCounter) -> anyhow::Resul
     let listener = host.tcp_listen(local, 1, TcpConfig { nagle: false, ..TcpConfig::default() })?;
     let application = PlumbApplication { listener, connection: None, task, counter };
     // As `plumb stack serve` drives it.
-    install_signal_handlers()?;
     let pool = pool_for_device(tap.info().capabilities);
-    let options = DriverOptions { tick: Some(TICK), ..DriverOptions::default() };
+    let options = DriverOptions { alarm: true, ..DriverOptions::default() };
     let mut driver = Driver::new(vec![tap], pool, calibrated_clock(), options);
     driver.run(&mut HostNode { host, application }, |_, _, _| false)?;
     Ok(())
