@@ -10,15 +10,17 @@ use plumb_wire::packet::Pool;
 
 use crate::delay::{self, DelayLine, DelaySampler};
 use crate::fault::WireFault;
-use crate::frame::{DiscardReason, LinkFrame};
+use crate::frame::{DiscardReason, FrameTotals, LinkFrame};
 use crate::queue::{self, QueueDiscipline};
 use crate::rate::{self, GcraBucket, RateServer};
 use crate::spec::{DirectionSpec, FaultSpec, QueueLimit, RateSpec};
 use crate::trace::TUN_HEADER_LEN;
 
 mod account;
+mod fifo;
 
 pub(crate) use account::HopAccount;
+pub(crate) use fifo::FifoHop;
 
 /// One direction of one hop.
 #[derive(Debug)]
@@ -84,6 +86,12 @@ impl HopDirection {
     /// How much may wait.
     pub fn limit(&self) -> QueueLimit {
         self.config.limit
+    }
+
+    /// What waits for the rate.
+    #[inline]
+    pub fn backlog(&self) -> FrameTotals {
+        self.queue.backlog()
     }
 
     /// Takes a frame that arrives at `now`.
@@ -262,6 +270,18 @@ pub(crate) struct HopConfig {
 }
 
 impl HopConfig {
+    fn new(spec: &DirectionSpec, parameters: LinkParameters, now: Instant) -> Self {
+        Self {
+            spec: spec.clone(),
+            limit: spec.limit(parameters.round_trip),
+            medium: parameters.medium,
+            mean: mean(spec),
+            start: now,
+            faults: spec.faults.len(),
+            queues: 1,
+        }
+    }
+
     /// Bits that the rate is spent on for a frame.
     #[inline]
     pub fn bits(&self, frame: &LinkFrame) -> u64 {
@@ -304,15 +324,7 @@ impl HopDirection {
             last_due: Instant::ORIGIN,
             next: Instant::NEVER,
             account: HopAccount::new(surroundings.medium, now),
-            config: HopConfig {
-                spec: spec.clone(),
-                limit,
-                medium: surroundings.medium,
-                mean: mean(spec),
-                start: now,
-                faults: spec.faults.len(),
-                queues: 1,
-            },
+            config: HopConfig::new(spec, surroundings, now),
         }
     }
 

@@ -14,6 +14,7 @@ pub mod frame;
 mod hop;
 pub mod link;
 pub mod memory;
+pub mod one_way;
 pub mod preset;
 pub mod queue;
 pub mod rate;

@@ -91,6 +91,18 @@ impl LinkSpec {
 }
 
 impl DirectionSpec {
+    /// Packets of this length that may travel at once, and wait before that, on a path with this round trip; short ones may be more.
+    pub fn packets_max(&self, len: u32, round_trip: Span) -> (u64, u64) {
+        let (_, all) = self.most_frames(len, round_trip);
+        let cost = u64::from(len.saturating_add(self.overhead).max(1));
+        let waiting = match (self.limit(round_trip), &self.rate) {
+            (_, RateSpec::Unlimited) => 0,
+            (QueueLimit::Frames(frames), _) => frames,
+            (QueueLimit::Bytes(bytes), _) => bytes.div_ceil(cost),
+        };
+        (all.saturating_sub(waiting), waiting)
+    }
+
     /// What it must have room for, and what it should.
     fn most_frames(&self, frame_len: u32, round_trip: Span) -> (u64, u64) {
         let cost = u64::from(frame_len.saturating_add(self.overhead).max(1));

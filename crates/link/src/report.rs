@@ -117,7 +117,7 @@ impl DirectionReport {
     }
 
     /// The laws that do not hold.
-    fn violations(&self) -> impl Iterator<Item = InvariantViolation> {
+    pub fn violations(&self) -> impl Iterator<Item = InvariantViolation> {
         let Self { law, changes, .. } = self;
         let (lost_frames, lost_bytes) = self.discards.total();
         let came = FrameTotals {

@@ -9,7 +9,7 @@ use plumb_wire::packet::Pool;
 use crate::frame::{
     DiscardCounts, FrameSums, FrameTotals, HopContext, ImpairmentCounts, LinkFrame,
 };
-use crate::hop::HopDirection;
+use crate::hop::{HopConfig, HopDirection};
 use crate::report::{DirectionReport, LittlesLaw};
 
 /// Counters of one direction of one hop.
@@ -148,7 +148,7 @@ impl HopDirection {
     /// What it did up to `now`, under this name.
     pub fn report(&self, now: Instant, name: String) -> DirectionReport {
         let HopAccount { lengths, sojourns, .. } = &self.account;
-        let mut report = self.empty_report(name, lengths.clone(), sojourns.clone());
+        let mut report = self.config.empty_report(name, lengths.clone(), sojourns.clone());
         self.fill(now, &mut report);
         report
     }
@@ -163,7 +163,19 @@ impl HopDirection {
         self.fill(now, form);
     }
 
-    fn empty_report(
+    /// Everything that is counted.
+    fn fill(&self, now: Instant, report: &mut DirectionReport) {
+        let sending = self.sending.as_ref();
+        let sending =
+            sending.map(|sending| (&sending.frame, sending.bits, sending.started, sending.finish));
+        let in_flight = self.held.frames().chain(self.propagating.frames());
+        self.account.fill(now, &self.config, self.queue.backlog(), sending, in_flight, report);
+    }
+}
+
+impl HopConfig {
+    /// One of nothing.
+    pub fn empty_report(
         &self,
         name: String,
         queue_lengths: Histogram,
@@ -171,14 +183,14 @@ impl HopDirection {
     ) -> DirectionReport {
         DirectionReport {
             name,
-            text: self.config.spec.to_string(),
+            text: self.spec.to_string(),
             elapsed: Span::ZERO,
             entered: FrameTotals::default(),
             left: FrameTotals::default(),
             discards: DiscardCounts::default(),
             marked: 0,
             changes: ImpairmentCounts::default(),
-            limit: self.config.limit,
+            limit: self.limit,
             waiting: FrameTotals::default(),
             sending: FrameTotals::default(),
             in_flight: FrameTotals::default(),
@@ -189,32 +201,39 @@ impl HopDirection {
             law: LittlesLaw::default(),
         }
     }
+}
 
-    /// Everything that is counted.
-    fn fill(&self, now: Instant, report: &mut DirectionReport) {
-        let account = &self.account;
-        let backlog = self.queue.backlog();
-        let sending = self.sending.as_ref();
-        let under_way = sending.map_or(0.0, |sending| {
-            let span = |to: Instant| to.saturating_since(sending.started).as_ps() as f64;
-            sending.bits as f64 * span(now.min(sending.finish)) / span(sending.finish).max(1.0)
+impl HopAccount {
+    /// Everything that is counted, of a hop in which `backlog` waits, a frame is being sent, of so many bits from one moment
+    /// to another, and others travel.
+    pub fn fill<'a>(
+        &self,
+        now: Instant,
+        config: &HopConfig,
+        backlog: FrameTotals,
+        sending: Option<(&LinkFrame, u64, Instant, Instant)>,
+        in_flight: impl Iterator<Item = &'a LinkFrame>,
+        report: &mut DirectionReport,
+    ) {
+        let under_way = sending.map_or(0.0, |(_, bits, started, finish)| {
+            let span = |to: Instant| to.saturating_since(started).as_ps() as f64;
+            bits as f64 * span(now.min(finish)) / span(finish).max(1.0)
         });
-        let offered = account.offered + account.offered_since(now, self.config.mean);
-        report.elapsed = now.saturating_since(account.since);
-        report.entered = totals_of_sums(account.entered);
-        report.left = totals_of_sums(account.left);
-        report.discards = account.discards;
-        report.marked = account.marked;
-        report.changes = account.changes;
-        report.limit = self.config.limit;
+        let offered = self.offered + self.offered_since(now, config.mean);
+        report.elapsed = now.saturating_since(self.since);
+        report.entered = totals_of_sums(self.entered);
+        report.left = totals_of_sums(self.left);
+        report.discards = self.discards;
+        report.marked = self.marked;
+        report.changes = self.changes;
+        report.limit = config.limit;
         report.waiting = backlog;
         report.sending =
-            sending.map_or(FrameTotals::default(), |sending| totals_of_frame(&sending.frame));
-        let in_flight = self.held.frames().chain(self.propagating.frames());
+            sending.map_or(FrameTotals::default(), |(frame, ..)| totals_of_frame(frame));
         report.in_flight = in_flight.map(totals_of_frame).sum();
-        report.used_bits = account.used as f64 + under_way;
+        report.used_bits = self.used as f64 + under_way;
         report.offered_bits = offered as f64 / crate::rate::SECOND as f64;
-        report.law = account.littles_law(now, backlog.frames);
+        report.law = self.littles_law(now, backlog.frames);
     }
 }
 
