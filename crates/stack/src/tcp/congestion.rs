@@ -4,6 +4,7 @@
 //! [`CongestionWindow`] that it is lent and keeps whatever else it needs.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 
 use plumb_base::time::{Instant, Span};
@@ -216,6 +217,31 @@ pub enum CongestionChoice {
     Cubic,
     /// BBR version 1.
     Bbr,
+    /// One of the user's own.
+    Custom(CustomCongestion),
+}
+
+/// A congestion control that is no part of the stack. Two of one name are the same.
+#[derive(Clone, Copy, Debug)]
+pub struct CustomCongestion {
+    /// Its name in output: lower case.
+    pub name: &'static str,
+    /// Makes the one of a connection, from a seed of that.
+    pub build: fn(u64) -> Box<dyn CongestionControl>,
+}
+
+impl PartialEq for CustomCongestion {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for CustomCongestion {}
+
+impl Hash for CustomCongestion {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.name.hash(state);
+    }
 }
 
 impl CongestionChoice {
@@ -229,6 +255,7 @@ impl CongestionChoice {
             Self::Vegas => CongestionAlgorithm::Vegas(Vegas::new()),
             Self::Cubic => CongestionAlgorithm::Cubic(Box::new(Cubic::new(hystart))),
             Self::Bbr => CongestionAlgorithm::Bbr(Box::new(Bbr::new(seed))),
+            Self::Custom(custom) => CongestionAlgorithm::Custom((custom.build)(seed)),
         }
     }
 }
@@ -242,6 +269,7 @@ impl fmt::Display for CongestionChoice {
             Self::Vegas => f.pad("vegas"),
             Self::Cubic => f.pad("cubic"),
             Self::Bbr => f.pad("bbr"),
+            Self::Custom(custom) => f.pad(custom.name),
         }
     }
 }
