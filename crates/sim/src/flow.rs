@@ -1,0 +1,119 @@
+//! One TCP connection of a simulation: what it has to send, and what was seen of it.
+
+use plumb_base::time::{Instant, Span};
+use plumb_stack::tcp::{ReceiverCounts, SenderCounts, TcpId, TcpInfo};
+
+use crate::scenario::FlowSpec;
+
+/// One connection.
+#[derive(Debug)]
+pub struct SimulatedFlow {
+    /// What was asked for.
+    pub spec: FlowSpec,
+    /// Its group.
+    pub group: u32,
+    /// The sending end, once it is open.
+    pub client: Option<TcpId>,
+    /// The receiving end, once it is accepted.
+    pub server: Option<TcpId>,
+    /// Bytes that are still to be written.
+    pub left: u64,
+    /// When everything had arrived, or it was aborted.
+    pub ended: Option<Instant>,
+    /// Why it failed.
+    pub error: Option<String>,
+    /// Figures when the warm-up ended.
+    pub at_warmup: FlowCounts,
+    /// Figures last taken of it.
+    pub last: FlowCounts,
+    /// Samples over time, where they are kept.
+    pub series: Vec<FlowSample>,
+    rtt_sum: Span,
+    rtt_samples: u64,
+    /// Least round trip.
+    pub rtt_min: Option<Span>,
+    /// Round trip last measured, smoothed.
+    pub srtt: Option<Span>,
+}
+
+/// What is counted of a connection.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FlowCounts {
+    /// By the sender.
+    pub sent: SenderCounts,
+    /// By the receiver.
+    pub received: ReceiverCounts,
+}
+
+/// A connection at a moment.
+#[derive(Clone, Copy, Debug)]
+pub struct FlowSample {
+    /// Since the beginning.
+    pub at: Span,
+    /// Congestion window, in bytes.
+    pub cwnd: u64,
+    /// Bytes in flight.
+    pub flight: u64,
+    /// Smoothed round trip.
+    pub srtt: Option<Span>,
+    /// Bytes received in sequence so far.
+    pub received: u64,
+}
+
+impl SimulatedFlow {
+    /// One that is not open.
+    pub fn new(spec: FlowSpec, group: u32) -> Self {
+        Self {
+            spec,
+            group,
+            client: None,
+            server: None,
+            left: spec.bytes.unwrap_or(u64::MAX),
+            ended: None,
+            error: None,
+            at_warmup: FlowCounts::default(),
+            last: FlowCounts::default(),
+            series: Vec::new(),
+            rtt_sum: Span::ZERO,
+            rtt_samples: 0,
+            rtt_min: None,
+            srtt: None,
+        }
+    }
+
+    /// Takes figures of both ends, as far as there are any.
+    pub fn observe(&mut self, client: Option<&TcpInfo>, server: Option<&TcpInfo>) {
+        if let Some(client) = client {
+            self.last.sent = client.sent;
+            self.srtt = client.srtt.or(self.srtt);
+            self.rtt_min = client.rtt_min.or(self.rtt_min);
+        }
+        if let Some(server) = server {
+            self.last.received = server.received;
+        }
+    }
+
+    /// It has ended, unless it had before; whether it had not.
+    pub fn end(&mut self, now: Instant) -> bool {
+        self.ended.replace(self.ended.unwrap_or(now)).is_none()
+    }
+
+    /// Counts a sample of the round trip.
+    pub fn sample_rtt(&mut self, client: &TcpInfo) {
+        if let Some(srtt) = client.srtt {
+            self.rtt_sum += srtt;
+            self.rtt_samples += 1;
+        }
+    }
+
+    /// Mean of the sampled round trips.
+    pub fn rtt_mean(&self) -> Option<Span> {
+        (self.rtt_samples > 0).then(|| self.rtt_sum / self.rtt_samples)
+    }
+
+    /// The warm-up has ended: what was counted until now does not count.
+    pub fn end_warmup(&mut self) {
+        self.at_warmup = self.last;
+        (self.rtt_sum, self.rtt_samples) = (Span::ZERO, 0);
+    }
+}

@@ -1,0 +1,255 @@
+//! A host of a simulation: plumb's stack, and the application that writes and reads its connections.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use plumb_base::seed::Seed;
+use plumb_base::time::Instant;
+use plumb_stack::host::{HostConfig, IpHost};
+use plumb_stack::interface::InterfaceConfig;
+use plumb_stack::tcp::config::TcpConfig;
+use plumb_stack::tcp::{ListenerId, Received, TcpEvent, TcpId};
+use plumb_wire::machine::{Machine as _, PortId};
+use plumb_wire::packet::{Batch, Pool};
+
+use crate::flow::SimulatedFlow;
+
+/// The one interface of a host.
+pub const PORT: PortId = PortId(0);
+/// The first port at which hosts listen, one for each group.
+const FIRST_SERVICE: u16 = 5_001;
+/// The first port that connections come from.
+const FIRST_LOCAL: u16 = 10_000;
+
+/// A host.
+#[derive(Debug)]
+pub struct VirtualHost {
+    ip: IpHost,
+    address: Ipv4Addr,
+    /// The flow of each connection that has not ended, and which end of it this is.
+    flows: BTreeMap<TcpId, (u32, FlowEnd)>,
+    listeners: BTreeMap<ListenerId, u16>,
+    /// Flows that come from it, by their local ports.
+    outgoing: Vec<u32>,
+    /// Flows that have ended here since this was last asked for.
+    ended: usize,
+}
+
+/// Which end of a flow a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FlowEnd {
+    Sender,
+    Receiver,
+}
+
+/// A connection that a host has accepted.
+#[derive(Clone, Copy, Debug)]
+pub struct AcceptedConnection {
+    id: TcpId,
+    /// Who opened it.
+    pub remote: Ipv4Addr,
+    /// Its port there.
+    pub port: u16,
+}
+
+/// The address of the host at a node: 10.0.0.0/8.
+pub fn address_of(node: u32) -> Ipv4Addr {
+    Ipv4Addr::from_bits(0x0a00_0001 + node)
+}
+
+/// The node of an address.
+#[inline]
+pub fn node_of(address: Ipv4Addr) -> Option<u32> {
+    address.to_bits().checked_sub(0x0a00_0001)
+}
+
+impl VirtualHost {
+    /// A host at a node; checksums are computed where links may change bytes.
+    pub fn new(node: u32, mtu: u32, computes_checksums: bool, seed: Seed) -> Self {
+        let address = address_of(node);
+        let mut interface = InterfaceConfig::ip(mtu).with_address(address, 8);
+        interface.capabilities.checksum_tx = !computes_checksums;
+        let mut ip = IpHost::new(HostConfig::default(), seed.derive(&format!("host {node}")));
+        ip.add_interface(&interface).expect("an address of its own and an MTU that was checked");
+        Self {
+            ip,
+            address,
+            flows: BTreeMap::new(),
+            listeners: BTreeMap::new(),
+            outgoing: Vec::new(),
+            ended: 0,
+        }
+    }
+
+    /// Listens for the connections of a group.
+    pub fn listen(&mut self, group: u32, backlog: usize, config: &Arc<TcpConfig>) {
+        let port = service_port(group);
+        let local = SocketAddr::from((self.address, port));
+        if let Ok(id) = self.ip.tcp_listen(local, backlog, Arc::clone(config)) {
+            self.listeners.insert(id, port);
+        }
+    }
+
+    /// The stack.
+    pub fn ip(&self) -> &IpHost {
+        &self.ip
+    }
+
+    /// The same, to be driven.
+    #[inline]
+    pub fn ip_mut(&mut self) -> &mut IpHost {
+        &mut self.ip
+    }
+
+    /// When something is due.
+    #[inline]
+    pub fn deadline(&self) -> Instant {
+        self.ip.deadline().unwrap_or(Instant::NEVER)
+    }
+
+    /// Opens the connection of a flow.
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        index: u32,
+        flow: &mut SimulatedFlow,
+        config: &Arc<TcpConfig>,
+        pool: &Pool,
+    ) {
+        let port = u16::try_from(usize::from(FIRST_LOCAL) + self.outgoing.len());
+        let port = port.expect("connections of a host were counted");
+        self.outgoing.push(index);
+        let local = SocketAddr::from((self.address, port));
+        let remote = SocketAddr::from((address_of(flow.spec.to), service_port(flow.group)));
+        match self.ip.tcp_connect(now, local, remote, Arc::clone(config), pool) {
+            Ok(id) => {
+                flow.client = Some(id);
+                self.flows.insert(id, (index, FlowEnd::Sender));
+            }
+            Err(error) => {
+                flow.error = Some(error.to_string());
+                self.ended += usize::from(flow.end(now));
+            }
+        }
+    }
+
+    /// The flow that comes from a port of this host.
+    pub fn flow_from(&self, port: u16) -> Option<u32> {
+        self.outgoing.get(usize::from(port.checked_sub(FIRST_LOCAL)?)).copied()
+    }
+
+    /// The connection that was accepted is one end of a flow, of which all may have arrived.
+    pub fn assign(
+        &mut self,
+        now: Instant,
+        accepted: AcceptedConnection,
+        index: u32,
+        flows: &mut [SimulatedFlow],
+    ) {
+        flows[index as usize].server = Some(accepted.id);
+        self.flows.insert(accepted.id, (index, FlowEnd::Receiver));
+        self.read(now, accepted.id, flows);
+    }
+
+    /// Aborts a connection.
+    pub fn abort(&mut self, now: Instant, id: TcpId) {
+        self.flows.remove(&id);
+        self.ip.tcp_abort(now, id);
+    }
+
+    /// Sees to what the stack has to tell; connections that were accepted are appended to `accepted`.
+    pub fn handle_events(
+        &mut self,
+        now: Instant,
+        flows: &mut [SimulatedFlow],
+        accepted: &mut Vec<AcceptedConnection>,
+    ) {
+        while let Some(event) = self.ip.poll_tcp_event() {
+            match event {
+                TcpEvent::Acceptable(listener) => {
+                    while let Some(id) = self.ip.tcp_accept(listener) {
+                        if let Some(remote) = self.ip.tcp_remote(id)
+                            && let IpAddr::V4(address) = remote.ip()
+                        {
+                            accepted.push(AcceptedConnection {
+                                id,
+                                remote: address,
+                                port: remote.port(),
+                            });
+                        }
+                    }
+                }
+                TcpEvent::Readable(id) => self.read(now, id, flows),
+                TcpEvent::Writable(id) => self.write(now, id, flows),
+                TcpEvent::Closed(id) => self.end(now, id, flows),
+            }
+        }
+    }
+
+    /// Reads everything that has arrived, whatever it is.
+    fn read(&mut self, now: Instant, id: TcpId, flows: &mut [SimulatedFlow]) {
+        loop {
+            match self.ip.tcp_receive_with(now, id, <[u8]>::len) {
+                Ok(Received::Data(_)) => {}
+                Ok(Received::Empty) => return,
+                Ok(Received::End) | Err(_) => break,
+            }
+        }
+        // The sender has ended: so does the receiver, and all has arrived.
+        if let Some((index, FlowEnd::Receiver)) = self.flows.get(&id) {
+            let flow = &mut flows[*index as usize];
+            flow.observe(None, self.ip.tcp_info(id).as_ref());
+            self.ended += usize::from(flow.end(now));
+            self.flows.remove(&id);
+            self.ip.tcp_close(now, id);
+        }
+    }
+
+    /// Writes as much as there is room for, whatever the memory holds.
+    fn write(&mut self, now: Instant, id: TcpId, flows: &mut [SimulatedFlow]) {
+        let Some((index, FlowEnd::Sender)) = self.flows.get(&id) else { return };
+        let flow = &mut flows[*index as usize];
+        while flow.left > 0 {
+            let max = usize::try_from(flow.left).unwrap_or(usize::MAX);
+            match self.ip.tcp_send_with(now, id, max, |room| room.len()) {
+                Ok(0) => return,
+                Ok(written) => flow.left -= written as u64,
+                Err(_) => return self.end(now, id, flows),
+            }
+        }
+        self.ip.tcp_shutdown(now, id).ok();
+    }
+
+    /// A connection has ended, well or not.
+    fn end(&mut self, now: Instant, id: TcpId, flows: &mut [SimulatedFlow]) {
+        let Some((index, end)) = self.flows.remove(&id) else { return };
+        let flow = &mut flows[index as usize];
+        let info = self.ip.tcp_info(id);
+        match end {
+            FlowEnd::Sender => flow.observe(info.as_ref(), None),
+            FlowEnd::Receiver => flow.observe(None, info.as_ref()),
+        }
+        if let Some(error) = self.ip.tcp_error(id) {
+            flow.error.get_or_insert_with(|| error.to_string());
+            self.ended += usize::from(flow.end(now));
+        }
+        self.ip.tcp_close(now, id);
+    }
+
+    /// Flows that have ended here since the last call.
+    #[inline]
+    pub fn take_ended(&mut self) -> usize {
+        std::mem::take(&mut self.ended)
+    }
+
+    /// Takes what shall leave, at most `max` packets.
+    #[inline]
+    pub fn poll(&mut self, now: Instant, batch: &mut Batch, max: usize, pool: &mut Pool) {
+        self.ip.poll_packets(now, PORT, batch, max, pool);
+    }
+}
+
+fn service_port(group: u32) -> u16 {
+    FIRST_SERVICE + u16::try_from(group).expect("groups were counted")
+}

@@ -1,0 +1,78 @@
+//! One direction of a link in a network, and when it has to be looked at.
+
+use plumb_base::time::Instant;
+use plumb_link::one_way::OneWayLink;
+use plumb_link::spec::QueueLimit;
+use plumb_wire::packet::{Packet, Pool};
+
+/// One direction of a link.
+#[derive(Debug)]
+pub struct Pipe {
+    /// What happens to packets.
+    pub link: OneWayLink,
+    /// Whether the host at its beginning has more to send than it has room for, and is to be asked again when a transmission ends.
+    pub is_awaited: bool,
+    /// What has come out and waits for its turn, all of one moment.
+    arrived: Vec<Packet>,
+    arrived_at: Instant,
+}
+
+impl Pipe {
+    /// An empty one.
+    pub fn new(link: OneWayLink) -> Self {
+        Self { link, is_awaited: false, arrived: Vec::new(), arrived_at: Instant::ORIGIN }
+    }
+
+    /// When it has to be looked at: one moment a packet, but for one that is awaited.
+    #[inline]
+    pub fn next(&self) -> Instant {
+        if !self.arrived.is_empty() {
+            self.arrived_at
+        } else if self.is_awaited {
+            self.link.next_change()
+        } else {
+            self.link.next_arrival()
+        }
+    }
+
+    /// Takes a packet that enters at `now` and counts `extra` bytes more than it has.
+    #[inline]
+    pub fn send(&mut self, now: Instant, packet: Packet, extra: u32, pool: &mut Pool) {
+        self.advance(now, pool);
+        self.link.send(now, packet, extra, pool);
+    }
+
+    /// Appends what arrives at `now` to `out`.
+    #[inline]
+    pub fn take_arrived(&mut self, now: Instant, out: &mut Vec<Packet>, pool: &mut Pool) {
+        self.advance(now, pool);
+        out.append(&mut self.arrived);
+    }
+
+    /// Everything up to `now` happens.
+    #[inline]
+    pub fn advance(&mut self, now: Instant, pool: &mut Pool) {
+        if self.link.next_change() <= now {
+            debug_assert!(self.link.next_arrival() >= now, "an arrival is an event of its own");
+            self.link.advance(now, &mut self.arrived, pool);
+            self.arrived_at = now;
+        }
+    }
+
+    /// Packets that have come out and wait for their turn.
+    pub fn arrived(&self) -> &[Packet] {
+        &self.arrived
+    }
+
+    /// Packets of `len` bytes that find room, where at most `ring` wait.
+    #[inline]
+    pub fn room(&self, ring: u64, len: u64) -> u64 {
+        let backlog = self.link.backlog();
+        let room = match self.link.limit() {
+            QueueLimit::Frames(limit) => limit.saturating_sub(backlog.frames),
+            QueueLimit::Bytes(limit) => limit.saturating_sub(backlog.bytes) / len,
+        };
+        let least = u64::from(backlog.frames == 0);
+        room.max(least).min(ring.saturating_sub(backlog.frames))
+    }
+}

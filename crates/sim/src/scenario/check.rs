@@ -1,0 +1,339 @@
+//! Whether a scenario can be simulated, and in how much memory.
+
+use std::collections::BTreeSet;
+
+use plumb_base::time::Span;
+use plumb_link::spec::{DelayDistribution, DirectionSpec, LinkSpec, QueueLimit, RateSpec};
+use plumb_wire::packet::HEADROOM;
+
+use crate::network::NetworkEdge;
+use crate::route::RouteTable;
+use crate::scenario::{FLOWS_OF_HOST_MAX, FlowSpec, GROUPS_MAX, PACKET_MIN, Scenario, SourceSpec};
+
+/// Longest simulation: what picoseconds leave room for.
+const DURATION_MAX: Span = Span::from_secs(180 * 86_400);
+/// The least and the largest MTU of hosts.
+const MTU_RANGE: std::ops::RangeInclusive<u32> = 576..=65_535;
+/// Bytes of a segment's headers at most: 20 of IP and 60 of TCP.
+const SEGMENT_HEADERS: u32 = 80;
+
+/// Why a scenario cannot be simulated.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ScenarioError {
+    /// What is wrong, and what would not be.
+    #[error("{0}")]
+    Impossible(String),
+    /// More memory than there may be.
+    #[error(
+        "packets in links and queues may need {needed} MiB of memory and {allowed} MiB is allowed; lower a rate, a delay, \
+         a queue's limit, the buffers or the number of connections, or allow more"
+    )]
+    Memory {
+        /// MiB.
+        needed: u64,
+        /// MiB.
+        allowed: u64,
+    },
+}
+
+impl ScenarioError {
+    fn new(text: impl Into<String>) -> Self {
+        Self::Impossible(text.into())
+    }
+}
+
+/// What is known of the paths of a scenario's traffic.
+#[derive(Clone, Debug)]
+pub(crate) struct PathSurvey {
+    /// Of each one-way link: the longest round trip, without queues, of what crosses it.
+    pub round_trips: Vec<Span>,
+    /// Of each one-way link: the links that packets come to it from; none of one out of a host.
+    pub inputs: Vec<BTreeSet<u32>>,
+}
+
+/// Memory for the packets of a scenario.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryNeed {
+    /// Packets at once at most.
+    pub packets: u64,
+    /// Bytes of memory for each.
+    pub frame_size: u32,
+}
+
+impl MemoryNeed {
+    /// Bytes in all.
+    pub fn bytes(self) -> u64 {
+        self.packets.saturating_mul(self.frame_size.into())
+    }
+
+    pub(crate) fn check(self, allowed: u64) -> Result<(), ScenarioError> {
+        if self.bytes() <= allowed && self.packets < u64::from(u32::MAX) {
+            return Ok(());
+        }
+        let mebibytes = |bytes: u64| bytes.div_ceil(1 << 20);
+        Err(ScenarioError::Memory { needed: mebibytes(self.bytes()), allowed: allowed >> 20 })
+    }
+
+    pub(crate) fn frames(self) -> u32 {
+        u32::try_from(self.packets).unwrap_or(u32::MAX)
+    }
+}
+
+impl Scenario {
+    /// Whether it can be simulated, whatever memory that takes.
+    ///
+    /// # Errors
+    /// [`ScenarioError`].
+    pub fn check(&self) -> Result<(), ScenarioError> {
+        check(self, &RouteTable::new(&self.network)).map(|_| ())
+    }
+
+    /// Memory for its packets.
+    ///
+    /// # Errors
+    /// [`ScenarioError`] when it cannot be simulated at all.
+    pub fn memory_need(&self) -> Result<MemoryNeed, ScenarioError> {
+        let paths = check(self, &RouteTable::new(&self.network))?;
+        Ok(memory_need(self, &paths))
+    }
+
+    /// Bytes of buffer that no connection between these ends needs more than: twice what its path and the longest queue on it hold.
+    pub fn buffer_for(&self, flows: &[FlowSpec]) -> u32 {
+        /// The largest window of TCP (RFC 7323).
+        const WINDOW_MAX: u64 = 1 << 30;
+        let routes = RouteTable::new(&self.network);
+        let mut seen = BTreeSet::new();
+        let mut most = 0;
+        for flow in flows.iter().filter(|flow| seen.insert((flow.from, flow.to))) {
+            let Some(path) = routes.path(flow.from, flow.to) else { continue };
+            let delay =
+                |edge: &NetworkEdge| edge.spec.up.delay.mean() + edge.spec.down.delay.mean();
+            let edges = path.iter().map(|link| &self.network.edges[*link as usize / 2]);
+            let round_trip = edges.fold(Span::ZERO, |sum, edge| sum + delay(edge));
+            let directions = path.iter().map(|link| {
+                let spec = &self.network.edges[*link as usize / 2].spec;
+                if link % 2 == 0 { &spec.up } else { &spec.down }
+            });
+            let slowest = directions
+                .filter_map(|spec| Some((spec.rate.mean()?, spec)))
+                .min_by_key(|(rate, _)| *rate);
+            let Some((rate, spec)) = slowest else { continue };
+            let product = u128::from(rate.bits_per_second()) * u128::from(round_trip.as_ps())
+                / 8_000_000_000_000;
+            let queue = match spec.limit(round_trip) {
+                QueueLimit::Bytes(bytes) => u128::from(bytes),
+                QueueLimit::Frames(frames) => u128::from(frames) * u128::from(self.mtu),
+            };
+            most = most.max((product + queue) * 2);
+        }
+        u32::try_from(most.min(WINDOW_MAX.into())).expect("at most 1 GiB")
+    }
+}
+
+/// Finds what is wrong with a scenario, and what crosses each link.
+pub(crate) fn check(scenario: &Scenario, routes: &RouteTable) -> Result<PathSurvey, ScenarioError> {
+    let Scenario { duration, warmup, mtu, ring, .. } = *scenario;
+    if duration == Span::ZERO || duration > DURATION_MAX {
+        return Err(ScenarioError::new("a simulation lasts more than 0 and at most 180 days"));
+    }
+    if warmup >= duration {
+        return Err(ScenarioError::new(
+            "the warm-up is as long as the simulation; figures would be of no time: make it shorter",
+        ));
+    }
+    if !MTU_RANGE.contains(&mtu) {
+        return Err(ScenarioError::new(format!(
+            "an MTU of {mtu} is not between 576 and 65,535 bytes"
+        )));
+    }
+    if ring == 0 {
+        return Err(ScenarioError::new(
+            "a host whose ring holds 0 packets sends nothing; give it 1 or more",
+        ));
+    }
+    if scenario.groups.len() > GROUPS_MAX {
+        return Err(ScenarioError::new(format!(
+            "there are at most {GROUPS_MAX} groups of connections"
+        )));
+    }
+    check_processors(scenario)?;
+    check_links(scenario)?;
+    check_ports(scenario)?;
+    survey(scenario, routes)
+}
+
+fn check_processors(scenario: &Scenario) -> Result<(), ScenarioError> {
+    let degrees = scenario.network.degrees();
+    let mut seen = BTreeSet::new();
+    for processor in &scenario.processors {
+        let name = &scenario.network.nodes[processor.node as usize];
+        if degrees[processor.node as usize] != 1 {
+            return Err(ScenarioError::new(format!(
+                "{name} is a router, which has no processor; name a host"
+            )));
+        }
+        if !seen.insert(processor.node) {
+            return Err(ScenarioError::new(format!("{name} has two processors; give it one")));
+        }
+        if processor.ring == 0 {
+            return Err(ScenarioError::new(format!(
+                "a ring of 0 packets at {name} receives nothing; give it 1 or more"
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn check_links(scenario: &Scenario) -> Result<(), ScenarioError> {
+    if scenario.network.edges.is_empty() {
+        return Err(ScenarioError::new("a network without links; add one"));
+    }
+    for (index, edge) in scenario.network.edges.iter().enumerate() {
+        let name = |is_up| scenario.network.direction_name(index, is_up);
+        let link = LinkSpec { hops: vec![edge.spec.clone()], seed: scenario.seed };
+        link.check().map_err(|error| ScenarioError::new(format!("{}: {error}", name(true))))?;
+        for (direction, is_up) in [(&edge.spec.up, true), (&edge.spec.down, false)] {
+            let takes_time =
+                direction.rate != RateSpec::Unlimited || direction.delay.least() > Span::ZERO;
+            if !takes_time {
+                return Err(ScenarioError::new(format!(
+                    "{}: a link without rate and delay takes no time; give it rate= or delay=",
+                    name(is_up)
+                )));
+            }
+            if direction.mtu.is_some() {
+                return Err(ScenarioError::new(format!(
+                    "{}: mtu= is not simulated at routers; set the mtu of the scenario, which is that of its hosts",
+                    name(is_up)
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn check_ports(scenario: &Scenario) -> Result<(), ScenarioError> {
+    let mut from = vec![0_usize; scenario.network.nodes.len()];
+    for flow in scenario.groups.iter().flat_map(|group| &group.flows) {
+        let count = &mut from[flow.from as usize];
+        *count += 1;
+        if *count > FLOWS_OF_HOST_MAX {
+            return Err(ScenarioError::new(format!(
+                "more than {FLOWS_OF_HOST_MAX} connections come from {}; it has no more ports: use more hosts",
+                scenario.network.nodes[flow.from as usize]
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Walks the path of everything that sends.
+fn survey(scenario: &Scenario, routes: &RouteTable) -> Result<PathSurvey, ScenarioError> {
+    let network = &scenario.network;
+    let own = |edge: usize| {
+        let spec = &network.edges[edge].spec;
+        spec.up.delay.mean() + spec.down.delay.mean()
+    };
+    let mut round_trips: Vec<Span> =
+        (0..network.edges.len() * 2).map(|link| own(link / 2)).collect();
+    let flows =
+        scenario.groups.iter().flat_map(|group| &group.flows).map(|flow| (flow.from, flow.to));
+    let sources = scenario.sources.iter().map(|source| (source.from, source.to));
+    let mut inputs = vec![BTreeSet::new(); round_trips.len()];
+    let degrees = network.degrees();
+    let mut seen = BTreeSet::new();
+    for (from, to) in flows.chain(sources).filter(|ends| seen.insert(*ends)) {
+        let name = |node: u32| &network.nodes[node as usize];
+        for node in [from, to] {
+            if degrees[node as usize] != 1 {
+                return Err(ScenarioError::new(format!(
+                    "{} has {} links and is a router; traffic begins and ends at hosts, which have one",
+                    name(node),
+                    degrees[node as usize]
+                )));
+            }
+        }
+        if from == to {
+            return Err(ScenarioError::new(format!(
+                "{} sends to itself; choose two hosts",
+                name(from)
+            )));
+        }
+        let path = routes.path(from, to).ok_or_else(|| {
+            ScenarioError::new(format!(
+                "there is no way from {} to {}; connect them",
+                name(from),
+                name(to)
+            ))
+        })?;
+        let round_trip = path.iter().fold(Span::ZERO, |sum, link| sum + own(*link as usize / 2));
+        for pair in path.windows(2) {
+            inputs[pair[1] as usize].insert(pair[0]);
+            inputs[(pair[0] ^ 1) as usize].insert(pair[1] ^ 1);
+        }
+        for link in path {
+            for way in [link, link ^ 1] {
+                let known = &mut round_trips[way as usize];
+                *known = (*known).max(round_trip);
+            }
+        }
+    }
+    Ok(PathSurvey { round_trips, inputs })
+}
+
+/// Packets that there may be at once, from above: of connections no more than links hold and windows let out, of sources what links hold.
+pub(crate) fn memory_need(scenario: &Scenario, paths: &PathSurvey) -> MemoryNeed {
+    let headroom = u32::try_from(HEADROOM).expect("a small number");
+    let longest = if scenario.groups.is_empty() { PACKET_MIN } else { scenario.mtu };
+    let frame_size = (headroom + longest).next_multiple_of(64);
+    let edges = &scenario.network.edges;
+    let directions: Vec<&DirectionSpec> =
+        edges.iter().flat_map(|edge| [&edge.spec.up, &edge.spec.down]).collect();
+    // Bits a second that come out of a link at most; without bounds where they may come in bursts.
+    let rate = |link: usize| match &directions[link].rate {
+        RateSpec::Constant(rate)
+            if directions[link].faults.is_empty()
+                && matches!(
+                    directions[link].delay.distribution,
+                    DelayDistribution::Constant(_)
+                ) =>
+        {
+            rate.bits_per_second()
+        }
+        _ => u64::MAX,
+    };
+    let held = |len: u32| {
+        (0..directions.len()).fold(0_u64, |sum, link| {
+            let (travelling, waiting) = directions[link].packets_max(len, paths.round_trips[link]);
+            let inputs = &paths.inputs[link];
+            let offered =
+                inputs.iter().fold(0_u64, |sum, one| sum.saturating_add(rate(*one as usize)));
+            // What comes no faster than it goes does not wait, and hosts do not send into a full ring.
+            let waiting = match inputs.len() {
+                0 if scenario.sources.is_empty() => waiting.min(scenario.ring.into()),
+                1.. if offered < u64::MAX && offered <= rate(link) => {
+                    waiting.min(inputs.len() as u64)
+                }
+                _ => waiting,
+            };
+            sum.saturating_add(travelling).saturating_add(waiting)
+        })
+    };
+    let segment = u64::from(scenario.mtu.saturating_sub(SEGMENT_HEADERS)).max(1);
+    let windows = scenario.groups.iter().map(|group| {
+        let mss = group.client.mss_max.map_or(segment, u64::from).max(1);
+        let window = u64::from(group.client.send_buffer.max.min(group.server.receive_buffer.max));
+        // As many acknowledgements as segments, twice what is in flight as parts may be sent again.
+        (window / mss + 16).saturating_mul(4 * group.flows.len() as u64)
+    });
+    // Acknowledgements are short; there are no more of them than segments.
+    let of_links = held(scenario.mtu).saturating_mul(2);
+    let of_flows = of_links.min(windows.fold(0_u64, u64::saturating_add));
+    let least = |source: &SourceSpec| {
+        if source.is_size_exponential { (source.size / 4).max(PACKET_MIN) } else { source.size }
+    };
+    let of_sources = scenario.sources.iter().map(least).min().map_or(0, held);
+    let rings: u64 = scenario.processors.iter().map(|processor| u64::from(processor.ring)).sum();
+    let others = u64::from(scenario.ring) + rings + 1_024;
+    MemoryNeed { packets: of_flows.saturating_add(of_sources).saturating_add(others), frame_size }
+}

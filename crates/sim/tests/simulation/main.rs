@@ -1,0 +1,11 @@
+//! Simulations against what theory says of them.
+
+mod aimd;
+mod determinism;
+mod fairness;
+mod links;
+mod network;
+mod processors;
+mod queues;
+mod scenarios;
+mod windows;
