@@ -12,7 +12,7 @@ COVERAGE = --cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-
   -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
   -Cllvm-args=-sanitizer-coverage-trace-compares
 
-.PHONY: help run test check race race-stack race-tcp race-link race-net selftest-full mutations fuzz schema dist dist-check setup
+.PHONY: help run test check race race-stack race-tcp race-link race-sim race-net selftest-full mutations fuzz schema dist dist-check setup
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -58,6 +58,13 @@ race-link: setup ## plumb's link against what it promises, and Linux's and minin
 	-CI=false tools/setup.sh mn=mininet
 	$(CARGO) build --release -p plumb-netdev --example emulate
 	$(CARGO) xtask race-link $(ARGS)
+
+NS3_PARTS = ns3-core ns3-network ns3-internet ns3-applications ns3-point-to-point ns3-traffic-control ns3-nix-vector-routing
+race-sim: ## plumb's simulator against ns-3 (Debian's libns3-dev): the same dumbbell, 10, 100 and 1,000 connections
+	pkg-config --exists $(NS3_PARTS) || apt-get -qq install -y --no-install-recommends pkg-config g++ libns3-dev libgsl-dev libsqlite3-dev libxml2-dev
+	$(CARGO) build --release -p plumb-sim --example race
+	c++ -O3 -DNDEBUG $$(pkg-config --cflags $(NS3_PARTS)) benches/ns3/dumbbell.cc -o target/release/ns3-dumbbell $$(pkg-config --libs $(NS3_PARTS))
+	$(CARGO) xtask race-sim $(ARGS)
 
 race-net: setup ## plumb's client and agent against iperf3's and sockperf's, between two namespaces; ARGS="--only tcp"
 	$(CARGO) build --release

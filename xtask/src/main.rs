@@ -16,6 +16,7 @@ const USAGE: &str = "usage: cargo xtask CHORE
   race-stack [OPTIONS] plumb's stack against Linux's and smoltcp's
   race-tcp [OPTIONS]   plumb's TCP against smoltcp's, and copies alone
   race-link [OPTIONS]  plumb's emulated link against what it promises, and Linux's beside it
+  race-sim [OPTIONS]   plumb's simulator against ns-3
   race-net [OPTIONS]   plumb's client and agent against iperf3's and sockperf's, between two namespaces
     --launches N       launches of each side in each contest (default 10, at least 6)
     --seconds S        how long each peer measures in one launch (default 1)
@@ -67,6 +68,7 @@ fn run(arguments: &[String], out: &mut dyn Write) -> anyhow::Result<bool> {
                 "race" => xtask::peer_bench::run,
                 "race-stack" => xtask::peer_bench::stack::run,
                 "race-link" => xtask::peer_bench::link::run,
+                "race-sim" => xtask::peer_bench::sim::run,
                 "race-tcp" => xtask::peer_bench::tcp::run,
                 "race-net" => xtask::peer_bench::net::run,
                 _ => anyhow::bail!("no such chore\n\n{USAGE}"),

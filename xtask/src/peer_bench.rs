@@ -13,6 +13,7 @@ pub mod link;
 pub mod net;
 mod peer_tool;
 mod score;
+pub mod sim;
 pub mod stack;
 pub mod tcp;
 
