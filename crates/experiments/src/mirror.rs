@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use plumb_base::seed::Seed;
-use plumb_base::time::Span;
 use plumb_clock::{InstantClock, Stopwatch};
 use plumb_harness::mirror::mirror_process::{
     DatagramMirror, MirrorControl, MirrorSetup, NamedSamples, ReplayTask,
@@ -27,9 +26,6 @@ use plumb_wire::packet::{Packet, Pool, PoolConfig};
 
 pub(crate) mod capture;
 mod replay;
-
-/// How often the process is interrupted, which bounds how late it notices that it should stop.
-const TICK: Span = Span::from_ms(20);
 
 /// Frames of a mirror's pool: it has one packet under way, and room for a burst.
 const FRAMES: PoolConfig = PoolConfig { count: 256, size: 2_048, large: 2 };
@@ -102,7 +98,7 @@ fn mirror_on<D: Device + 'static>(
     let host = host(site, device.info().capabilities)?;
     let machine = mirror_node(host, site.local, site.spec.turnaround, edges.clone())?;
     let batch = usize::from(site.spec.batch.max(1));
-    let options = DriverOptions { batch, tick: Some(TICK), wait: DeviceWait::Block };
+    let options = DriverOptions { batch, alarm: true, wait: DeviceWait::Block };
     let timeline = InstantClock::begin(site.watch);
     let driver = Driver::with_observer(vec![device], pool, timeline, options, edges.clone());
     Ok(Box::new(StackMirror { driver, machine, edges }))
