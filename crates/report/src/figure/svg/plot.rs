@@ -9,6 +9,10 @@ const WIDTH: f64 = 576.0;
 const HEIGHT: f64 = 310.0;
 /// Height of a name's row.
 const ROW: f64 = 22.0;
+/// The same where the name stands above what is drawn.
+const HIGH_ROW: f64 = 36.0;
+/// Longest names beside a plot, in characters: longer ones would leave it too little of the width.
+const NAME_MAX: usize = 32;
 const TOP: f64 = 10.0;
 /// Below the plot: ticks, their labels, and the label of the axis.
 const BELOW: f64 = 51.0;
@@ -35,21 +39,25 @@ pub(super) struct FigurePlot<'a> {
     y: AxisExtent,
     left: f64,
     height: f64,
+    /// Names stand in the plot, each above what is drawn of it.
+    names_above: bool,
 }
 
 impl<'a> FigurePlot<'a> {
     pub(super) fn new(figure: &'a Figure) -> Self {
         let (mut x, y) = scale::extents(figure);
         let widest = y.ticks.iter().map(|(_, label)| label.chars().count()).max().unwrap_or(0);
-        let left = 15.0 + widest as f64 * CHARACTER;
+        let names_above = matches!(figure.y.scale, AxisScale::Names(_)) && widest > NAME_MAX;
+        let left = 15.0 + if names_above { 0.0 } else { widest as f64 * CHARACTER };
+        let row = if names_above { HIGH_ROW } else { ROW };
         let is_labelled = !figure.y.label.is_empty() && widest <= TICK_LABEL_MAX;
         let left = if is_labelled { left + AXIS_LABEL } else { left };
         let height = match &figure.y.scale {
-            AxisScale::Names(names) => ROW * names.len() as f64 + TOP + BELOW,
+            AxisScale::Names(names) => row * names.len() as f64 + TOP + BELOW,
             _ => HEIGHT,
         };
         thin(&mut x, WIDTH - left);
-        Self { figure, x, y, left, height }
+        Self { figure, x, y, left, height, names_above }
     }
 
     /// Width and height in pixels.
@@ -96,7 +104,11 @@ impl<'a> FigurePlot<'a> {
         }
         for (y, label) in of_y {
             out.line(&edge, &[[left - TICK, y], [left, y]]);
-            out.text([left - 8.0, y + 4.7], TextAnchor::End, label);
+            if self.names_above {
+                out.text([left + 4.0, y - 9.0], TextAnchor::Start, label);
+            } else {
+                out.text([left - 8.0, y + 4.7], TextAnchor::End, label);
+            }
         }
         let middle = f64::midpoint(left, right);
         out.text([middle, self.height - 6.5], TextAnchor::Middle, &self.figure.x.label);

@@ -10,6 +10,7 @@ const FONT_SIZE: u32 = 13;
 /// Where a text stands by its point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TextAnchor {
+    Start,
     Middle,
     End,
     /// Centered, reading upwards.
@@ -64,6 +65,7 @@ impl SvgWriter {
         }
         let (x, y) = (tenths_text(tenths(x)), tenths_text(tenths(y)));
         let (anchor, turn) = match anchor {
+            TextAnchor::Start => ("start", String::new()),
             TextAnchor::Middle => ("middle", String::new()),
             TextAnchor::End => ("end", String::new()),
             TextAnchor::Upright => ("middle", format!(" transform=\"rotate(-90 {x} {y})\"")),
