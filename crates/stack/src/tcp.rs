@@ -30,6 +30,7 @@ pub mod seq;
 mod slab;
 mod socket;
 mod state;
+mod stream;
 mod syn_cookie;
 mod table;
 pub mod time_wait;
@@ -37,7 +38,7 @@ mod timers;
 mod tuple;
 mod window;
 
-pub use connection::{Connection, PathLimits, Received, TcpEnds, TcpSocketError};
+pub use connection::{Connection, PathLimits, TcpEnds, TcpSocketError};
 pub use info::{SegmentRecord, TcpInfo, TracedKind};
 pub use receive::{SegmentDrop, SegmentFate, reset_for};
 pub use receiver::ReceiverCounts;
@@ -45,6 +46,7 @@ pub use recovery::RecoveryPhase;
 pub use sender::SenderCounts;
 pub use socket::{ListenerId, TcpCounts, TcpEvent, TcpId, TcpOpenError};
 pub use state::TcpState;
+pub use stream::Received;
 pub use table::TcpLimits;
 pub(crate) use table::{TcpEntry, TcpPath, TcpReply, TcpTable};
 

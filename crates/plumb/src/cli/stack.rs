@@ -11,6 +11,7 @@ mod device;
 mod host;
 mod lab;
 mod replay;
+mod serve;
 mod stream;
 
 /// Run plumb's own network stack, or create a test bed for it
@@ -33,8 +34,8 @@ pub struct StackCommand {
 #[derive(Clone, Debug, Subcommand)]
 enum StackSubcommand {
     Lab(lab::StackLabCommand),
-    Mirror(applications::StackMirrorCommand),
-    Serve(applications::StackServeCommand),
+    Mirror(serve::StackMirrorCommand),
+    Serve(serve::StackServeCommand),
     Ping(applications::StackPingCommand),
     Send(applications::StackSendCommand),
     Get(stream::StackGetCommand),

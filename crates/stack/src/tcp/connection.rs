@@ -1,10 +1,9 @@
-//! A connection: its two halves, its state, and what an application calls.
+//! A connection: its two halves, its state, how it is made and configured.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use plumb_base::time::{Instant, Span};
-use plumb_copy::Sum16;
 use thiserror::Error;
 
 use super::config::TcpConfig;
@@ -12,7 +11,7 @@ use super::congestion::{CongestionState, CongestionWindow};
 use super::delayed_ack::AckSchedule;
 use super::delivery_rate::DeliveryRate;
 use super::handshake::{Handshake, SynOffer, TimestampClock, peer_mss};
-use super::info::{SegmentRecord, SegmentTrace, TcpInfo};
+use super::info::SegmentTrace;
 use super::mtu::SegmentSize;
 use super::pacing::SegmentPacer;
 use super::receiver::{Receiver, ReceiverOptions};
@@ -69,17 +68,6 @@ pub enum TcpSocketError {
     /// There is no connection.
     #[error("there is no such connection: it was closed")]
     Closed,
-}
-
-/// What reading gave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Received {
-    /// So many bytes.
-    Data(usize),
-    /// Nothing has arrived.
-    Empty,
-    /// The peer has sent everything.
-    End,
 }
 
 /// What both ends agreed to use.
@@ -331,150 +319,6 @@ impl Connection {
         self.is_ready
     }
 
-    /// Whether reading would give data, the end, or an error.
-    pub fn is_readable(&self) -> bool {
-        self.rx.readable() > 0 || self.rx.is_finished || self.state == TcpState::Closed
-    }
-
-    /// Whether sending would take data, or fail: from a third of the buffer on, as Linux wakes its writers.
-    pub fn is_writable(&self) -> bool {
-        if !self.state.can_send() || self.tx.is_closed {
-            return true;
-        }
-        self.state.is_synchronized() && self.tx.room() * 3 >= self.tx.buffer.capacity_limit()
-    }
-
-    /// Queues a copy of as much of `bytes` as there is room for; how many.
-    ///
-    /// # Errors
-    /// [`TcpSocketError`].
-    pub fn send(&mut self, now: Instant, bytes: &[u8]) -> Result<usize, TcpSocketError> {
-        self.check_sendable()?;
-        self.tune_send_buffer();
-        let len = bytes.len().min(self.tx.room());
-        let tx = &mut self.tx;
-        let end = tx.end + len as u64;
-        tx.buffer.reserve(end, tx.end);
-        tx.buffer.write(tx.end, &bytes[..len], None);
-        tx.end = end;
-        self.on_queued(now, len);
-        Ok(len)
-    }
-
-    /// Lets `write` fill room of the buffer in place, at most `max` bytes; it returns how many it wrote.
-    ///
-    /// # Errors
-    /// [`TcpSocketError`].
-    pub fn send_with(
-        &mut self,
-        now: Instant,
-        max: usize,
-        write: impl FnOnce(&mut [u8]) -> usize,
-    ) -> Result<usize, TcpSocketError> {
-        self.check_sendable()?;
-        self.tune_send_buffer();
-        let tx = &mut self.tx;
-        let end = tx.end + max.min(tx.room()) as u64;
-        tx.buffer.reserve(end, tx.end);
-        let room = tx.buffer.contiguous_mut(tx.end, end);
-        let most = room.len();
-        let len = write(room).min(most);
-        tx.end += len as u64;
-        self.on_queued(now, len);
-        Ok(len)
-    }
-
-    fn check_sendable(&self) -> Result<(), TcpSocketError> {
-        match self.error {
-            Some(error) => Err(error),
-            None if self.tx.is_closed => Err(TcpSocketError::Shutdown),
-            None if !self.state.can_send() => Err(TcpSocketError::Closed),
-            None => Ok(()),
-        }
-    }
-
-    #[inline]
-    fn on_queued(&mut self, now: Instant, len: usize) {
-        if len > 0 {
-            self.is_ready = true;
-            if self.tx.queue.is_empty() {
-                self.timers.progress = now;
-            }
-        }
-    }
-
-    /// Twice the congestion window, so that one is buffered while another is in flight.
-    #[inline]
-    fn tune_send_buffer(&mut self) {
-        let wanted = self
-            .tx
-            .congestion
-            .window
-            .cwnd
-            .saturating_mul(2)
-            .min(self.config.send_buffer.max.into());
-        self.tx.buffer.raise_limit(usize::try_from(wanted).unwrap_or(usize::MAX));
-    }
-
-    /// Copies received data to `out`.
-    ///
-    /// # Errors
-    /// [`TcpSocketError`], once what was received before has been read.
-    pub fn receive(&mut self, now: Instant, out: &mut [u8]) -> Result<Received, TcpSocketError> {
-        let len = usize::try_from(self.rx.readable()).unwrap_or(usize::MAX).min(out.len());
-        if len == 0 {
-            return self.received_nothing(out.is_empty());
-        }
-        let start = self.rx.buffer.start();
-        self.rx.buffer.read(start, &mut out[..len], None);
-        self.on_read(now, len);
-        Ok(Received::Data(len))
-    }
-
-    /// Lets `read` have received data in place, as far as they lie in one piece; it returns how many bytes it is done with.
-    ///
-    /// # Errors
-    /// [`TcpSocketError`], once what was received before has been read.
-    pub fn receive_with(
-        &mut self,
-        now: Instant,
-        read: impl FnOnce(&[u8]) -> usize,
-    ) -> Result<Received, TcpSocketError> {
-        let piece = self.rx.buffer.contiguous(self.rx.buffer.start(), self.rx.data_end());
-        if piece.is_empty() {
-            return self.received_nothing(false);
-        }
-        let most = piece.len();
-        let len = read(piece).min(most);
-        self.on_read(now, len);
-        Ok(Received::Data(len))
-    }
-
-    fn received_nothing(&self, asked_nothing: bool) -> Result<Received, TcpSocketError> {
-        match self.error {
-            _ if asked_nothing => Ok(Received::Empty),
-            _ if self.rx.is_finished => Ok(Received::End),
-            Some(error) => Err(error),
-            None if self.state == TcpState::Closed => Err(TcpSocketError::Closed),
-            None => Ok(Received::Empty),
-        }
-    }
-
-    fn on_read(&mut self, now: Instant, len: usize) {
-        let start = self.rx.buffer.start() + len as u64;
-        self.rx.on_read(now, start, self.tx.rtt.srtt());
-        if self.state.is_synchronized() && self.rx.should_announce_window() {
-            self.rx.acks.demand();
-            self.is_ready = true;
-        }
-    }
-
-    /// Whether small segments leave at once.
-    pub fn set_nodelay(&mut self, nodelay: bool) {
-        self.tx.options.nagle = !nodelay;
-        self.is_ready = true;
-    }
-
     /// Changes what may change of the configuration of an open connection: `nagle`, `keep_alive`, `user_timeout`.
     pub fn reconfigure(&mut self, now: Instant, change: impl FnOnce(&mut TcpConfig)) {
         change(Arc::make_mut(&mut self.config));
@@ -485,13 +329,6 @@ impl Connection {
     /// Sets the congestion control anew; the window stays.
     pub fn set_congestion(&mut self, choice: super::congestion::CongestionChoice) {
         self.tx.congestion.algorithm = choice.build(self.config.hystart, self.tx.iss.wire().into());
-    }
-
-    /// Writes payload from `seq` on, of a segment that [`Connection::poll_segment`] gave; its sum, unless `sum` says that nobody needs it.
-    #[inline]
-    pub fn copy_payload(&self, seq: SeqNum, out: &mut [u8], sum: bool) -> Sum16 {
-        let pass = sum.then_some(self.config.checksum_pass);
-        self.tx.buffer.read(seq, out, pass)
     }
 
     /// Most payload of a segment with the usual options.
@@ -549,16 +386,6 @@ impl Connection {
         true
     }
 
-    /// Begins to record segments, at most `max` between two calls of [`Connection::take_trace`].
-    pub fn start_trace(&mut self, max: usize) {
-        self.trace = Some(Box::new(SegmentTrace::new(max)));
-    }
-
-    /// The segments since the last call, and how many found no room.
-    pub fn take_trace(&mut self) -> (Vec<SegmentRecord>, u64) {
-        self.trace.as_mut().map(|trace| trace.take()).unwrap_or_default()
-    }
-
     /// What a TIME-WAIT record needs; `None` in any other state.
     pub fn time_wait(&self) -> Option<TimeWaitState> {
         (self.state == TcpState::TimeWait && !self.is_ready).then(|| TimeWaitState {
@@ -575,43 +402,6 @@ impl Connection {
 
     fn shift(&self) -> u8 {
         self.agreed.window_scale.map_or(0, |(ours, _)| ours)
-    }
-
-    /// Its figures.
-    pub fn info(&self) -> TcpInfo {
-        let (tx, rx) = (&self.tx, &self.rx);
-        TcpInfo {
-            state: self.state,
-            phase: tx.recovery.phase(),
-            cwnd: tx.congestion.window.cwnd,
-            ssthresh: tx.congestion.window.ssthresh,
-            mss: tx.size.payload(),
-            mss_received: rx.mss,
-            path_mtu: tx.size.mtu(),
-            flight: tx.flight(),
-            outstanding: tx.outstanding(),
-            unsent: tx.end.saturating_since(tx.nxt),
-            readable: rx.readable(),
-            is_finished: rx.is_finished,
-            sacked: tx.queue.sacked(),
-            lost: tx.queue.lost(),
-            retransmitted: tx.queue.retransmitted(),
-            send_window: tx.window.end().saturating_since(tx.una),
-            receive_window: rx.window.current(rx.nxt),
-            srtt: tx.rtt.srtt(),
-            rtt_variance: tx.rtt.variance(),
-            rtt_min: tx.rtt.minimum(),
-            rto: tx.rtt.rto(),
-            backoff: tx.rtt.backoff(),
-            reordering_seen: tx.recovery.rack.reordering_seen,
-            pacing_rate: tx.pacing_rate(),
-            delivered: tx.rate.delivered(),
-            options: (self.agreed.timestamps, tx.options.sack, tx.options.ecn),
-            window_scale: self.agreed.window_scale.map(|(ours, theirs)| (theirs, ours)),
-            memory: tx.buffer.memory() + rx.buffer.memory(),
-            sent: tx.counts,
-            received: rx.counts,
-        }
     }
 }
 

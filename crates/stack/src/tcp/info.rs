@@ -2,6 +2,7 @@
 
 use plumb_base::time::{Instant, Span};
 
+use super::connection::Connection;
 use super::receiver::ReceiverCounts;
 use super::recovery::RecoveryPhase;
 use super::sender::SenderCounts;
@@ -130,5 +131,54 @@ impl SegmentTrace {
     /// The records since the last call, and how many found no room.
     pub fn take(&mut self) -> (Vec<SegmentRecord>, u64) {
         (std::mem::take(&mut self.records), std::mem::take(&mut self.missed))
+    }
+}
+
+impl Connection {
+    /// Its figures.
+    pub fn info(&self) -> TcpInfo {
+        let (tx, rx) = (&self.tx, &self.rx);
+        TcpInfo {
+            state: self.state,
+            phase: tx.recovery.phase(),
+            cwnd: tx.congestion.window.cwnd,
+            ssthresh: tx.congestion.window.ssthresh,
+            mss: tx.size.payload(),
+            mss_received: rx.mss,
+            path_mtu: tx.size.mtu(),
+            flight: tx.flight(),
+            outstanding: tx.outstanding(),
+            unsent: tx.end.saturating_since(tx.nxt),
+            readable: rx.readable(),
+            is_finished: rx.is_finished,
+            sacked: tx.queue.sacked(),
+            lost: tx.queue.lost(),
+            retransmitted: tx.queue.retransmitted(),
+            send_window: tx.window.end().saturating_since(tx.una),
+            receive_window: rx.window.current(rx.nxt),
+            srtt: tx.rtt.srtt(),
+            rtt_variance: tx.rtt.variance(),
+            rtt_min: tx.rtt.minimum(),
+            rto: tx.rtt.rto(),
+            backoff: tx.rtt.backoff(),
+            reordering_seen: tx.recovery.rack.reordering_seen,
+            pacing_rate: tx.pacing_rate(),
+            delivered: tx.rate.delivered(),
+            options: (self.agreed.timestamps, tx.options.sack, tx.options.ecn),
+            window_scale: self.agreed.window_scale.map(|(ours, theirs)| (theirs, ours)),
+            memory: tx.buffer.memory() + rx.buffer.memory(),
+            sent: tx.counts,
+            received: rx.counts,
+        }
+    }
+
+    /// Begins to record segments, at most `max` between two calls of [`Connection::take_trace`].
+    pub fn start_trace(&mut self, max: usize) {
+        self.trace = Some(Box::new(SegmentTrace::new(max)));
+    }
+
+    /// The segments since the last call, and how many found no room.
+    pub fn take_trace(&mut self) -> (Vec<SegmentRecord>, u64) {
+        self.trace.as_mut().map(|trace| trace.take()).unwrap_or_default()
     }
 }

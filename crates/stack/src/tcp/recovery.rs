@@ -4,7 +4,10 @@
 //! With SACK, loss is detected by time (RACK-TLP, RFC 8985); without, by three duplicate ACKs (RFC 6582). A timeout
 //! is undone when F-RTO (RFC 5682), timestamps (Eifel, RFC 3522) or D-SACK (RFC 3708) show that nothing had been lost.
 
+mod undo;
+
 use plumb_base::time::{Instant, Span};
+use undo::UndoState;
 
 use super::congestion::{CongestionControl, CongestionSignal, CongestionState};
 use super::prr::RateReduction;
@@ -28,20 +31,6 @@ pub enum RecoveryPhase {
     Recovery,
     /// The retransmission timer expired.
     Loss,
-}
-
-/// What a retransmission has to prove itself against.
-#[derive(Clone, Copy, Debug)]
-struct UndoState {
-    /// Window and threshold before the reduction.
-    cwnd: u64,
-    ssthresh: u64,
-    /// `snd_una` then: a D-SACK must not be older.
-    una: SeqNum,
-    /// Retransmissions that D-SACK has not said to be unnecessary.
-    retransmissions: u32,
-    /// Our timestamp when the first of them was sent.
-    first_timestamp: Option<u32>,
 }
 
 /// A tail loss probe whose fate is open (RFC 8985 §7.4).
@@ -208,15 +197,6 @@ impl LossRecovery {
         }
     }
 
-    fn on_dsack(&mut self, cx: &mut RecoveryContext<'_>, outcome: &mut RecoveryOutcome) {
-        self.rack.on_dsack(cx.una, cx.nxt);
-        let Some(undo) = &mut self.undo else { return };
-        undo.retransmissions = undo.retransmissions.saturating_sub(1);
-        if undo.retransmissions == 0 {
-            self.undo(cx, outcome);
-        }
-    }
-
     /// Ends the episode of a tail loss probe (RFC 8985 §7.4.2).
     fn settle_probe(&mut self, cx: &mut RecoveryContext<'_>, ack: &AckSummary) {
         let Some(probe) = self.probe.filter(|probe| cx.una >= probe.end) else { return };
@@ -299,15 +279,6 @@ impl LossRecovery {
         }
     }
 
-    /// Whether the timestamps say that the acknowledgement is of an original, not of its retransmission (RFC 3522).
-    fn is_echo_of_original(&self, ack: &AckSummary) -> bool {
-        let first = self.undo.and_then(|undo| undo.first_timestamp);
-        let Some((echo, first)) = ack.echo.zip(first).filter(|_| ack.acked > 0) else {
-            return false;
-        };
-        echo != 0 && echo.wrapping_sub(first).cast_signed() < 0
-    }
-
     fn detect_losses(
         &mut self,
         cx: &mut RecoveryContext<'_>,
@@ -362,17 +333,6 @@ impl LossRecovery {
             self.reduce(cx, &AckSummary::default(), outcome.lost);
         }
         outcome
-    }
-
-    fn remember_window(&mut self, cx: &RecoveryContext<'_>) {
-        let window = &cx.congestion.window;
-        self.undo = Some(UndoState {
-            cwnd: window.cwnd,
-            ssthresh: window.ssthresh,
-            una: cx.una,
-            retransmissions: 0,
-            first_timestamp: None,
-        });
     }
 
     fn begin_recovery(&mut self, cx: &mut RecoveryContext<'_>, ack: &AckSummary) {
@@ -436,20 +396,6 @@ impl LossRecovery {
         self.duplicate_acks = 0;
         outcome.ended = true;
         cx.congestion.algorithm.on_recovered(&mut cx.congestion.window, cx.now);
-    }
-
-    /// Puts back what the last signal changed: nothing had been lost.
-    fn undo(&mut self, cx: &mut RecoveryContext<'_>, outcome: &mut RecoveryOutcome) {
-        let Some(undo) = self.undo.take() else { return };
-        let window = &mut cx.congestion.window;
-        window.cwnd = window.cwnd.max(undo.cwnd);
-        window.ssthresh = window.ssthresh.max(undo.ssthresh);
-        cx.congestion.algorithm.on_spurious(&mut cx.congestion.window);
-        cx.queue.forget_losses();
-        self.rack.forget();
-        self.rack.reordering_seen = true;
-        outcome.undone = true;
-        self.end_phase(cx, outcome);
     }
 
     /// The retransmission timer expired (RFC 6298 §5.4, RFC 8985 §6.3).

@@ -20,12 +20,13 @@ use plumb_stack::route::{IpPrefix, Route};
 use plumb_stack::service::HostNode;
 use plumb_wire::machine::{DeviceCapabilities, Medium, PortId};
 
-use super::applications::{finish, service_counts};
+use super::applications::finish;
 use super::device::{capture, instrumented};
 use super::host::{
     address_texts, device_counters, drops, host, install_signal_handlers, nonzero, parse_address,
     random_mac,
 };
+use super::serve::service_counts;
 use crate::cli::output::{CliOutput, CommandResult};
 use crate::cli::seed_or_random;
 use crate::problem::Problem;

@@ -4,8 +4,9 @@ use plumb_base::time::Span;
 
 use super::pair::{CLIENT, Pair, SERVER, Weather};
 use crate::tcp::config::TcpConfig;
-use crate::tcp::connection::{Received, TcpSocketError};
+use crate::tcp::connection::TcpSocketError;
 use crate::tcp::state::TcpState;
+use crate::tcp::stream::Received;
 
 /// The byte at a place of the stream.
 pub fn byte_at(offset: u64) -> u8 {

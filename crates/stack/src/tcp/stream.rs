@@ -1,0 +1,172 @@
+//! What an application calls to send and receive over a connection.
+
+use plumb_base::time::Instant;
+use plumb_copy::Sum16;
+
+use super::connection::{Connection, TcpSocketError};
+use super::seq::SeqNum;
+use super::state::TcpState;
+
+/// What reading gave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Received {
+    /// So many bytes.
+    Data(usize),
+    /// Nothing has arrived.
+    Empty,
+    /// The peer has sent everything.
+    End,
+}
+
+impl Connection {
+    /// Whether reading would give data, the end, or an error.
+    pub fn is_readable(&self) -> bool {
+        self.rx.readable() > 0 || self.rx.is_finished || self.state == TcpState::Closed
+    }
+
+    /// Whether sending would take data, or fail: from a third of the buffer on, as Linux wakes its writers.
+    pub fn is_writable(&self) -> bool {
+        if !self.state.can_send() || self.tx.is_closed {
+            return true;
+        }
+        self.state.is_synchronized() && self.tx.room() * 3 >= self.tx.buffer.capacity_limit()
+    }
+
+    /// Queues a copy of as much of `bytes` as there is room for; how many.
+    ///
+    /// # Errors
+    /// [`TcpSocketError`].
+    pub fn send(&mut self, now: Instant, bytes: &[u8]) -> Result<usize, TcpSocketError> {
+        self.check_sendable()?;
+        self.tune_send_buffer();
+        let len = bytes.len().min(self.tx.room());
+        let tx = &mut self.tx;
+        let end = tx.end + len as u64;
+        tx.buffer.reserve(end, tx.end);
+        tx.buffer.write(tx.end, &bytes[..len], None);
+        tx.end = end;
+        self.on_queued(now, len);
+        Ok(len)
+    }
+
+    /// Lets `write` fill room of the buffer in place, at most `max` bytes; it returns how many it wrote.
+    ///
+    /// # Errors
+    /// [`TcpSocketError`].
+    pub fn send_with(
+        &mut self,
+        now: Instant,
+        max: usize,
+        write: impl FnOnce(&mut [u8]) -> usize,
+    ) -> Result<usize, TcpSocketError> {
+        self.check_sendable()?;
+        self.tune_send_buffer();
+        let tx = &mut self.tx;
+        let end = tx.end + max.min(tx.room()) as u64;
+        tx.buffer.reserve(end, tx.end);
+        let room = tx.buffer.contiguous_mut(tx.end, end);
+        let most = room.len();
+        let len = write(room).min(most);
+        tx.end += len as u64;
+        self.on_queued(now, len);
+        Ok(len)
+    }
+
+    fn check_sendable(&self) -> Result<(), TcpSocketError> {
+        match self.error {
+            Some(error) => Err(error),
+            None if self.tx.is_closed => Err(TcpSocketError::Shutdown),
+            None if !self.state.can_send() => Err(TcpSocketError::Closed),
+            None => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn on_queued(&mut self, now: Instant, len: usize) {
+        if len > 0 {
+            self.is_ready = true;
+            if self.tx.queue.is_empty() {
+                self.timers.progress = now;
+            }
+        }
+    }
+
+    /// Twice the congestion window, so that one is buffered while another is in flight.
+    #[inline]
+    fn tune_send_buffer(&mut self) {
+        let wanted = self
+            .tx
+            .congestion
+            .window
+            .cwnd
+            .saturating_mul(2)
+            .min(self.config.send_buffer.max.into());
+        self.tx.buffer.raise_limit(usize::try_from(wanted).unwrap_or(usize::MAX));
+    }
+
+    /// Copies received data to `out`.
+    ///
+    /// # Errors
+    /// [`TcpSocketError`], once what was received before has been read.
+    pub fn receive(&mut self, now: Instant, out: &mut [u8]) -> Result<Received, TcpSocketError> {
+        let len = usize::try_from(self.rx.readable()).unwrap_or(usize::MAX).min(out.len());
+        if len == 0 {
+            return self.received_nothing(out.is_empty());
+        }
+        let start = self.rx.buffer.start();
+        self.rx.buffer.read(start, &mut out[..len], None);
+        self.on_read(now, len);
+        Ok(Received::Data(len))
+    }
+
+    /// Lets `read` have received data in place, as far as they lie in one piece; it returns how many bytes it is done with.
+    ///
+    /// # Errors
+    /// [`TcpSocketError`], once what was received before has been read.
+    pub fn receive_with(
+        &mut self,
+        now: Instant,
+        read: impl FnOnce(&[u8]) -> usize,
+    ) -> Result<Received, TcpSocketError> {
+        let piece = self.rx.buffer.contiguous(self.rx.buffer.start(), self.rx.data_end());
+        if piece.is_empty() {
+            return self.received_nothing(false);
+        }
+        let most = piece.len();
+        let len = read(piece).min(most);
+        self.on_read(now, len);
+        Ok(Received::Data(len))
+    }
+
+    fn received_nothing(&self, asked_nothing: bool) -> Result<Received, TcpSocketError> {
+        match self.error {
+            _ if asked_nothing => Ok(Received::Empty),
+            _ if self.rx.is_finished => Ok(Received::End),
+            Some(error) => Err(error),
+            None if self.state == TcpState::Closed => Err(TcpSocketError::Closed),
+            None => Ok(Received::Empty),
+        }
+    }
+
+    fn on_read(&mut self, now: Instant, len: usize) {
+        let start = self.rx.buffer.start() + len as u64;
+        self.rx.on_read(now, start, self.tx.rtt.srtt());
+        if self.state.is_synchronized() && self.rx.should_announce_window() {
+            self.rx.acks.demand();
+            self.is_ready = true;
+        }
+    }
+
+    /// Whether small segments leave at once.
+    pub fn set_nodelay(&mut self, nodelay: bool) {
+        self.tx.options.nagle = !nodelay;
+        self.is_ready = true;
+    }
+
+    /// Writes payload from `seq` on, of a segment that [`Connection::poll_segment`] gave; its sum, unless `sum` says that nobody needs it.
+    #[inline]
+    pub fn copy_payload(&self, seq: SeqNum, out: &mut [u8], sum: bool) -> Sum16 {
+        let pass = sum.then_some(self.config.checksum_pass);
+        self.tx.buffer.read(seq, out, pass)
+    }
+}
