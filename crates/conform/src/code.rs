@@ -4,11 +4,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::script::{Position, ScriptError};
+use crate::error::{ScriptError, ScriptPosition};
 
 /// A statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Statement {
+pub enum CodeStatement {
     /// `name = value`; names last until the script ends.
     Assign(String, CodeExpression),
     /// `assert condition`, and the text of the condition.
@@ -29,7 +29,7 @@ pub enum CodeExpression {
     /// Two operands.
     Binary(CodeOperator, Box<Self>, Box<Self>),
     /// `a <= b <= c`.
-    Chain(Box<Self>, Vec<(Comparison, Self)>),
+    Chain(Box<Self>, Vec<(CodeComparison, Self)>),
 }
 
 /// An operator between two numbers.
@@ -53,7 +53,7 @@ pub enum CodeOperator {
 
 /// A comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Comparison {
+pub enum CodeComparison {
     /// `==`
     Equal,
     /// `!=`
@@ -72,11 +72,11 @@ pub enum Comparison {
 ///
 /// # Errors
 /// [`ScriptError::Unsupported`] for what is not of the part of Python above.
-pub fn parse(text: &str, at: Position) -> Result<Vec<Statement>, ScriptError> {
+pub fn parse(text: &str, at: ScriptPosition) -> Result<Vec<CodeStatement>, ScriptError> {
     let mut statements = Vec::new();
     let joined = text.replace("\\\n", " ");
     for (line, source) in (0_u32..).zip(joined.lines()) {
-        let at = if line == 0 { at } else { Position { line: at.line + line, column: 1 } };
+        let at = if line == 0 { at } else { ScriptPosition { line: at.line + line, column: 1 } };
         let source = source.split('#').next().unwrap_or_default();
         for part in source.split(';').map(str::trim).filter(|part| !part.is_empty()) {
             // What is printed is of no consequence.
@@ -94,15 +94,15 @@ pub fn parse(text: &str, at: Position) -> Result<Vec<Statement>, ScriptError> {
 }
 
 /// The statement in `text`; `None` if it is none that is known.
-fn statement(text: &str) -> Option<Statement> {
-    let mut tokens = Tokens::of(text)?;
+fn statement(text: &str) -> Option<CodeStatement> {
+    let mut tokens = CodeTokens::of(text)?;
     if tokens.take("assert") {
         let condition = tokens.or(0)?;
         // What follows a comma is the message.
         if !tokens.at_end() && !tokens.take(",") {
             return None;
         }
-        return Some(Statement::Assert(condition, text.to_owned()));
+        return Some(CodeStatement::Assert(condition, text.to_owned()));
     }
     let name = tokens.name()?;
     let sum = match tokens.next()? {
@@ -119,18 +119,18 @@ fn statement(text: &str) -> Option<Statement> {
             CodeExpression::Binary(operator, old, Box::new(value))
         }
     };
-    tokens.at_end().then_some(Statement::Assign(name, value))
+    tokens.at_end().then_some(CodeStatement::Assign(name, value))
 }
 
 /// Parentheses within each other, at most.
 const DEPTH_MAX: u32 = 32;
 
-struct Tokens<'a> {
+struct CodeTokens<'a> {
     items: Vec<&'a str>,
     next: usize,
 }
 
-impl<'a> Tokens<'a> {
+impl<'a> CodeTokens<'a> {
     /// Splits `text`; from a comma on it is a message, which is one token.
     fn of(text: &'a str) -> Option<Self> {
         let mut items = Vec::new();
@@ -205,12 +205,12 @@ impl<'a> Tokens<'a> {
         let mut others = Vec::new();
         loop {
             let comparison = match self.items.get(self.next).copied() {
-                Some("==") => Comparison::Equal,
-                Some("!=") => Comparison::NotEqual,
-                Some("<") => Comparison::Less,
-                Some("<=") => Comparison::AtMost,
-                Some(">") => Comparison::Greater,
-                Some(">=") => Comparison::AtLeast,
+                Some("==") => CodeComparison::Equal,
+                Some("!=") => CodeComparison::NotEqual,
+                Some("<") => CodeComparison::Less,
+                Some("<=") => CodeComparison::AtMost,
+                Some(">") => CodeComparison::Greater,
+                Some(">=") => CodeComparison::AtLeast,
                 _ if others.is_empty() => return Some(first),
                 _ => return Some(CodeExpression::Chain(Box::new(first), others)),
             };
@@ -298,12 +298,12 @@ impl CodeNames {
                 for (comparison, right) in others {
                     let right = self.evaluate(right, known)?;
                     let holds = match comparison {
-                        Comparison::Equal => left == right,
-                        Comparison::NotEqual => left != right,
-                        Comparison::Less => left < right,
-                        Comparison::AtMost => left <= right,
-                        Comparison::Greater => left > right,
-                        Comparison::AtLeast => left >= right,
+                        CodeComparison::Equal => left == right,
+                        CodeComparison::NotEqual => left != right,
+                        CodeComparison::Less => left < right,
+                        CodeComparison::AtMost => left <= right,
+                        CodeComparison::Greater => left > right,
+                        CodeComparison::AtLeast => left >= right,
                     };
                     if !holds {
                         return Ok(0);

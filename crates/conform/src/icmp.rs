@@ -5,7 +5,8 @@ use plumb_wire::icmp::IcmpMessage;
 use plumb_wire::tcp::{TcpFlags, TcpHeader};
 
 use crate::connection_map::ConnectionMap;
-use crate::script::{IcmpSpec, ScriptError};
+use crate::error::ScriptError;
+use crate::script::IcmpSpec;
 
 /// Codes of "destination unreachable" of ICMP for IPv4 (RFC 792, RFC 1122 §3.2.2.1, RFC 1812 §5.2.7.1).
 const UNREACHABLE_V4: [&str; 16] = [

@@ -2,13 +2,13 @@
 
 use std::net::Ipv6Addr;
 
-use crate::script::{Position, ScriptError};
+use crate::error::{ScriptError, ScriptPosition};
 
 /// A token and its place.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Token {
+pub struct ScriptToken {
     /// Where it begins.
-    pub at: Position,
+    pub at: ScriptPosition,
     /// What it is.
     pub kind: TokenKind,
 }
@@ -44,8 +44,8 @@ pub enum TokenKind {
 ///
 /// # Errors
 /// A string, command, comment or code block that does not end.
-pub fn tokens(text: &str) -> Result<Vec<Token>, ScriptError> {
-    let mut scanner = Scanner { rest: text, at: Position { line: 1, column: 1 } };
+pub fn tokens(text: &str) -> Result<Vec<ScriptToken>, ScriptError> {
+    let mut scanner = ScriptScanner { rest: text, at: ScriptPosition { line: 1, column: 1 } };
     let mut tokens = Vec::new();
     loop {
         scanner.skip_blanks()?;
@@ -54,21 +54,21 @@ pub fn tokens(text: &str) -> Result<Vec<Token>, ScriptError> {
         }
         let at = scanner.at;
         let kind = scanner.token()?;
-        tokens.push(Token { at, kind });
+        tokens.push(ScriptToken { at, kind });
     }
 }
 
-struct Scanner<'a> {
+struct ScriptScanner<'a> {
     rest: &'a str,
-    at: Position,
+    at: ScriptPosition,
 }
 
-impl<'a> Scanner<'a> {
+impl<'a> ScriptScanner<'a> {
     fn take(&mut self, len: usize) -> &'a str {
         let (taken, rest) = self.rest.split_at(len);
         for c in taken.chars() {
             if c == '\n' {
-                self.at = Position { line: self.at.line + 1, column: 1 };
+                self.at = ScriptPosition { line: self.at.line + 1, column: 1 };
             } else {
                 self.at.column += 1;
             }

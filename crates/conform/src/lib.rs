@@ -6,13 +6,14 @@
 
 pub mod code;
 mod connection_map;
+pub mod error;
 mod icmp;
 pub mod lexer;
 pub mod outcome;
-mod packets;
+pub mod packets;
 pub mod parser;
 pub mod runner;
 pub mod script;
 pub mod settings;
-mod sockets;
-mod world;
+pub mod sockets;
+pub mod world;

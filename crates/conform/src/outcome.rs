@@ -1,6 +1,6 @@
 //! What became of a script.
 
-use crate::script::{Position, ScriptError};
+use crate::error::{ScriptError, ScriptPosition};
 
 /// What became of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,21 +10,21 @@ pub enum ScriptOutcome {
     /// Something was not.
     Failed {
         /// The event.
-        at: Position,
+        at: ScriptPosition,
         /// What was expected, and what came.
         reason: String,
     },
     /// It needs what this interpreter or the stack does not have.
     Unsupported {
         /// Where.
-        at: Position,
+        at: ScriptPosition,
         /// What it needs.
         what: String,
     },
     /// It is not in the language.
     Malformed {
         /// Where.
-        at: Position,
+        at: ScriptPosition,
         /// What is wrong.
         reason: String,
     },

@@ -15,7 +15,7 @@ use crate::script::{ClassSpec, OptionSpec, PacketSpec, TcpSpec};
 
 /// A segment that the stack sent.
 #[derive(Clone, Debug)]
-pub struct SentSegment {
+pub struct ObservedSegment {
     /// When.
     pub at: Instant,
     /// From where.
@@ -30,9 +30,11 @@ pub struct SentSegment {
     pub header: TcpHeader,
     /// Bytes of payload.
     pub len: u32,
+    /// Its packet.
+    pub bytes: Vec<u8>,
 }
 
-impl SentSegment {
+impl ObservedSegment {
     /// Reads a packet.
     ///
     /// # Errors
@@ -76,6 +78,7 @@ impl SentSegment {
             hop_limit,
             header: segment.header(),
             len: u32::try_from(segment.payload().len()).unwrap_or(u32::MAX),
+            bytes: bytes.to_vec(),
         }))
     }
 

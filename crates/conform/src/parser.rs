@@ -5,10 +5,9 @@ use std::collections::BTreeMap;
 use plumb_base::time::Span;
 
 use crate::code;
-use crate::lexer::{self, Token, TokenKind};
-use crate::script::{
-    EventTime, Position, Script, ScriptAction, ScriptError, ScriptEvent, ScriptOption,
-};
+use crate::error::{ScriptError, ScriptPosition};
+use crate::lexer::{self, ScriptToken, TokenKind};
+use crate::script::{EventTime, ParsedScript, ScriptAction, ScriptEvent, ScriptOption};
 
 mod call;
 mod packet;
@@ -19,11 +18,11 @@ mod tests;
 ///
 /// # Errors
 /// [`ScriptError`]: the first fault, with its place.
-pub fn parse(text: &str) -> Result<Script, ScriptError> {
-    let mut parser = Parser { tokens: lexer::tokens(text)?, next: 0 };
+pub fn parse(text: &str) -> Result<ParsedScript, ScriptError> {
+    let mut parser = ScriptParser { tokens: lexer::tokens(text)?, next: 0 };
     let options = parser.options()?;
     parser.substitute(&options)?;
-    let mut script = Script { options, setup: Vec::new(), events: Vec::new() };
+    let mut script = ParsedScript { options, setup: Vec::new(), events: Vec::new() };
     while parser.next < parser.tokens.len() {
         let at = parser.at();
         if let Some(command) = parser.backquoted() {
@@ -39,14 +38,14 @@ pub fn parse(text: &str) -> Result<Script, ScriptError> {
     Ok(script)
 }
 
-struct Parser {
-    tokens: Vec<Token>,
+struct ScriptParser {
+    tokens: Vec<ScriptToken>,
     next: usize,
 }
 
-type Parsed<T> = Result<T, ScriptError>;
+type ParseResult<T> = Result<T, ScriptError>;
 
-impl Parser {
+impl ScriptParser {
     fn peek(&self) -> Option<&TokenKind> {
         self.tokens.get(self.next).map(|token| &token.kind)
     }
@@ -56,12 +55,12 @@ impl Parser {
     }
 
     /// Where the next token is; at the end, where the last one is.
-    fn at(&self) -> Position {
+    fn at(&self) -> ScriptPosition {
         let token = self.tokens.get(self.next).or(self.tokens.last());
-        token.map_or(Position { line: 1, column: 1 }, |token| token.at)
+        token.map_or(ScriptPosition { line: 1, column: 1 }, |token| token.at)
     }
 
-    fn error<T>(&self, expected: &str) -> Parsed<T> {
+    fn error<T>(&self, expected: &str) -> ParseResult<T> {
         let found = match self.peek() {
             None => "the script ends".to_owned(),
             Some(TokenKind::Word(text) | TokenKind::Decimal(text) | TokenKind::Address(text)) => {
@@ -78,7 +77,7 @@ impl Parser {
         Err(ScriptError::Syntax { at: self.at(), reason: format!("{expected}, but {found}") })
     }
 
-    fn unsupported<T>(&self, what: impl Into<String>) -> Parsed<T> {
+    fn unsupported<T>(&self, what: impl Into<String>) -> ParseResult<T> {
         Err(ScriptError::Unsupported { at: self.at(), what: what.into() })
     }
 
@@ -92,7 +91,7 @@ impl Parser {
         found
     }
 
-    fn expect_sign(&mut self, sign: char) -> Parsed<()> {
+    fn expect_sign(&mut self, sign: char) -> ParseResult<()> {
         if self.take_sign(sign) { Ok(()) } else { self.error(&format!("'{sign}' is expected")) }
     }
 
@@ -106,11 +105,11 @@ impl Parser {
         found
     }
 
-    fn expect_word(&mut self, word: &str) -> Parsed<()> {
+    fn expect_word(&mut self, word: &str) -> ParseResult<()> {
         if self.take_word(word) { Ok(()) } else { self.error(&format!("'{word}' is expected")) }
     }
 
-    fn word(&mut self, what: &str) -> Parsed<String> {
+    fn word(&mut self, what: &str) -> ParseResult<String> {
         let Some(TokenKind::Word(word)) = self.peek() else {
             return self.error(&format!("{what} is expected"));
         };
@@ -120,7 +119,7 @@ impl Parser {
     }
 
     /// A decimal number that `T` can hold.
-    fn integer<T: TryFrom<i64>>(&mut self, what: &str) -> Parsed<T> {
+    fn integer<T: TryFrom<i64>>(&mut self, what: &str) -> ParseResult<T> {
         let Some(&TokenKind::Integer(value)) = self.peek() else {
             return self.error(&format!("{what} is expected"));
         };
@@ -138,7 +137,7 @@ impl Parser {
         Some(text)
     }
 
-    fn options(&mut self) -> Parsed<Vec<ScriptOption>> {
+    fn options(&mut self) -> ParseResult<Vec<ScriptOption>> {
         let mut options = Vec::new();
         while let Some(TokenKind::Option(name)) = self.peek() {
             let (at, name) = (self.at(), name.clone());
@@ -155,7 +154,7 @@ impl Parser {
         Ok(options)
     }
 
-    fn option_value(&mut self) -> Parsed<String> {
+    fn option_value(&mut self) -> ParseResult<String> {
         let value = match self.peek() {
             Some(TokenKind::Word(text) | TokenKind::Decimal(text) | TokenKind::Address(text)) => {
                 text.clone()
@@ -171,7 +170,7 @@ impl Parser {
     }
 
     /// Replaces words that `--define=WORD=VALUE` defines.
-    fn substitute(&mut self, options: &[ScriptOption]) -> Parsed<()> {
+    fn substitute(&mut self, options: &[ScriptOption]) -> ParseResult<()> {
         let mut defined = BTreeMap::new();
         for option in options.iter().filter(|option| matches!(&*option.name, "define" | "D")) {
             let Some((name, value)) = option.value.split_once('=') else {
@@ -195,7 +194,7 @@ impl Parser {
         Ok(())
     }
 
-    fn event(&mut self) -> Parsed<ScriptEvent> {
+    fn event(&mut self) -> ParseResult<ScriptEvent> {
         let at = self.at();
         let time = self.event_time()?;
         let action = match self.peek() {
@@ -225,7 +224,7 @@ impl Parser {
         Ok(ScriptEvent { at, time, action })
     }
 
-    fn event_time(&mut self) -> Parsed<EventTime> {
+    fn event_time(&mut self) -> ParseResult<EventTime> {
         if self.take_sign('*') {
             return Ok(EventTime::Any);
         }
@@ -252,7 +251,7 @@ impl Parser {
         })
     }
 
-    fn seconds(&mut self) -> Parsed<Span> {
+    fn seconds(&mut self) -> ParseResult<Span> {
         let span = match self.peek() {
             Some(&TokenKind::Integer(value)) => u64::try_from(value).ok().map(Span::from_secs),
             // packetdrill counts whole microseconds.

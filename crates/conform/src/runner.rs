@@ -6,14 +6,14 @@ use plumb_wire::tcp::TcpFlags;
 
 use crate::code::CodeNames;
 use crate::connection_map::ConnectionMap;
+use crate::error::ScriptPosition;
 use crate::outcome::ScriptOutcome;
 use crate::parser;
 use crate::script::{
-    EventTime, PacketBody, PacketSpec, Position, Script, ScriptAction, ScriptEvent, SystemCall,
-    TcpSpec,
+    EventTime, PacketBody, PacketSpec, ParsedScript, ScriptAction, ScriptEvent, SystemCall, TcpSpec,
 };
 use crate::settings::RunSettings;
-use crate::sockets::Sockets;
+use crate::sockets::ScriptSockets;
 use crate::world::VirtualWorld;
 use crate::{icmp, packets};
 
@@ -27,7 +27,7 @@ pub fn run(text: &str, settings: &RunSettings, seed: Seed) -> ScriptOutcome {
         Ok(script) => script,
         Err(error) => return error.into(),
     };
-    match Runner::start(&script, settings, seed).and_then(|mut runner| runner.run(&script)) {
+    match ScriptRunner::start(&script, settings, seed).and_then(|mut runner| runner.run(&script)) {
         Ok(()) => ScriptOutcome::Passed,
         Err(outcome) => outcome,
     }
@@ -59,10 +59,10 @@ struct PendingCall {
     timeout: Option<Instant>,
 }
 
-struct Runner {
+struct ScriptRunner {
     settings: RunSettings,
     world: VirtualWorld,
-    sockets: Sockets,
+    sockets: ScriptSockets,
     map: ConnectionMap,
     under_test: UnderTest,
     /// Ports of the script's ends of connections to the stack, counted upwards.
@@ -75,14 +75,18 @@ struct Runner {
     last_was_inbound: bool,
 }
 
-type Step = Result<(), ScriptOutcome>;
+type StepResult = Result<(), ScriptOutcome>;
 
-fn failed<T>(at: Position, reason: impl Into<String>) -> Result<T, ScriptOutcome> {
+fn failed<T>(at: ScriptPosition, reason: impl Into<String>) -> Result<T, ScriptOutcome> {
     Err(ScriptOutcome::Failed { at, reason: reason.into() })
 }
 
-impl Runner {
-    fn start(script: &Script, settings: &RunSettings, seed: Seed) -> Result<Self, ScriptOutcome> {
+impl ScriptRunner {
+    fn start(
+        script: &ParsedScript,
+        settings: &RunSettings,
+        seed: Seed,
+    ) -> Result<Self, ScriptOutcome> {
         let mut settings = settings.clone();
         settings.apply(&script.options)?;
         for (at, command) in &script.setup {
@@ -94,7 +98,7 @@ impl Runner {
         Ok(Self {
             settings,
             world,
-            sockets: Sockets::default(),
+            sockets: ScriptSockets::default(),
             map,
             under_test: UnderTest::Passive,
             next_port: 40_000,
@@ -106,7 +110,7 @@ impl Runner {
         })
     }
 
-    fn run(&mut self, script: &Script) -> Step {
+    fn run(&mut self, script: &ParsedScript) -> StepResult {
         for event in &script.events {
             self.event(event)?;
             if let Some(fault) = self.world.fault.take() {
@@ -129,7 +133,7 @@ impl Runner {
         }
     }
 
-    fn event(&mut self, event: &ScriptEvent) -> Step {
+    fn event(&mut self, event: &ScriptEvent) -> StepResult {
         let is_inbound = matches!(event.action, ScriptAction::Inbound(_));
         let (from, to) = self.when(event, is_inbound);
         match &event.action {
@@ -166,7 +170,7 @@ impl Runner {
     }
 
     /// Lets the stack do what is due before `until`, and goes there.
-    fn wait(&mut self, at: Position, until: Instant) -> Step {
+    fn wait(&mut self, at: ScriptPosition, until: Instant) -> StepResult {
         if until + self.tolerance(until) < self.world.now {
             return failed(
                 at,
@@ -216,7 +220,7 @@ impl Runner {
     }
 
     /// Injects a packet.
-    fn inject(&mut self, at: Position, packet: &PacketSpec) -> Step {
+    fn inject(&mut self, at: ScriptPosition, packet: &PacketSpec) -> StepResult {
         let bytes = match &packet.body {
             PacketBody::Icmp(spec) => icmp::inbound(spec, &self.map)?,
             PacketBody::Tcp(segment) => {

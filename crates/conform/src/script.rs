@@ -1,56 +1,18 @@
 //! A script as it is written: options, and events in their order.
 
-use std::fmt;
-
 use plumb_base::time::Span;
 use plumb_wire::tcp::TcpFlags;
-use thiserror::Error;
 
-use crate::code::Statement;
-
-/// A place in a script; both count from 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Position {
-    /// Line.
-    pub line: u32,
-    /// Column, in characters.
-    pub column: u32,
-}
-
-impl fmt::Display for Position {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.line, self.column)
-    }
-}
-
-/// Why a script cannot be run.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum ScriptError {
-    /// It is not in packetdrill's language.
-    #[error("{at}: syntax error: {reason}")]
-    Syntax {
-        /// Where.
-        at: Position,
-        /// What was expected, and what is there.
-        reason: String,
-    },
-    /// It needs something that this interpreter does not have.
-    #[error("{at}: unsupported: {what}")]
-    Unsupported {
-        /// Where.
-        at: Position,
-        /// What it needs.
-        what: String,
-    },
-}
+use crate::code::CodeStatement;
+use crate::error::ScriptPosition;
 
 /// A parsed script.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Script {
+pub struct ParsedScript {
     /// `--name=value` lines.
     pub options: Vec<ScriptOption>,
     /// Commands without a time: before the first event, and after the last.
-    pub setup: Vec<(Position, String)>,
+    pub setup: Vec<(ScriptPosition, String)>,
     /// What happens, in order.
     pub events: Vec<ScriptEvent>,
 }
@@ -59,7 +21,7 @@ pub struct Script {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScriptOption {
     /// Where it is.
-    pub at: Position,
+    pub at: ScriptPosition,
     /// Its name, without dashes.
     pub name: String,
     /// What follows the equals sign.
@@ -70,7 +32,7 @@ pub struct ScriptOption {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScriptEvent {
     /// Where its time is.
-    pub at: Position,
+    pub at: ScriptPosition,
     /// When.
     pub time: EventTime,
     /// What.
@@ -104,7 +66,7 @@ pub enum ScriptAction {
     /// A shell command.
     Command(String),
     /// Assertions about `tcp_info`.
-    Code(Vec<Statement>),
+    Code(Vec<CodeStatement>),
 }
 
 /// A packet.
@@ -189,7 +151,7 @@ pub enum OptionSpec {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IcmpSpec {
     /// Where its type is.
-    pub at: Position,
+    pub at: ScriptPosition,
     /// Name of its type.
     pub kind: String,
     /// Name of its code.
@@ -204,7 +166,7 @@ pub struct IcmpSpec {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SystemCall {
     /// Where its name is.
-    pub at: Position,
+    pub at: ScriptPosition,
     /// Its name.
     pub name: String,
     /// When it returns, if it blocks: relative to what its event's time is relative to.

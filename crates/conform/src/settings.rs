@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use plumb_base::time::Span;
 use plumb_stack::tcp::config::{BufferLimits, EcnPolicy, Personality, TcpConfig};
 
-use crate::script::{Position, ScriptError, ScriptOption};
+use crate::error::{ScriptError, ScriptPosition};
+use crate::script::ScriptOption;
 
 mod commands;
 
@@ -51,7 +52,8 @@ impl RunSettings {
     pub fn new(system: ScriptSystem) -> Self {
         let mut tcp = TcpConfig::default();
         match system {
-            ScriptSystem::Linux => {}
+            // Linux makes super-segments of what its pacing rate sends in a millisecond, which is the least at the rates of scripts.
+            ScriptSystem::Linux => tcp.super_segment_max = 2,
             ScriptSystem::FreeBsd => {
                 tcp.personality = Personality::freebsd();
                 // FreeBSD's window scale comes from the largest socket buffer.
@@ -165,7 +167,7 @@ fn port(number: u32) -> u16 {
     u16::try_from(number).unwrap_or(PORT)
 }
 
-fn unsupported<T>(at: Position, what: impl Into<String>) -> Result<T, ScriptError> {
+fn unsupported<T>(at: ScriptPosition, what: impl Into<String>) -> Result<T, ScriptError> {
     Err(ScriptError::Unsupported { at, what: what.into() })
 }
 

@@ -14,7 +14,7 @@ mod options;
 mod polling;
 mod values;
 
-use polling::Poller;
+use polling::EventPoller;
 use values::{flags_of, is_null, length, number};
 
 /// What a system call came to.
@@ -37,12 +37,12 @@ pub enum CallFault {
     Unsupported(String),
 }
 
-type Answer = Result<CallAnswer, CallFault>;
+type CallResult = Result<CallAnswer, CallFault>;
 
 /// The descriptors of a script, by the numbers that it has for them.
 #[derive(Debug, Default)]
-pub struct Sockets {
-    open: BTreeMap<i64, Descriptor>,
+pub struct ScriptSockets {
+    open: BTreeMap<i64, SocketDescriptor>,
     /// Bytes that the call that blocks has moved.
     progress: usize,
 }
@@ -50,7 +50,7 @@ pub struct Sockets {
 /// A descriptor.
 #[expect(clippy::struct_excessive_bools, reason = "each is an option of its own")]
 #[derive(Debug)]
-struct Descriptor {
+struct SocketDescriptor {
     kind: DescriptorKind,
     is_nonblocking: bool,
     tcp: TcpConfig,
@@ -74,10 +74,10 @@ enum DescriptorKind {
     /// And a connection that was taken from its queue to see whether there is one.
     Listener(ListenerId, Option<TcpId>),
     Connection(TcpId),
-    Poller(Poller),
+    Poller(EventPoller),
 }
 
-impl Descriptor {
+impl SocketDescriptor {
     fn new(kind: DescriptorKind, tcp: TcpConfig) -> Self {
         Self {
             kind,
@@ -97,12 +97,12 @@ fn unsupported<T>(what: impl Into<String>) -> Result<T, CallFault> {
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "what every call gives")]
-const fn value(value: i64) -> Answer {
+const fn value(value: i64) -> CallResult {
     Ok(CallAnswer::Value(value))
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "what every call gives")]
-const fn error(errno: &'static str) -> Answer {
+const fn error(errno: &'static str) -> CallResult {
     Ok(CallAnswer::Error(errno))
 }
 
@@ -118,7 +118,7 @@ pub fn errno(error: TcpSocketError) -> &'static str {
     }
 }
 
-impl Sockets {
+impl ScriptSockets {
     /// Begins a call, or goes on with one that blocks (`again`).
     ///
     /// # Errors
@@ -129,15 +129,15 @@ impl Sockets {
         again: bool,
         world: &mut VirtualWorld,
         settings: &RunSettings,
-    ) -> Answer {
+    ) -> CallResult {
         if !again {
             self.progress = 0;
         }
         let answer = match call.name.as_str() {
             "socket" => self.socket(call, settings),
             "epoll_create" | "epoll_create1" => {
-                let kind = DescriptorKind::Poller(Poller::default());
-                self.add(call, Descriptor::new(kind, settings.tcp.clone()))
+                let kind = DescriptorKind::Poller(EventPoller::default());
+                self.add(call, SocketDescriptor::new(kind, settings.tcp.clone()))
             }
             "poll" => self.poll(call, world),
             name => {
@@ -173,7 +173,7 @@ impl Sockets {
     }
 
     /// Adds a descriptor with the number that the script expects.
-    fn add(&mut self, call: &SystemCall, descriptor: Descriptor) -> Answer {
+    fn add(&mut self, call: &SystemCall, descriptor: SocketDescriptor) -> CallResult {
         let CallValue::Integer(fd) = call.result else {
             return unsupported("a descriptor without a number");
         };
@@ -188,22 +188,22 @@ impl Sockets {
         value(fd)
     }
 
-    fn at(&mut self, fd: i64) -> &mut Descriptor {
+    fn at(&mut self, fd: i64) -> &mut SocketDescriptor {
         self.open.get_mut(&fd).expect("perform() has looked it up")
     }
 
-    fn socket(&mut self, call: &SystemCall, settings: &RunSettings) -> Answer {
+    fn socket(&mut self, call: &SystemCall, settings: &RunSettings) -> CallResult {
         let kinds = call.arguments.get(1).map(flags_of).unwrap_or_default();
         if !kinds.contains(&"SOCK_STREAM") {
             return unsupported("a socket that is not SOCK_STREAM");
         }
         let kind = DescriptorKind::Fresh { is_bound: false };
-        let mut descriptor = Descriptor::new(kind, settings.tcp.clone());
+        let mut descriptor = SocketDescriptor::new(kind, settings.tcp.clone());
         descriptor.is_nonblocking = kinds.contains(&"SOCK_NONBLOCK");
         self.add(call, descriptor)
     }
 
-    fn bind(&mut self, fd: i64) -> Answer {
+    fn bind(&mut self, fd: i64) -> CallResult {
         match &mut self.at(fd).kind {
             DescriptorKind::Fresh { is_bound } if !*is_bound => {
                 *is_bound = true;
@@ -219,7 +219,7 @@ impl Sockets {
         call: &SystemCall,
         world: &mut VirtualWorld,
         settings: &RunSettings,
-    ) -> Answer {
+    ) -> CallResult {
         let backlog = usize::try_from(number(call, 1)?).unwrap_or(1).max(1);
         let descriptor = self.at(fd);
         match descriptor.kind {
@@ -237,7 +237,7 @@ impl Sockets {
         }
     }
 
-    fn accept(&mut self, fd: i64, call: &SystemCall, world: &mut VirtualWorld) -> Answer {
+    fn accept(&mut self, fd: i64, call: &SystemCall, world: &mut VirtualWorld) -> CallResult {
         let descriptor = self.at(fd);
         let DescriptorKind::Listener(listener, waiting) = &mut descriptor.kind else {
             return error("EINVAL");
@@ -245,7 +245,8 @@ impl Sockets {
         let Some(id) = waiting.take().or_else(|| world.host.tcp_accept(*listener)) else {
             return blocked(descriptor.is_nonblocking);
         };
-        let mut accepted = Descriptor::new(DescriptorKind::Connection(id), descriptor.tcp.clone());
+        let mut accepted =
+            SocketDescriptor::new(DescriptorKind::Connection(id), descriptor.tcp.clone());
         let kinds = call.arguments.get(3).map(flags_of).unwrap_or_default();
         accepted.is_nonblocking = kinds.contains(&"SOCK_NONBLOCK");
         self.add(call, accepted)
@@ -257,7 +258,7 @@ impl Sockets {
         again: bool,
         world: &mut VirtualWorld,
         settings: &RunSettings,
-    ) -> Answer {
+    ) -> CallResult {
         let now = world.now;
         let descriptor = self.at(fd);
         match descriptor.kind {
@@ -297,7 +298,7 @@ impl Sockets {
         }
     }
 
-    fn send(&mut self, fd: i64, call: &SystemCall, world: &mut VirtualWorld) -> Answer {
+    fn send(&mut self, fd: i64, call: &SystemCall, world: &mut VirtualWorld) -> CallResult {
         let (len, flags) = length(call)?;
         for flag in &flags {
             if !matches!(*flag, "MSG_NOSIGNAL" | "MSG_DONTWAIT" | "0") {
@@ -331,7 +332,7 @@ impl Sockets {
         blocked(is_nonblocking)
     }
 
-    fn receive(&mut self, fd: i64, call: &SystemCall, world: &mut VirtualWorld) -> Answer {
+    fn receive(&mut self, fd: i64, call: &SystemCall, world: &mut VirtualWorld) -> CallResult {
         let (len, flags) = length(call)?;
         for flag in &flags {
             if !matches!(*flag, "MSG_PEEK" | "MSG_DONTWAIT" | "MSG_NOSIGNAL" | "0") {
@@ -373,7 +374,7 @@ impl Sockets {
         answer
     }
 
-    fn close(&mut self, fd: i64, world: &mut VirtualWorld) -> Answer {
+    fn close(&mut self, fd: i64, world: &mut VirtualWorld) -> CallResult {
         let descriptor = self.open.remove(&fd).expect("perform() has looked it up");
         let now = world.now;
         match descriptor.kind {
@@ -395,7 +396,7 @@ impl Sockets {
         value(0)
     }
 
-    fn shutdown(&mut self, fd: i64, call: &SystemCall, world: &mut VirtualWorld) -> Answer {
+    fn shutdown(&mut self, fd: i64, call: &SystemCall, world: &mut VirtualWorld) -> CallResult {
         let how = call.arguments.get(1).map(flags_of).unwrap_or_default();
         let descriptor = self.at(fd);
         let DescriptorKind::Connection(id) = descriptor.kind else { return error("ENOTCONN") };
@@ -418,7 +419,7 @@ impl Sockets {
         value(0)
     }
 
-    fn fcntl(&mut self, fd: i64, call: &SystemCall) -> Answer {
+    fn fcntl(&mut self, fd: i64, call: &SystemCall) -> CallResult {
         let command = call.arguments.get(1).map(flags_of).unwrap_or_default();
         let descriptor = self.at(fd);
         match command[..] {
@@ -437,19 +438,45 @@ impl Sockets {
         }
     }
 
-    fn ioctl(&mut self, fd: i64, call: &SystemCall, world: &mut VirtualWorld) -> Answer {
-        let command = call.arguments.get(1).map(flags_of).unwrap_or_default();
-        let DescriptorKind::Connection(id) = self.at(fd).kind else { return error("EINVAL") };
-        let queued = match command[..] {
-            ["SIOCINQ" | "FIONREAD"] => i64::try_from(readable(world, id)).unwrap_or(i64::MAX),
-            ["SIOCOUTQ" | "TIOCOUTQ"] => {
+    fn ioctl(&mut self, fd: i64, call: &SystemCall, world: &mut VirtualWorld) -> CallResult {
+        let command = call.arguments.get(1).map(flags_of).unwrap_or_default().concat();
+        let Some(queued) = self.queued(fd, &command, world)? else { return error("EINVAL") };
+        values::compare_output(call, 2, queued)?;
+        value(0)
+    }
+
+    /// Bytes in the queue of a descriptor that a command of `ioctl` asks for; `None`: it has none.
+    ///
+    /// # Errors
+    /// [`CallFault::Unsupported`].
+    pub fn queued(
+        &mut self,
+        fd: i64,
+        command: &str,
+        world: &VirtualWorld,
+    ) -> Result<Option<i64>, CallFault> {
+        let DescriptorKind::Connection(id) = self.at(fd).kind else { return Ok(None) };
+        Ok(Some(match command {
+            "SIOCINQ" | "FIONREAD" => i64::try_from(readable(world, id)).unwrap_or(i64::MAX),
+            "SIOCOUTQ" | "TIOCOUTQ" => {
                 let info = world.host.tcp_info(id);
                 info.map_or(0, |info| i64::try_from(info.outstanding + info.unsent).unwrap_or(0))
             }
-            _ => return unsupported(format!("ioctl {command:?}")),
-        };
-        values::compare_output(call, 2, queued)?;
-        value(0)
+            _ => return unsupported(format!("ioctl {command}")),
+        }))
+    }
+
+    /// The connection of a descriptor, if it has one.
+    pub fn connection(&self, fd: i64) -> Option<TcpId> {
+        match self.open.get(&fd)?.kind {
+            DescriptorKind::Connection(id) => Some(id),
+            _ => None,
+        }
+    }
+
+    /// Whether there is such a descriptor.
+    pub fn is_open(&self, fd: i64) -> bool {
+        self.open.contains_key(&fd)
     }
 
     /// The figures of the connection that the script looks at: the one with the highest number.
@@ -463,7 +490,7 @@ impl Sockets {
     }
 }
 
-fn blocked(is_nonblocking: bool) -> Answer {
+fn blocked(is_nonblocking: bool) -> CallResult {
     if is_nonblocking { error("EAGAIN") } else { Ok(CallAnswer::Blocks) }
 }
 

@@ -11,7 +11,7 @@ use plumb_wire::ethernet::MacAddr;
 use plumb_wire::machine::{DeviceCapabilities, Machine as _, Medium, PortId};
 use plumb_wire::packet::{Batch, Pool, PoolConfig};
 
-use crate::packets::SentSegment;
+use crate::packets::ObservedSegment;
 use crate::settings::RunSettings;
 
 /// Deadlines at one moment beyond which the stack is taken to be stuck.
@@ -27,7 +27,7 @@ pub struct VirtualWorld {
     /// Virtual time.
     pub now: Instant,
     /// Segments that were sent and not looked at yet.
-    pub sent: VecDeque<SentSegment>,
+    pub sent: VecDeque<ObservedSegment>,
     /// What the stack must not do, if it did it.
     pub fault: Option<String>,
 }
@@ -72,7 +72,7 @@ impl VirtualWorld {
                 return;
             }
             for packet in &batch {
-                match SentSegment::parse(self.now, self.pool.bytes(packet)) {
+                match ObservedSegment::parse(self.now, self.pool.bytes(packet)) {
                     Ok(Some(segment)) => self.sent.push_back(segment),
                     Ok(None) => {}
                     Err(error) => self.fault = Some(format!("the stack sent a packet: {error}")),

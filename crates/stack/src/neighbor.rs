@@ -13,7 +13,7 @@ use plumb_wire::ipv6;
 use plumb_wire::machine::PortId;
 use plumb_wire::packet::Packet;
 
-use crate::context::{HostContext, HostEvent, TimerOwner};
+use crate::context::{HostContext, HostCore, HostEvent, TimerOwner};
 use crate::counters::CounterId;
 use crate::interface::{HostInterface, Interfaces};
 use crate::timers::TimerId;
@@ -26,7 +26,9 @@ pub(crate) use ndp::read_message;
 /// Time between solicitations (RFC 4861 §10, `RETRANS_TIMER`; ARP's too).
 const RETRANSMIT: Span = Span::from_secs(1);
 /// Time that upper layers have to confirm an entry before it is probed (`DELAY_FIRST_PROBE_TIME`).
-const DELAY: Span = Span::from_secs(5);
+pub(crate) const DELAY: Span = Span::from_secs(5);
+/// How often they are asked meanwhile.
+const CONFIRM_EVERY: Span = Span::from_secs(1);
 /// Solicitations before an address is given up (`MAX_MULTICAST_SOLICIT`, `MAX_UNICAST_SOLICIT`).
 const SOLICITATIONS: u8 = 3;
 /// How long after an answer nobody else can change the entry; Linux's `locktime`.
@@ -241,14 +243,25 @@ impl NeighborCache {
                 entry.state = NeighborState::Delay;
                 entry.solicitations_sent = 0;
                 cx.core.timers.arm(entry.timer, cx.now + DELAY);
-                Instant::NEVER
+                cx.now + CONFIRM_EVERY
             }
             NeighborState::Delay | NeighborState::Probe | NeighborState::Incomplete => {
-                Instant::NEVER
+                cx.now + CONFIRM_EVERY
             }
         };
         self.set_rank(id, EvictionRank::Used);
         Resolution::Send(packet, self.entry(id).mac, until)
+    }
+
+    /// A protocol above was answered by way of a neighbor: packets reach it (RFC 4861 §7.3.1).
+    pub(crate) fn confirm(&mut self, core: &mut HostCore, port: PortId, address: IpAddr) {
+        let Some(&id) = self.index.get(&(port, address)) else { return };
+        let reachable = NeighborState::Reachable(core.now + self.reachable);
+        let entry = self.entry_mut(id);
+        if entry.state != NeighborState::Incomplete {
+            entry.state = reachable;
+            core.timers.cancel(entry.timer);
+        }
     }
 
     /// Handles the timer of an entry; the solicitation to send, if its neighbor is not given up.

@@ -167,6 +167,7 @@ mod tests {
         assert_eq!(items(&bytes).collect::<Result<Vec<_>, _>>(), Ok(expected));
     }
 
+    // MUST-68.
     #[test]
     fn a_length_that_the_option_cannot_have_is_refused() {
         let pointers: [&[u8]; 3] = [&[7, 4, 4, 0], &[131, 3, 3], &[68, 4, 4, 0]];

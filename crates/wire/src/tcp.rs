@@ -441,6 +441,7 @@ mod tests {
             prop_assert_eq!(written, expected);
         }
 
+        // MUST-2, MUST-69.
         #[test]
         fn a_segment_emitted_is_read_back_and_verifies(
             header in header(), payload in proptest::collection::vec(any::<u8>(), 0..100),

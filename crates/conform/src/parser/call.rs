@@ -1,14 +1,14 @@
 //! System calls in a script.
 
-use super::{Parsed, Parser};
+use super::{ParseResult, ScriptParser};
 use crate::lexer::TokenKind;
 use crate::script::{CallValue, SystemCall};
 
 /// Parentheses, brackets and braces within each other, at most.
 const DEPTH_MAX: u32 = 32;
 
-impl Parser {
-    pub(super) fn call(&mut self) -> Parsed<SystemCall> {
+impl ScriptParser {
+    pub(super) fn call(&mut self) -> ParseResult<SystemCall> {
         let mut end = None;
         if self.peek() == Some(&TokenKind::Ellipsis) {
             self.next += 1;
@@ -38,7 +38,7 @@ impl Parser {
     }
 
     /// Values separated by commas, up to `end`.
-    fn values(&mut self, end: char, depth: u32) -> Parsed<Vec<CallValue>> {
+    fn values(&mut self, end: char, depth: u32) -> ParseResult<Vec<CallValue>> {
         let mut values = Vec::new();
         if self.take_sign(end) {
             return Ok(values);
@@ -53,7 +53,7 @@ impl Parser {
     }
 
     /// One value, or several joined by `|`.
-    fn value(&mut self, depth: u32) -> Parsed<CallValue> {
+    fn value(&mut self, depth: u32) -> ParseResult<CallValue> {
         if depth > DEPTH_MAX {
             return self.error("less nesting is expected");
         }
@@ -68,7 +68,7 @@ impl Parser {
         Ok(CallValue::Or(values))
     }
 
-    fn single(&mut self, depth: u32) -> Parsed<CallValue> {
+    fn single(&mut self, depth: u32) -> ParseResult<CallValue> {
         let value = match self.peek() {
             Some(TokenKind::Ellipsis) => CallValue::Any,
             Some(TokenKind::Integer(value) | TokenKind::Hex(value)) => CallValue::Integer(*value),
@@ -93,7 +93,7 @@ impl Parser {
     }
 
     /// What follows a word: an equals sign, parentheses, both or nothing.
-    fn named(&mut self, word: String, depth: u32) -> Parsed<CallValue> {
+    fn named(&mut self, word: String, depth: u32) -> ParseResult<CallValue> {
         let is_function = self.take_sign('(');
         let arguments = if is_function { self.values(')', depth)? } else { Vec::new() };
         // The result of a call is not an argument: `f(x) = 0` has no value on the left.

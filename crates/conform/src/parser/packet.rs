@@ -2,12 +2,12 @@
 
 use plumb_wire::tcp::TcpFlags;
 
-use super::{Parsed, Parser};
+use super::{ParseResult, ScriptParser};
 use crate::lexer::TokenKind;
 use crate::script::{ClassSpec, IcmpSpec, OptionSpec, PacketBody, PacketSpec, TcpSpec};
 
-impl Parser {
-    pub(super) fn packet(&mut self) -> Parsed<PacketSpec> {
+impl ScriptParser {
+    pub(super) fn packet(&mut self) -> ParseResult<PacketSpec> {
         let inbound = self.has_sign('<');
         self.next += 1;
         if let Some(TokenKind::Word(word)) = self.peek()
@@ -40,7 +40,7 @@ impl Parser {
     }
 
     /// What is in brackets before the segment.
-    fn ip_fields(&mut self, inbound: bool) -> Parsed<(Option<ClassSpec>, Option<u8>)> {
+    fn ip_fields(&mut self, inbound: bool) -> ParseResult<(Option<ClassSpec>, Option<u8>)> {
         let end = match self.peek() {
             Some(TokenKind::Sign('(')) => ')',
             Some(TokenKind::Sign('[')) => ']',
@@ -81,7 +81,7 @@ impl Parser {
         }
     }
 
-    fn segment(&mut self, inbound: bool) -> Parsed<TcpSpec> {
+    fn segment(&mut self, inbound: bool) -> ParseResult<TcpSpec> {
         let flags = self.flags()?;
         let (seq, len) = self.seq()?;
         let absolute = self.take_sign('!');
@@ -97,7 +97,7 @@ impl Parser {
         Ok(TcpSpec { flags, seq, len, absolute, ack, window, urgent, options })
     }
 
-    fn flags(&mut self) -> Parsed<TcpFlags> {
+    fn flags(&mut self) -> ParseResult<TcpFlags> {
         if self.take_sign('-') {
             return Ok(TcpFlags::NONE);
         }
@@ -131,7 +131,7 @@ impl Parser {
     }
 
     /// `start:end(len)`.
-    fn seq(&mut self) -> Parsed<(u32, u16)> {
+    fn seq(&mut self) -> ParseResult<(u32, u16)> {
         let start: u32 = self.integer("a sequence number")?;
         self.expect_sign(':')?;
         let end: u32 = self.integer("a sequence number")?;
@@ -146,7 +146,7 @@ impl Parser {
         Ok((start, len))
     }
 
-    fn tcp_options(&mut self, inbound: bool) -> Parsed<Option<Vec<OptionSpec>>> {
+    fn tcp_options(&mut self, inbound: bool) -> ParseResult<Option<Vec<OptionSpec>>> {
         let mut options = Vec::new();
         if !self.take_sign('<') {
             return Ok(Some(options));
@@ -168,7 +168,7 @@ impl Parser {
         }
     }
 
-    fn tcp_option(&mut self) -> Parsed<OptionSpec> {
+    fn tcp_option(&mut self) -> ParseResult<OptionSpec> {
         let name = self.word("a TCP option")?;
         Ok(match name.as_str() {
             "nop" => OptionSpec::Nop,
@@ -193,7 +193,7 @@ impl Parser {
         })
     }
 
-    fn sack_blocks(&mut self) -> Parsed<Vec<(u32, u32)>> {
+    fn sack_blocks(&mut self) -> ParseResult<Vec<(u32, u32)>> {
         let mut blocks = Vec::new();
         while blocks.is_empty() || matches!(self.peek(), Some(TokenKind::Integer(_))) {
             let left = self.integer("the left edge of a block")?;
@@ -203,7 +203,7 @@ impl Parser {
         Ok(blocks)
     }
 
-    fn icmp(&mut self) -> Parsed<IcmpSpec> {
+    fn icmp(&mut self) -> ParseResult<IcmpSpec> {
         let at = self.at();
         let kind = self.word("a type of ICMP message")?;
         let code = match self.peek() {

@@ -3,10 +3,10 @@ use plumb_wire::tcp::TcpFlags;
 use proptest::prelude::*;
 
 use super::parse;
-use crate::code::{CodeNames, Statement};
+use crate::code::{CodeNames, CodeStatement};
+use crate::error::{ScriptError, ScriptPosition};
 use crate::script::{
-    CallValue, ClassSpec, EventTime, OptionSpec, PacketBody, Position, ScriptAction, ScriptError,
-    ScriptEvent, TcpSpec,
+    CallValue, ClassSpec, EventTime, OptionSpec, PacketBody, ScriptAction, ScriptEvent, TcpSpec,
 };
 
 fn events(text: &str) -> Vec<ScriptEvent> {
@@ -180,11 +180,11 @@ fn assertions(text: &str) -> Vec<bool> {
         let ScriptAction::Code(statements) = event.action else { panic!() };
         for statement in statements {
             match statement {
-                Statement::Assign(name, value) => {
+                CodeStatement::Assign(name, value) => {
                     let value = names.evaluate(&value, &known).unwrap();
                     names.assigned.insert(name, value);
                 }
-                Statement::Assert(condition, _) => {
+                CodeStatement::Assert(condition, _) => {
                     held.push(names.evaluate(&condition, &known).unwrap() != 0);
                 }
             }
@@ -230,7 +230,7 @@ fn an_error_has_the_line_and_column_of_its_token() {
     ] {
         let error = parse(text).unwrap_err();
         let ScriptError::Syntax { at, .. } = error else { panic!("{text}: {error}") };
-        assert_eq!(at, Position { line, column }, "{text}: {error}");
+        assert_eq!(at, ScriptPosition { line, column }, "{text}: {error}");
     }
 }
 

@@ -3,14 +3,18 @@
 use plumb_base::time::Span;
 use plumb_stack::tcp::{RecoveryPhase, TcpInfo, TcpState};
 
-use super::{Runner, Step, failed};
-use crate::code::{Statement, UnknownNameError};
+use super::{ScriptRunner, StepResult, failed};
+use crate::code::{CodeStatement, UnknownNameError};
+use crate::error::ScriptPosition;
 use crate::outcome::ScriptOutcome;
-use crate::script::Position;
 
-impl Runner {
+impl ScriptRunner {
     /// Evaluates a code block.
-    pub(super) fn check_code(&mut self, at: Position, statements: &[Statement]) -> Step {
+    pub(super) fn check_code(
+        &mut self,
+        at: ScriptPosition,
+        statements: &[CodeStatement],
+    ) -> StepResult {
         let info = self.sockets.info(&self.world);
         let known = |name: &str| constant(name).or_else(|| field(name, info.as_ref()?));
         let unknown = |UnknownNameError(name): UnknownNameError| ScriptOutcome::Unsupported {
@@ -19,11 +23,11 @@ impl Runner {
         };
         for statement in statements {
             match statement {
-                Statement::Assign(name, value) => {
+                CodeStatement::Assign(name, value) => {
                     let value = self.names.evaluate(value, &known).map_err(unknown)?;
                     self.names.assigned.insert(name.clone(), value);
                 }
-                Statement::Assert(condition, text) => {
+                CodeStatement::Assert(condition, text) => {
                     if self.names.evaluate(condition, &known).map_err(unknown)? == 0 {
                         let values = shown(text, &known);
                         return failed(at, format!("'{text}' does not hold: {values}"));

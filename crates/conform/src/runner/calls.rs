@@ -2,14 +2,14 @@
 
 use plumb_base::time::{Instant, Span};
 
-use super::{PendingCall, Runner, Step, UnderTest, failed};
+use super::{PendingCall, ScriptRunner, StepResult, UnderTest, failed};
 use crate::outcome::ScriptOutcome;
 use crate::script::{CallValue, SystemCall};
 use crate::sockets::{CallAnswer, CallFault};
 
-impl Runner {
+impl ScriptRunner {
     /// Makes a call; `end` is when it returns, if it is to block.
-    pub(super) fn call(&mut self, call: &SystemCall, end: Option<Instant>) -> Step {
+    pub(super) fn call(&mut self, call: &SystemCall, end: Option<Instant>) -> StepResult {
         self.note(call);
         let start = self.world.now;
         let answer = self.perform(call, false)?;
@@ -52,7 +52,7 @@ impl Runner {
     }
 
     /// Compares what a call came to with what the script expects.
-    fn judge(call: &SystemCall, answer: CallAnswer) -> Step {
+    fn judge(call: &SystemCall, answer: CallAnswer) -> StepResult {
         let agrees = match (&call.result, &call.errno, answer) {
             (CallValue::Any, None, CallAnswer::Value(_)) => true,
             (CallValue::Integer(expected), None, CallAnswer::Value(value)) => *expected == value,
@@ -78,7 +78,7 @@ impl Runner {
         failed(call.at, format!("{} returned {found} instead of {expected}", call.name))
     }
 
-    fn check_return(&self, call: &SystemCall, start: Instant, end: Instant) -> Step {
+    fn check_return(&self, call: &SystemCall, start: Instant, end: Instant) -> StepResult {
         let now = self.world.now;
         let part = end.saturating_since(start).as_secs_f64() * self.settings.tolerance_ratio;
         let tolerance = self.settings.tolerance.max(Span::from_secs_f64(part));
@@ -90,7 +90,7 @@ impl Runner {
     }
 
     /// Lets a call that blocks return, if it can.
-    pub(super) fn try_pending(&mut self) -> Step {
+    pub(super) fn try_pending(&mut self) -> StepResult {
         let Some(pending) = self.pending.take() else { return Ok(()) };
         let is_over = pending.timeout.is_some_and(|timeout| timeout <= self.world.now);
         let answer = match self.perform(&pending.call, true)? {
@@ -106,7 +106,7 @@ impl Runner {
     }
 
     /// Waits for the call that blocks to return.
-    pub(super) fn finish_pending(&mut self) -> Step {
+    pub(super) fn finish_pending(&mut self) -> StepResult {
         let Some(pending) = &self.pending else { return Ok(()) };
         let (at, name, end) = (pending.call.at, pending.call.name.clone(), pending.end);
         let part =

@@ -3,22 +3,23 @@
 use plumb_base::time::{Instant, Span};
 use plumb_wire::tcp::TcpFlags;
 
-use super::{Runner, Step, UnderTest, failed};
+use super::{ScriptRunner, StepResult, UnderTest, failed};
+use crate::error::ScriptPosition;
 use crate::outcome::ScriptOutcome;
-use crate::packets::{SentSegment, describe_options, read_options};
-use crate::script::{OptionSpec, PacketBody, PacketSpec, Position, ScriptEvent, TcpSpec};
+use crate::packets::{ObservedSegment, describe_options, read_options};
+use crate::script::{OptionSpec, PacketBody, PacketSpec, ScriptEvent, TcpSpec};
 
 /// How long after its time a segment is waited for, so that a late one can be shown.
 const LATENESS: Span = Span::from_secs(2);
 
-impl Runner {
+impl ScriptRunner {
     /// Waits for a segment and compares it with what the script expects between two moments.
     pub(super) fn expect(
         &mut self,
         event: &ScriptEvent,
         packet: &PacketSpec,
         (from, to): (Instant, Instant),
-    ) -> Step {
+    ) -> StepResult {
         let PacketBody::Tcp(expected) = &packet.body else {
             let what = "ICMP messages that the stack sends".to_owned();
             return Err(ScriptOutcome::Unsupported { at: event.at, what });
@@ -45,11 +46,11 @@ impl Runner {
 
     fn check_time(
         &self,
-        at: Position,
+        at: ScriptPosition,
         found: Instant,
         (from, to): (Instant, Instant),
         shown: &str,
-    ) -> Step {
+    ) -> StepResult {
         let tolerance = self.tolerance(from);
         let is_early = found + tolerance < from;
         if !is_early && found <= to + tolerance {
@@ -66,10 +67,10 @@ impl Runner {
     /// The next segment of the connection, its numbers as in the script.
     fn next_segment(
         &mut self,
-        at: Position,
+        at: ScriptPosition,
         expected: &TcpSpec,
         until: Instant,
-    ) -> Result<SentSegment, ScriptOutcome> {
+    ) -> Result<ObservedSegment, ScriptOutcome> {
         loop {
             self.try_pending()?;
             while let Some(segment) = self.world.sent.pop_front() {
@@ -92,7 +93,11 @@ impl Runner {
     }
 
     /// The segment in the script's numbers, if it is of the connection under test.
-    fn belonging(&mut self, segment: SentSegment, expected: &TcpSpec) -> Option<SentSegment> {
+    fn belonging(
+        &mut self,
+        segment: ObservedSegment,
+        expected: &TcpSpec,
+    ) -> Option<ObservedSegment> {
         let flags = segment.header.flags;
         let (is_syn, has_ack) = (flags.contains(TcpFlags::SYN), flags.contains(TcpFlags::ACK));
         if self.under_test == UnderTest::Connecting
@@ -121,7 +126,7 @@ impl Runner {
     fn compare_options(
         &mut self,
         expected: &TcpSpec,
-        segment: &SentSegment,
+        segment: &ObservedSegment,
         from: Instant,
     ) -> Result<(), String> {
         let mut found = read_options(&segment.header);

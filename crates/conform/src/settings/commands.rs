@@ -4,7 +4,7 @@ use plumb_base::time::Span;
 use plumb_stack::tcp::config::{BufferLimits, KeepAlive, TcpConfig};
 
 use super::{RunSettings, ecn_policy, unsupported};
-use crate::script::{Position, ScriptError};
+use crate::error::{ScriptError, ScriptPosition};
 
 /// Variables that may be set to these values without effect: the stack behaves so, or nothing depends on it.
 const WITHOUT_EFFECT: [(&str, &str); 22] = [
@@ -37,7 +37,7 @@ impl RunSettings {
     ///
     /// # Errors
     /// [`ScriptError::Unsupported`] for any other command, variable or value.
-    pub fn run_command(&mut self, at: Position, command: &str) -> Result<(), ScriptError> {
+    pub fn run_command(&mut self, at: ScriptPosition, command: &str) -> Result<(), ScriptError> {
         for line in command.split(['\n', ';']).map(str::trim) {
             let mut words = line.split_whitespace();
             let Some(program) = words.next() else { continue };
@@ -58,7 +58,7 @@ impl RunSettings {
 
     fn set_all<'a>(
         &mut self,
-        at: Position,
+        at: ScriptPosition,
         words: impl Iterator<Item = &'a str>,
         line: &str,
     ) -> Result<(), ScriptError> {

@@ -6,21 +6,21 @@ use plumb_stack::tcp::congestion::CongestionChoice;
 
 use super::values::{compare_output, field, flags_of, number};
 use super::{
-    Answer, CallFault, Descriptor, DescriptorKind, Sockets, connection_state, errno, error,
-    milliseconds, unsupported, value,
+    CallFault, CallResult, DescriptorKind, ScriptSockets, SocketDescriptor, connection_state,
+    errno, error, milliseconds, unsupported, value,
 };
 use crate::script::{CallValue, SystemCall};
 use crate::settings::{RunSettings, ScriptSystem};
 use crate::world::VirtualWorld;
 
-impl Sockets {
+impl ScriptSockets {
     pub(super) fn setsockopt(
         &mut self,
         fd: i64,
         call: &SystemCall,
         world: &mut VirtualWorld,
         settings: &RunSettings,
-    ) -> Answer {
+    ) -> CallResult {
         let option = name(call);
         let descriptor = self.at(fd);
         match option {
@@ -53,9 +53,13 @@ impl Sockets {
                 config.nagle = tcp.nagle;
                 config.keep_alive = tcp.keep_alive;
                 config.user_timeout = tcp.user_timeout;
+                config.marks = tcp.marks;
             };
             // Of a connection that is gone nothing needs to be set.
             let _ = world.host.tcp_reconfigure(world.now, id, change);
+        } else {
+            // A socket that neither listens nor connects is unknown to the stack: what answers in its place says what it would.
+            world.host.tcp_set_reset_marks(descriptor.tcp.marks);
         }
         value(0)
     }
@@ -66,20 +70,44 @@ impl Sockets {
         call: &SystemCall,
         world: &mut VirtualWorld,
         settings: &RunSettings,
-    ) -> Answer {
+    ) -> CallResult {
         let option = name(call);
-        let descriptor = self.at(fd);
-        let (id, info) = match descriptor.kind {
-            DescriptorKind::Connection(id) => (Some(id), world.host.tcp_info(id)),
-            _ => (None, None),
-        };
         if option == "SO_ERROR" {
-            let failure = id.and_then(|id| connection_state(world, id).1);
-            let name = failure.filter(|_| !descriptor.is_error_taken).map(errno);
-            descriptor.is_error_taken |= name.is_some();
+            let name = self.take_error(fd, world);
             return compare_error(call, name);
         }
-        let found = match option {
+        let found = self.option_value(fd, option, world, settings)?;
+        compare_output(call, 3, found)?;
+        value(0)
+    }
+
+    /// The name of the error of a descriptor that is open, which is reported once.
+    pub fn take_error(&mut self, fd: i64, world: &VirtualWorld) -> Option<&'static str> {
+        let descriptor = self.at(fd);
+        let DescriptorKind::Connection(id) = descriptor.kind else { return None };
+        let failure = connection_state(world, id).1;
+        let name = failure.filter(|_| !descriptor.is_error_taken).map(errno);
+        descriptor.is_error_taken |= name.is_some();
+        name
+    }
+
+    /// The value of an option of a descriptor that is open.
+    ///
+    /// # Errors
+    /// [`CallFault::Unsupported`].
+    pub fn option_value(
+        &mut self,
+        fd: i64,
+        option: &str,
+        world: &VirtualWorld,
+        settings: &RunSettings,
+    ) -> Result<i64, CallFault> {
+        let descriptor = self.at(fd);
+        let info = match descriptor.kind {
+            DescriptorKind::Connection(id) => world.host.tcp_info(id),
+            _ => None,
+        };
+        Ok(match option {
             "SO_RCVBUF" => {
                 let open = info.filter(|info| info.state != TcpState::SynSent);
                 let mss = open.map_or(0, |info| info.mss);
@@ -99,9 +127,7 @@ impl Sockets {
                 i64::try_from(timeout.as_ns() / 1_000_000).unwrap_or(i64::MAX)
             }
             _ => return unsupported(format!("the socket option {option}")),
-        };
-        compare_output(call, 3, found)?;
-        value(0)
+        })
     }
 }
 
@@ -110,7 +136,7 @@ fn name(call: &SystemCall) -> &str {
 }
 
 fn set_number(
-    descriptor: &mut Descriptor,
+    descriptor: &mut SocketDescriptor,
     option: &str,
     number: i64,
     settings: &RunSettings,
@@ -136,6 +162,9 @@ fn set_number(
         "TCP_USER_TIMEOUT" => tcp.user_timeout = (number != 0).then(|| milliseconds(number)),
         "TCP_MAXSEG" => tcp.mss_max = u16::try_from(number).ok().filter(|mss| *mss > 0),
         "TCP_SYNCNT" => tcp.personality.syn_retries = u8::try_from(number).unwrap_or(u8::MAX),
+        // Its low two bits are those of ECN, which TCP sets.
+        "IP_TOS" | "IPV6_TCLASS" => tcp.marks.dscp = octet(number) >> 2,
+        "IP_TTL" | "IPV6_UNICAST_HOPS" => tcp.marks.hop_limit = octet(number),
         "TCP_NOTSENT_LOWAT" => descriptor.unsent_mark = Some(number.unsigned_abs()),
         "TCP_INQ" => descriptor.reports_queue = number != 0,
         _ => return unsupported(format!("the socket option {option}")),
@@ -143,12 +172,16 @@ fn set_number(
     Ok(())
 }
 
-fn keep_alive(descriptor: &mut Descriptor) -> &mut KeepAlive {
+fn octet(number: i64) -> u8 {
+    u8::try_from(number).unwrap_or(u8::MAX)
+}
+
+fn keep_alive(descriptor: &mut SocketDescriptor) -> &mut KeepAlive {
     descriptor.tcp.keep_alive.get_or_insert_default()
 }
 
 /// Compares the name of an error, if there is one, with `[ECONNRESET]` or `[0]`.
-fn compare_error(call: &SystemCall, found: Option<&str>) -> Answer {
+fn compare_error(call: &SystemCall, found: Option<&str>) -> CallResult {
     let expected = match call.arguments.get(3) {
         Some(CallValue::List(values)) => values.first().map(flags_of).unwrap_or_default(),
         _ => return value(0),

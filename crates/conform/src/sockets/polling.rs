@@ -6,8 +6,8 @@ use plumb_stack::tcp::TcpState;
 
 use super::values::{field, flags_of, number};
 use super::{
-    Answer, CallAnswer, CallFault, Descriptor, DescriptorKind, Sockets, connection_state, error,
-    is_finished, readable, unsupported, value,
+    CallAnswer, CallFault, CallResult, DescriptorKind, ScriptSockets, SocketDescriptor,
+    connection_state, error, is_finished, readable, unsupported, value,
 };
 use crate::script::{CallValue, SystemCall};
 use crate::world::VirtualWorld;
@@ -17,19 +17,19 @@ const EVENTS: [&str; 5] = ["IN", "OUT", "ERR", "HUP", "RDHUP"];
 
 /// What an epoll descriptor watches.
 #[derive(Debug, Default)]
-pub struct Poller {
-    watched: BTreeMap<i64, Watch>,
+pub struct EventPoller {
+    watched: BTreeMap<i64, PolledEvents>,
 }
 
 #[derive(Debug)]
-struct Watch {
+struct PolledEvents {
     wanted: Vec<String>,
     is_edge: bool,
     /// What the last report was about; `None`: nothing was reported, or something came since.
     reported: Option<(Vec<&'static str>, u64)>,
 }
 
-impl Poller {
+impl EventPoller {
     pub fn remove(&mut self, fd: i64) {
         self.watched.remove(&fd);
     }
@@ -45,7 +45,7 @@ fn plain(value: Option<&CallValue>) -> Vec<String> {
     flags.iter().filter_map(strip).collect()
 }
 
-impl Descriptor {
+impl SocketDescriptor {
     /// Events that hold, and how many bytes have arrived.
     fn events(&mut self, world: &mut VirtualWorld) -> (Vec<&'static str>, u64) {
         let id = match &mut self.kind {
@@ -96,8 +96,19 @@ fn same(found: &[&str], expected: &[String]) -> Result<(), CallFault> {
     Err(CallFault::Differs(format!("the events are {found:?} instead of {expected:?}")))
 }
 
-impl Sockets {
-    pub(super) fn poll(&mut self, call: &SystemCall, world: &mut VirtualWorld) -> Answer {
+impl ScriptSockets {
+    /// Those of the wanted events of a descriptor that hold: `IN`, `OUT`, `ERR`, `HUP`, `RDHUP`.
+    pub fn ready(
+        &mut self,
+        fd: i64,
+        wanted: &[String],
+        world: &mut VirtualWorld,
+    ) -> Vec<&'static str> {
+        let events = self.open.get_mut(&fd).map(|descriptor| descriptor.events(world).0);
+        asked(&events.unwrap_or_default(), wanted)
+    }
+
+    pub(super) fn poll(&mut self, call: &SystemCall, world: &mut VirtualWorld) -> CallResult {
         let Some(CallValue::List(polled)) = call.arguments.first() else {
             return unsupported("poll without a list");
         };
@@ -106,9 +117,8 @@ impl Sockets {
             let Some(CallValue::Integer(fd)) = field(Some(entry), "fd") else {
                 return unsupported("poll of no descriptor");
             };
-            let events = self.open.get_mut(fd).map(|descriptor| descriptor.events(world).0);
             let wanted = plain(field(Some(entry), "events"));
-            ready.push((entry, asked(&events.unwrap_or_default(), &wanted)));
+            ready.push((entry, self.ready(*fd, &wanted, world)));
         }
         let count = ready.iter().filter(|(_, events)| !events.is_empty()).count();
         if count == 0 && number(call, 2)? != 0 {
@@ -121,7 +131,7 @@ impl Sockets {
         value(i64::try_from(count).unwrap_or(i64::MAX))
     }
 
-    pub(super) fn epoll_ctl(&mut self, fd: i64, call: &SystemCall) -> Answer {
+    pub(super) fn epoll_ctl(&mut self, fd: i64, call: &SystemCall) -> CallResult {
         let operation = call.arguments.get(1).map(flags_of).unwrap_or_default();
         let target = number(call, 2)?;
         let wanted = plain(field(call.arguments.get(3), "events"));
@@ -133,7 +143,7 @@ impl Sockets {
             ["EPOLL_CTL_DEL"] => drop(poller.watched.remove(&target)),
             ["EPOLL_CTL_ADD" | "EPOLL_CTL_MOD"] => {
                 let is_edge = wanted.iter().any(|flag| flag == "ET");
-                poller.watched.insert(target, Watch { wanted, is_edge, reported: None });
+                poller.watched.insert(target, PolledEvents { wanted, is_edge, reported: None });
             }
             _ => return unsupported("another operation of epoll_ctl"),
         }
@@ -145,7 +155,7 @@ impl Sockets {
         fd: i64,
         call: &SystemCall,
         world: &mut VirtualWorld,
-    ) -> Answer {
+    ) -> CallResult {
         let states: BTreeMap<i64, (Vec<&'static str>, u64)> =
             self.open.iter_mut().map(|(fd, descriptor)| (*fd, descriptor.events(world))).collect();
         let DescriptorKind::Poller(poller) = &mut self.at(fd).kind else { return error("EINVAL") };

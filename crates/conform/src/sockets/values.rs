@@ -9,12 +9,20 @@ pub fn number(call: &SystemCall, place: usize) -> Result<i64, CallFault> {
         Some(CallValue::Integer(value)) => Ok(*value),
         Some(CallValue::List(values)) => match values[..] {
             [CallValue::Integer(value)] => Ok(value),
+            [CallValue::Word(ref word)] => class_selector(word)
+                .ok_or_else(|| CallFault::Unsupported(format!("the constant {word}"))),
             _ => {
                 Err(CallFault::Unsupported(format!("the argument {} of {}", place + 1, call.name)))
             }
         },
         _ => Err(CallFault::Unsupported(format!("the argument {} of {}", place + 1, call.name))),
     }
+}
+
+/// The octet of a class selector, `IPTOS_DSCP_CS0` to `IPTOS_DSCP_CS7` (RFC 2474 §4.2.2).
+fn class_selector(word: &str) -> Option<i64> {
+    let class: i64 = word.strip_prefix("IPTOS_DSCP_CS")?.parse().ok()?;
+    (0..8).contains(&class).then_some(class << 5)
 }
 
 /// The names joined by `|`; of a number, "0" if it is that.

@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use plumb_base::time::{Instant, Span};
 use plumb_copy::Sum16;
 use plumb_wire::checksum::PseudoHeader;
-use plumb_wire::ip::IpProtocol;
+use plumb_wire::ip::{IpProtocol, TrafficClass};
 use plumb_wire::machine::PortId;
 use plumb_wire::packet::{ChecksumState, HEADROOM, Packet, Pool, SegmentKind, SegmentationInfo};
 use plumb_wire::tcp::{CHECKSUM_OFFSET, PlainTcpHeader, TcpHeader};
@@ -133,6 +133,9 @@ impl IpHost {
             self.core.timers.arm(self.output_timer, self.core.now + RETRY);
             return TurnEnd::Done;
         }
+        if path.link == NextHopLink::Unknown && entry.connection.was_acknowledged(self.core.now) {
+            self.neighbors.confirm(&mut self.core, port, path.next_hop);
+        }
         while entry.turn > 0 {
             let room = max.saturating_sub(self.interfaces[port].queue.len());
             if room == 0 {
@@ -204,7 +207,11 @@ impl IpHost {
         let is_offloaded = path.capabilities.checksum_tx;
         let header = SegmentHeader::new(ends, segment);
         let (header_len, len) = (header.header_len(), header.header_len() + packet.len());
-        let egress = IpEgress::new(IpProtocol::TCP, segment.ecn);
+        let egress = IpEgress {
+            hop_limit: segment.marks.hop_limit,
+            class: TrafficClass::new(segment.marks.dscp, segment.ecn),
+            ..IpEgress::new(IpProtocol::TCP, segment.ecn)
+        };
         let link = match path.link {
             NextHopLink::Known(mac) => Some(self.link_header(path.port, mac, source.is_ipv4())),
             NextHopLink::Bare | NextHopLink::Unknown => None,

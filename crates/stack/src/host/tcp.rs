@@ -8,7 +8,7 @@ use plumb_wire::packet::Pool;
 
 use super::IpHost;
 use crate::interface::is_unicast;
-use crate::tcp::config::TcpConfig;
+use crate::tcp::config::{IpMarks, TcpConfig};
 use crate::tcp::congestion::CongestionChoice;
 use crate::tcp::{
     Connection, ListenerId, Received, TcpCounts, TcpEnds, TcpEvent, TcpId, TcpInfo, TcpOpenError,
@@ -200,7 +200,7 @@ impl IpHost {
         self.with_connection(now, id, |connection| connection.set_congestion(choice))
     }
 
-    /// Changes what may change of a connection's configuration while it is open: `nagle`, `keep_alive`, `user_timeout`.
+    /// Changes what may change of a connection's configuration while it is open: `nagle`, `keep_alive`, `user_timeout`, `marks`.
     ///
     /// # Errors
     /// [`TcpSocketError::Closed`] if there is no such connection.
@@ -211,6 +211,11 @@ impl IpHost {
         change: impl FnOnce(&mut TcpConfig),
     ) -> Result<(), TcpSocketError> {
         self.with_connection(now, id, |connection| connection.reconfigure(now, change))
+    }
+
+    /// Sets what the RSTs have in their IP headers that answer segments for nobody.
+    pub const fn tcp_set_reset_marks(&mut self, marks: IpMarks) {
+        self.tcp.marks = marks;
     }
 
     #[inline]

@@ -73,6 +73,7 @@ impl Connection {
         self.tx.on_ack(now, received, ack, (&blocks.ranges[..blocks.count], summary), measured);
         if is_new {
             self.timers.progress = now;
+            self.timers.acknowledged = Some(now);
         }
         self.is_ready = true;
     }
@@ -137,6 +138,8 @@ impl Sender {
             self.counts.dsacks += 1;
         }
         let rtt = self.measure(now, &timing, summary.acked > 0, echoed);
+        let mss = self.congestion.window.mss.into();
+        let told = if self.options.sack { 0 } else { self.recovery.duplicates(mss) };
         let phase = self.recovery.phase();
         let is_quiet = self.recovery.is_quiet() && self.queue.sacked() == 0 && !summary.ecn_echo;
         let outcome = if is_quiet && summary.acked > 0 && !summary.dsack {
@@ -146,10 +149,15 @@ impl Sender {
             recovery.on_ack(&mut cx, &summary)
         };
         self.note_phase(phase, &outcome);
+        let acked = if self.congestion.window.in_slow_start() {
+            newly_acked(&summary, told, mss)
+        } else {
+            summary.acked
+        };
         let event = AckEvent {
             now,
             received,
-            acked: summary.acked,
+            acked,
             delivered: summary.delivered,
             lost: outcome.lost,
             flight: self.flight(),
@@ -282,4 +290,12 @@ impl Timing {
             self.last = Some(self.last.map_or(segment.sent_at, |last| last.max(segment.sent_at)));
         }
     }
+}
+
+/// Bytes that an acknowledgement is the first to say to be delivered; of those in sequence duplicate ACKs had told of `told`. Slow start, which
+/// doubles the window for them, counts these only, as in Linux.
+#[inline]
+fn newly_acked(summary: &AckSummary, told: u64, mss: u64) -> u64 {
+    let acked = summary.acked.min(summary.delivered);
+    acked.saturating_sub(told).max(acked.min(mss))
 }

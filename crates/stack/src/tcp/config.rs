@@ -32,6 +32,8 @@ pub struct TcpConfig {
     pub nagle: bool,
     /// Largest payload of a segment, where the path allows more.
     pub mss_max: Option<u16>,
+    /// Most segments that are made at once, whatever the device takes.
+    pub super_segment_max: u16,
     /// Whether a path that loses only large segments is probed (RFC 4821).
     pub mtu_probing: bool,
     /// Keep-alive: off without.
@@ -44,6 +46,8 @@ pub struct TcpConfig {
     pub time_wait: Span,
     /// How payload is copied and summed.
     pub checksum_pass: ChecksumPass,
+    /// What its packets have in their IP headers.
+    pub marks: IpMarks,
     /// Defects, for experiments: none.
     pub defects: TcpDefects,
 }
@@ -64,14 +68,36 @@ impl Default for TcpConfig {
             ecn: EcnPolicy::Accept,
             nagle: true,
             mss_max: None,
+            super_segment_max: u16::MAX,
             mtu_probing: true,
             keep_alive: None,
             user_timeout: None,
             fin_wait_2: Span::from_secs(60),
             time_wait: Span::from_secs(60),
             checksum_pass: ChecksumPass::Fused,
+            marks: IpMarks::default(),
             defects: TcpDefects::default(),
         }
+    }
+}
+
+/// What an application chooses of the IP header (RFC 9293 §3.9.2, MUST-48 and MUST-49).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IpMarks {
+    /// Time to live, or hop limit.
+    pub hop_limit: u8,
+    /// Differentiated services code point, 0 to 63.
+    pub dscp: u8,
+}
+
+impl IpMarks {
+    /// 64 hops, the default class.
+    pub const DEFAULT: Self = Self { hop_limit: 64, dscp: 0 };
+}
+
+impl Default for IpMarks {
+    fn default() -> Self {
+        Self::DEFAULT
     }
 }
 
@@ -161,6 +187,8 @@ pub struct Personality {
     pub syn_fin: bool,
     /// Whether acknowledgements repeat our FIN until it is acknowledged, as in FreeBSD; RFC 9293 §3.10.7.4 has them behind it.
     pub repeats_fin: bool,
+    /// Whether a super-segment has PSH even if more is queued, as in Linux: the receiver is not to hold back what it joins.
+    pub pushes_super_segments: bool,
     /// Whether a RST that is in the window but not at its left edge closes the connection, as before RFC 5961.
     pub insecure_rst: bool,
     /// Whether a SYN in the window closes the connection, as before RFC 5961.
@@ -233,6 +261,7 @@ impl Personality {
             window_edge: WindowEdge::Steps,
             syn_fin: false,
             repeats_fin: false,
+            pushes_super_segments: true,
             challenge_acks: 1_000,
             insecure_rst: false,
             insecure_syn: false,
@@ -249,6 +278,7 @@ impl Personality {
             window_edge: WindowEdge::Exact,
             syn_fin: true,
             repeats_fin: true,
+            pushes_super_segments: false,
             syn_retries: 3,
             syn_ack_retries: 3,
             retries: 12,
@@ -270,6 +300,7 @@ impl Personality {
             rto_max: Span::from_secs(60),
             rto_floor: RtoFloor::Total,
             syn_fin: true,
+            pushes_super_segments: false,
             delayed_ack: DelayedAck {
                 min: Span::from_ms(500),
                 max: Span::from_ms(500),
@@ -300,4 +331,16 @@ pub struct TcpDefects {
     pub timeout_only: bool,
     /// Every segment is acknowledged twice.
     pub duplicate_acks: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // MUST-25, MUST-28.
+    #[test]
+    fn keep_alive_is_off_and_waits_two_hours_where_it_is_on() {
+        assert_eq!(TcpConfig::default().keep_alive, None);
+        assert!(KeepAlive::default().idle >= Span::from_secs(2 * 3_600));
+    }
 }

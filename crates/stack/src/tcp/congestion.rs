@@ -185,7 +185,9 @@ pub trait CongestionControl: fmt::Debug + Send {
     fn on_sent(&mut self, _window: &CongestionWindow, _now: Instant, _len: u64, _flight: u64) {}
 
     /// Bytes a second to send at; `None`: not paced by the algorithm.
-    fn pacing_rate(&self, window: &CongestionWindow, srtt: Option<Span>) -> Option<u64>;
+    fn pacing_rate(&self, _window: &CongestionWindow, _srtt: Option<Span>) -> Option<u64> {
+        None
+    }
 
     /// Whether it sets the window in recovery too, as BBR does.
     fn governs_recovery(&self) -> bool {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use plumb_base::time::{Instant, Span};
 use thiserror::Error;
 
-use super::config::TcpConfig;
+use super::config::{IpMarks, TcpConfig};
 use super::congestion::{CongestionState, CongestionWindow};
 use super::delayed_ack::AckSchedule;
 use super::delivery_rate::DeliveryRate;
@@ -25,6 +25,7 @@ use super::state::TcpState;
 use super::time_wait::TimeWaitState;
 use super::window::SendWindow;
 use crate::context::DeliveryFailureKind;
+use crate::neighbor::DELAY;
 
 /// Bytes of the timestamp option with its padding.
 const TIMESTAMP_LEN: u16 = 12;
@@ -103,6 +104,9 @@ pub struct Connection {
     pub(super) is_challenge: bool,
     /// Acknowledgements still to be repeated (`TcpDefects::duplicate_acks`).
     pub(super) repeats: u8,
+    /// What of the configuration every segment needs.
+    pub(super) marks: IpMarks,
+    pub(super) pushes_super_segments: bool,
     pub(super) trace: Option<Box<SegmentTrace>>,
 }
 
@@ -117,6 +121,8 @@ pub(super) struct ConnectionTimers {
     pub paced_until: Option<Instant>,
     /// When `snd_una` advanced last, or what is unacknowledged was sent first.
     pub progress: Instant,
+    /// When the peer acknowledged something new last.
+    pub acknowledged: Option<Instant>,
     /// When something arrived last.
     pub heard: Instant,
     /// Probes of a silent or closed peer that were not answered.
@@ -130,6 +136,7 @@ impl ConnectionTimers {
             linger: None,
             paced_until: None,
             progress: now,
+            acknowledged: None,
             heard: now,
             unanswered: 0,
         }
@@ -209,16 +216,7 @@ impl Connection {
             rtt: RttEstimator::new(&config.personality, defects.fixed_rto),
             rate: DeliveryRate::new(),
             pacer: SegmentPacer::new(size.payload().into()),
-            options: SenderOptions {
-                sack: handshake.sack,
-                ecn: handshake.ecn,
-                nagle: config.nagle,
-                pacing: config.pacing,
-                silly_window: defects.silly_window,
-                timeout_only: defects.timeout_only,
-                retransmit_all: defects.retransmit_all,
-                measure_retransmissions: defects.measure_retransmissions,
-            },
+            options: sender_options(&config, handshake),
             small_end: iss,
             timer: None,
             rto_base: now,
@@ -231,6 +229,8 @@ impl Connection {
         let rx = receiver(now, &config, handshake);
         Self {
             ends,
+            marks: config.marks,
+            pushes_super_segments: config.personality.pushes_super_segments,
             config,
             state: TcpState::Established,
             error: None,
@@ -319,9 +319,10 @@ impl Connection {
         self.is_ready
     }
 
-    /// Changes what may change of the configuration of an open connection: `nagle`, `keep_alive`, `user_timeout`.
+    /// Changes what may change of the configuration of an open connection: `nagle`, `keep_alive`, `user_timeout`, `marks`.
     pub fn reconfigure(&mut self, now: Instant, change: impl FnOnce(&mut TcpConfig)) {
         change(Arc::make_mut(&mut self.config));
+        self.marks = self.config.marks;
         self.set_nodelay(!self.config.nagle);
         self.restart_keep_alive(now);
     }
@@ -362,6 +363,11 @@ impl Connection {
         self.is_ready = true;
     }
 
+    /// Whether the peer acknowledged something new so lately that packets must reach it (RFC 4861 §7.3.1).
+    pub fn was_acknowledged(&self, now: Instant) -> bool {
+        self.timers.acknowledged.is_some_and(|at| now.saturating_since(at) < DELAY)
+    }
+
     /// The network reported about a segment of ours that began at `seq`; whether that is believed (RFC 5927 §4.1).
     ///
     /// An error is fatal only while the connection opens (RFC 9293 §3.9.2.2): later it may be a route that comes back.
@@ -370,13 +376,7 @@ impl Connection {
         if seq < self.tx.una || seq >= self.tx.nxt {
             return false;
         }
-        let is_hard = matches!(
-            kind,
-            DeliveryFailureKind::Port
-                | DeliveryFailureKind::Protocol
-                | DeliveryFailureKind::Prohibited
-        );
-        if !self.state.is_synchronized() && is_hard {
+        if !self.state.is_synchronized() && is_hard(kind) {
             let error = match kind {
                 DeliveryFailureKind::Port => TcpSocketError::Refused,
                 _ => TcpSocketError::Unreachable(kind),
@@ -395,6 +395,7 @@ impl Connection {
                 .unwrap_or(u16::MAX),
             timestamp: self.rx.timestamp.filter(|_| self.agreed.timestamps).map(|(value, _)| value),
             clock: self.clock,
+            marks: self.marks,
             until: self.timers.linger.unwrap_or(Instant::NEVER),
             duration: self.config.time_wait,
         })
@@ -402,6 +403,21 @@ impl Connection {
 
     fn shift(&self) -> u8 {
         self.agreed.window_scale.map_or(0, |(ours, _)| ours)
+    }
+}
+
+fn sender_options(config: &TcpConfig, handshake: &Handshake) -> SenderOptions {
+    let defects = &config.defects;
+    SenderOptions {
+        sack: handshake.sack,
+        ecn: handshake.ecn,
+        nagle: config.nagle,
+        pacing: config.pacing,
+        super_segment_max: config.super_segment_max,
+        silly_window: defects.silly_window,
+        timeout_only: defects.timeout_only,
+        retransmit_all: defects.retransmit_all,
+        measure_retransmissions: defects.measure_retransmissions,
     }
 }
 
@@ -437,6 +453,14 @@ fn initial_window(config: &TcpConfig, mss: u16) -> CongestionWindow {
     let mss64 = u64::from(mss);
     let initial = (segments * mss64).min((segments * 1_460).max(2 * mss64));
     CongestionWindow { cwnd: initial, ssthresh: u64::MAX, mss: mss.into(), initial }
+}
+
+/// Whether what the network reports cannot pass by itself (RFC 9293 §3.9.2.2).
+pub(super) const fn is_hard(kind: DeliveryFailureKind) -> bool {
+    matches!(
+        kind,
+        DeliveryFailureKind::Port | DeliveryFailureKind::Protocol | DeliveryFailureKind::Prohibited
+    )
 }
 
 /// When a connection should be given up that has made no progress.

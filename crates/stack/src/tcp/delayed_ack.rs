@@ -112,6 +112,7 @@ mod tests {
 
     const START: Instant = Instant::after_origin(Span::from_secs(1));
 
+    // MUST-58.
     #[test]
     fn second_full_segment_is_acknowledged_at_once() {
         let mut acks = AckSchedule::new(Personality::plain().delayed_ack);

@@ -56,6 +56,7 @@ mod tests {
         }
     }
 
+    // MUST-8.
     #[test]
     fn number_of_a_pair_grows_by_one_in_four_microseconds() {
         let numbers = InitialNumbers::new(Seed(1));
@@ -68,6 +69,7 @@ mod tests {
         }
     }
 
+    // MUST-9.
     #[test]
     fn numbers_of_other_ends_and_seeds_are_unrelated() {
         let (one, two) = (InitialNumbers::new(Seed(1)), InitialNumbers::new(Seed(2)));

@@ -147,6 +147,7 @@ pub(super) fn syn_ack(
     OutboundSegment {
         window: handshake.advertised,
         options: offer.options(config.personality.syn_options),
+        marks: config.marks,
         ..OutboundSegment::bare(
             SeqNum::initial(handshake.iss),
             handshake.irs.wrapping_add(1),

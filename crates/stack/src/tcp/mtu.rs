@@ -114,6 +114,7 @@ mod tests {
         assert_eq!(size.payload(), 1_448);
     }
 
+    // MUST-16.
     #[test]
     fn peer_bounds_the_size_without_options() {
         assert_eq!(SegmentSize::new(9_000, false, 1_460, 12).payload(), 1_448);

@@ -5,6 +5,7 @@ use plumb_wire::ip::Ecn;
 use plumb_wire::option::OptionArea;
 use plumb_wire::tcp::TcpFlags;
 
+use super::config::IpMarks;
 use super::connection::Connection;
 use super::handshake::{OptionWriter, SynOffer, ecn_of_syn};
 use super::info::{SegmentRecord, TracedKind};
@@ -26,6 +27,7 @@ impl OutboundSegment {
             len: 0,
             size: u16::MAX,
             ecn: Ecn::NotCapable,
+            marks: IpMarks::DEFAULT,
         }
     }
 }
@@ -42,7 +44,7 @@ impl Connection {
             // RFC 7323 §3.2: a RST should have timestamps too.
             let timestamps = ack.and_then(|_| self.timestamps(now));
             let bare = OutboundSegment::bare(seq, ack.map_or(0, SeqNum::wire), flags);
-            return Some(OutboundSegment { timestamps, ..bare });
+            return Some(OutboundSegment { timestamps, marks: self.marks, ..bare });
         }
         match self.state {
             TcpState::Closed => {}
@@ -93,7 +95,8 @@ impl Connection {
         let options = offer.options(self.config.personality.syn_options);
         self.tx.on_sent(now, &plan, offer.timestamps.map(|(value, _)| value));
         self.record(now, traced(&plan), 0, 0);
-        Some(OutboundSegment { window, options, ..OutboundSegment::bare(iss, ack, flags) })
+        let bare = OutboundSegment::bare(iss, ack, flags);
+        Some(OutboundSegment { window, options, marks: self.marks, ..bare })
     }
 
     /// What a SYN-ACK of ours says when SYNs crossed.
@@ -165,7 +168,8 @@ impl Connection {
         if has_fin {
             flags = flags | TcpFlags::FIN;
         }
-        if len > 0 && data_end == tx.end {
+        let is_pushed = data_end == tx.end || self.pushes_super_segments && len > plan.size.into();
+        if len > 0 && is_pushed {
             flags = flags | TcpFlags::PSH;
         }
         let mut ecn = Ecn::NotCapable;
@@ -219,6 +223,7 @@ impl Connection {
             window,
             options,
             timestamps,
+            marks: self.marks,
             ..OutboundSegment::bare(seq, self.rx.nxt.wire(), flags)
         }
     }

@@ -155,6 +155,7 @@ mod tests {
         assert!(linux.rto().as_ns().abs_diff(250_000_000) < 1_000, "{:?}", linux.rto());
     }
 
+    // MUST-19.
     #[test]
     fn back_off_doubles_up_to_the_largest() {
         let mut rtt = estimator(&Personality::plain());

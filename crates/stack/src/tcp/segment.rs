@@ -8,6 +8,7 @@ use plumb_wire::malformed::FormatError;
 use plumb_wire::option::{self, OptionArea};
 use plumb_wire::tcp::{TcpFlags, TcpSegment};
 
+use super::config::IpMarks;
 use super::seq::SeqNum;
 
 /// Most blocks that fit into an option area.
@@ -226,6 +227,8 @@ pub struct OutboundSegment {
     pub size: u16,
     /// Congestion notification that its packet gets.
     pub ecn: Ecn,
+    /// What else its IP header says.
+    pub marks: IpMarks,
 }
 
 impl OutboundSegment {

@@ -67,6 +67,7 @@ pub(super) struct SenderOptions {
     pub ecn: bool,
     pub nagle: bool,
     pub pacing: bool,
+    pub super_segment_max: u16,
     pub silly_window: bool,
     pub timeout_only: bool,
     pub retransmit_all: bool,
@@ -199,7 +200,7 @@ impl Sender {
     /// Most segments that may leave at once.
     #[inline]
     fn burst(&mut self, now: Instant, size: u64, super_segment: u32) -> u64 {
-        let most = u64::from(super_segment) / size;
+        let most = (u64::from(super_segment) / size).min(self.options.super_segment_max.into());
         let Some(rate) = self.pacing_rate() else { return most.max(1) };
         let allowance = self.pacer.allowance(now, rate, self.congestion.window.mss);
         most.min(allowance / size).max(1)
@@ -286,7 +287,8 @@ impl Sender {
         let (len, is_small) = if segments > 0 {
             // A rest that ends the stream leaves with the full segments before it.
             let rest = data - segments * size;
-            let fits = segments * size + rest <= u64::from(super_segment)
+            let fits = segments < u64::from(self.options.super_segment_max)
+                && segments * size + rest <= u64::from(super_segment)
                 && flight + segments * size + rest <= self.congestion.window.cwnd;
             let ends = rest > 0
                 && rest < size

@@ -10,7 +10,7 @@ use plumb_wire::flow::SipKey;
 use plumb_wire::machine::PortId;
 
 use super::challenge::ChallengeLimit;
-use super::config::TcpConfig;
+use super::config::{IpMarks, TcpConfig};
 use super::connection::{Connection, PathLimits, TcpEnds, TcpSocketError};
 use super::isn::InitialNumbers;
 use super::listen::{HalfOpenConnection, HalfOpenTable, Listener};
@@ -24,6 +24,7 @@ use crate::counters::CounterId;
 use crate::demux::{EphemeralPorts, SocketBinding, SocketDemux};
 use crate::timers::{LazyTimer, TokenBucket};
 
+mod reports;
 mod segments;
 mod slots;
 
@@ -119,6 +120,8 @@ pub(crate) struct TcpTable {
     cookies: SynCookies,
     ephemeral: EphemeralPorts,
     resets: TokenBucket,
+    /// What the IP headers of RSTs that answer segments for nobody have.
+    pub marks: IpMarks,
     challenges: ChallengeLimit,
 }
 
@@ -146,6 +149,7 @@ impl TcpTable {
             cookies: SynCookies::new(seed),
             ephemeral: EphemeralPorts::new(seed),
             resets: TokenBucket::new(limits.resets, limits.reset_burst),
+            marks: IpMarks::DEFAULT,
             challenges: ChallengeLimit::new(seed),
         }
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use plumb_base::time::{Instant, Span};
 use plumb_wire::tcp::TcpFlags;
 
+use super::config::IpMarks;
 use super::connection::TcpEnds;
 use super::handshake::TimestampClock;
 use super::receive::SegmentDrop;
@@ -26,6 +27,8 @@ pub struct TimeWaitState {
     pub timestamp: Option<u32>,
     /// Our timestamp clock.
     pub clock: TimestampClock,
+    /// What our packets have in their IP headers.
+    pub marks: IpMarks,
     /// When it ends.
     pub until: Instant,
     /// How long it lasts, after a FIN that comes again.
@@ -41,6 +44,7 @@ pub(super) struct TimeWaitRecord {
     rcv_nxt: u32,
     timestamp: Option<u32>,
     clock: TimestampClock,
+    marks: IpMarks,
     until: Instant,
     duration: Span,
 }
@@ -106,7 +110,8 @@ impl TimeWaitRecord {
     fn acknowledgement(&self, now: Instant) -> OutboundSegment {
         let timestamps = self.timestamp.map(|recent| (self.clock.value(now), recent));
         let seq = SeqNum::initial(self.snd_nxt);
-        OutboundSegment::acknowledgement(seq, self.rcv_nxt, self.window, timestamps)
+        let segment = OutboundSegment::acknowledgement(seq, self.rcv_nxt, self.window, timestamps);
+        OutboundSegment { marks: self.marks, ..segment }
     }
 }
 
@@ -138,6 +143,7 @@ impl TimeWaitTable {
             rcv_nxt: state.rcv_nxt.wire(),
             timestamp: state.timestamp,
             clock: state.clock,
+            marks: state.marks,
             until: state.until,
             duration: state.duration,
         });

@@ -235,6 +235,7 @@ fn icmp_errors_about_foreign_packets_are_ignored() {
     }
 }
 
+// MUST-55.
 #[test]
 fn source_quench_and_redirects_change_nothing() {
     let [family, _] = Family::both();

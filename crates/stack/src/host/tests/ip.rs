@@ -19,6 +19,7 @@ fn link() -> LinkTemplate {
     LinkTemplate::new(PEER_MAC, OUR_MAC)
 }
 
+// MUST-63.
 #[test]
 fn martian_sources_are_dropped() {
     let (mut bench, _) = HostFixture::acquainted();
@@ -130,6 +131,7 @@ fn link_padding_is_cut_off() {
     }
 }
 
+// MUST-50.
 #[test]
 fn ipv4_options_pass_are_dropped_or_are_reported() {
     let [family, _] = Family::both();

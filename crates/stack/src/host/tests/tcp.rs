@@ -213,6 +213,7 @@ fn resets_a_second_are_limited() {
 }
 
 /// RFC 1122 §4.2.3.10.
+// MUST-57.
 #[test]
 fn segments_to_groups_and_from_port_zero_are_dropped() {
     for family in Family::both() {
@@ -236,6 +237,7 @@ fn segments_to_groups_and_from_port_zero_are_dropped() {
     }
 }
 
+// MUST-3.
 #[test]
 fn wrong_checksum_is_counted_and_changes_nothing() {
     for family in Family::both() {
@@ -278,6 +280,7 @@ fn truncated_segment_is_malformed() {
     }
 }
 
+// MUST-46, MUST-44, MUST-45.
 #[test]
 fn connections_without_a_free_port_or_a_valid_peer_are_refused() {
     for family in Family::both() {
@@ -315,6 +318,7 @@ fn connections_without_a_free_port_or_a_valid_peer_are_refused() {
     }
 }
 
+// MUST-41.
 #[test]
 fn two_listeners_at_one_port_are_refused() {
     for family in Family::both() {
@@ -357,6 +361,7 @@ fn shifted(frame: &[u8], by: u32) -> Vec<u8> {
 }
 
 /// RFC 5927 §4.1 and RFC 9293 §3.9.2.2.
+// MUST-54.
 #[test]
 fn icmp_error_ends_an_attempt_only_when_it_quotes_what_is_in_flight() {
     for family in Family::both() {
@@ -381,6 +386,48 @@ fn icmp_error_ends_an_attempt_only_when_it_quotes_what_is_in_flight() {
     }
 }
 
+/// RFC 5927 §4.1 of a connection that opens to a listener.
+#[test]
+fn icmp_error_ends_a_half_open_record_only_when_it_quotes_the_syn_ack() {
+    for family in Family::both() {
+        let (mut bench, _) = listening(family, 8);
+        let [syn_ack] = bench.exchange(&RawPeer::new(family, 9_000).syn()).try_into().unwrap();
+        let say = port_unreachable(family);
+        bench.drops(&error(family, say, &shifted(&syn_ack, 1)), CounterId::IcmpErrorUnmatched);
+        let soft = IcmpMessage::TimeExceeded { code: 0 };
+        bench.give(&error(family, soft, &syn_ack));
+        assert_eq!(counts(&bench).half_open, 1);
+        bench.give(&error(family, say, &syn_ack));
+        assert_eq!(bench.count(CounterId::IcmpErrorAccepted), 2);
+        assert_eq!(counts(&bench).half_open, 0);
+        bench.account();
+    }
+}
+
+/// RFC 4861 §7.3.1: acknowledgements of the peer confirm that it is reached, and no solicitation is sent.
+#[test]
+fn acknowledged_data_confirm_the_neighbor() {
+    for family in Family::both() {
+        for is_acknowledged in [true, false] {
+            let (mut bench, mut peer, id) = connected(family);
+            let mut solicitations = 0;
+            for _ in 0..60 {
+                bench.pass(Span::from_secs(2));
+                bench.host.tcp_send(bench.now, id, b"data").unwrap();
+                let frames = bench.take();
+                let segments = heard(&frames);
+                solicitations += frames.len() - segments.len();
+                for segment in segments.iter().filter(|_| is_acknowledged) {
+                    peer.ack = segment.header.seq.wrapping_add(4);
+                    bench.give(&peer.frame(ACK, b""));
+                }
+            }
+            assert_eq!(solicitations == 0, is_acknowledged, "{solicitations} solicitations");
+        }
+    }
+}
+
+// MUST-56.
 #[test]
 fn icmp_error_does_not_end_an_open_connection() {
     for family in Family::both() {

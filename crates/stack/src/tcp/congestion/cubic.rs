@@ -233,10 +233,6 @@ impl CongestionControl for Cubic {
             self.account(now, true);
         }
     }
-
-    fn pacing_rate(&self, _window: &CongestionWindow, _srtt: Option<Span>) -> Option<u64> {
-        None
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! A window that never changes, whatever happens: for experiments, and for paths that are known.
 
-use plumb_base::time::{Instant, Span};
+use plumb_base::time::Instant;
 
 use super::{AckEvent, CongestionControl, CongestionSignal, CongestionWindow};
 
@@ -52,10 +52,6 @@ impl CongestionControl for FixedWindow {
         _flight: u64,
         _first: bool,
     ) {
-    }
-
-    fn pacing_rate(&self, _window: &CongestionWindow, _srtt: Option<Span>) -> Option<u64> {
-        None
     }
 
     /// So that recovery does not reduce the window.

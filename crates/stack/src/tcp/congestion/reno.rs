@@ -1,6 +1,6 @@
 //! Reno (RFC 5681) and NewReno (RFC 6582), counting bytes (RFC 3465): a segment more each round trip, half after loss.
 
-use plumb_base::time::{Instant, Span};
+use plumb_base::time::Instant;
 
 use super::hystart::SlowStart;
 use super::{AckEvent, CongestionControl, CongestionSignal, CongestionWindow};
@@ -83,10 +83,6 @@ impl CongestionControl for Reno {
         self.slow_start.on_timeout();
     }
 
-    fn pacing_rate(&self, _window: &CongestionWindow, _srtt: Option<Span>) -> Option<u64> {
-        None
-    }
-
     fn ends_recovery_at_once(&self) -> bool {
         !self.is_new_reno
     }
@@ -94,6 +90,8 @@ impl CongestionControl for Reno {
 
 #[cfg(test)]
 mod tests {
+    use plumb_base::time::Span;
+
     use super::super::CongestionChoice;
     use super::super::bottleneck::{PathUnderTest, ack_of};
     use super::*;

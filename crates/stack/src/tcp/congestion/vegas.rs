@@ -156,10 +156,6 @@ impl CongestionControl for Vegas {
     fn on_idle(&mut self, _window: &mut CongestionWindow, _now: Instant, _idle: Span) {
         *self = Self::new();
     }
-
-    fn pacing_rate(&self, _window: &CongestionWindow, _srtt: Option<Span>) -> Option<u64> {
-        None
-    }
 }
 
 #[cfg(test)]

@@ -7,10 +7,10 @@ use plumb_wire::tcp::TcpFlags;
 
 use super::slots::Holder;
 use super::{TcpPath, TcpTable};
-use crate::context::{DeliveryFailureKind, HostCore};
+use crate::context::HostCore;
 use crate::counters::{CounterId, ProtocolLayer};
 use crate::tcp::config::{Personality, TcpConfig};
-use crate::tcp::connection::{Connection, PathLimits, TcpEnds};
+use crate::tcp::connection::{Connection, TcpEnds};
 use crate::tcp::handshake::Handshake;
 use crate::tcp::listen::{HalfOpenConnection, HalfOpenFate, Listener, syn_ack};
 use crate::tcp::receive::{SegmentDrop, SegmentFate, reset_for};
@@ -173,7 +173,8 @@ impl TcpTable {
             }
             HalfOpenFate::Dropped(reason) => count_drop(core, reason),
             HalfOpenFate::Challenge(reason) => {
-                let segment = record.challenge_ack(core.now);
+                let marks = config.marks;
+                let segment = OutboundSegment { marks, ..record.challenge_ack(core.now) };
                 count_drop(core, reason);
                 let rate = config.personality.challenge_acks;
                 return may_challenge(&mut self.challenges, core, rate)
@@ -196,13 +197,21 @@ impl TcpTable {
         id: ListenerId,
         segment: &mut InboundSegment<'_>,
     ) -> Option<TcpReply> {
-        if self.listener(id).is_none_or(Listener::is_full) {
-            core.counters.add(CounterId::TcpAcceptQueueFull);
+        if self.is_queue_full(core, id) {
             return None;
         }
         let record = self.remove_half_open(index)?;
         let handshake = record.completed(core.now);
         self.admit((core, paths), ends, id, &handshake, segment)
+    }
+
+    /// Whether a listener takes no more connections until some are accepted; counted.
+    fn is_queue_full(&self, core: &mut HostCore, id: ListenerId) -> bool {
+        let is_full = self.listener(id).is_none_or(Listener::is_full);
+        if is_full {
+            core.counters.add(CounterId::TcpAcceptQueueFull);
+        }
+        is_full
     }
 
     /// Makes the connection of a handshake, queues it to be accepted, and hands it the segment that completed the handshake.
@@ -251,8 +260,7 @@ impl TcpTable {
             }
             TimeWaitFate::Reopens(last) => {
                 if let Some(id) = self.listener_at(ends) {
-                    if self.listener(id).is_none_or(Listener::is_full) {
-                        core.counters.add(CounterId::TcpAcceptQueueFull);
+                    if self.is_queue_full(core, id) {
                         return None;
                     }
                     self.owners.remove_time_wait(index);
@@ -288,8 +296,7 @@ impl TcpTable {
             core.counters.add(CounterId::TcpNoSocket);
             return None;
         }
-        if self.listener(id).is_none_or(Listener::is_full) {
-            core.counters.add(CounterId::TcpAcceptQueueFull);
+        if self.is_queue_full(core, id) {
             return None;
         }
         self.open((core, paths), ends, id, segment, None)
@@ -308,12 +315,12 @@ impl TcpTable {
         let may_be = listener.awaits_cookies(core.now) && !segment.flags.contains(TcpFlags::SYN);
         let mss = may_be.then(|| self.cookies.check(core.now, ends, irs, cookie)).flatten();
         let Some(mss) = mss else { return self.refuse(core, ends, segment) };
-        if listener.is_full() {
-            core.counters.add(CounterId::TcpAcceptQueueFull);
+        if self.is_queue_full(core, id) {
             return None;
         }
         core.counters.add(CounterId::TcpCookieAccepted);
-        let handshake = listener.handshake_of_cookie(segment, mss, self.numbers.clock(ends));
+        let clock = self.numbers.clock(ends);
+        let handshake = self.listener(id)?.handshake_of_cookie(segment, mss, clock);
         self.admit((core, paths), ends, id, &handshake, segment)
     }
 
@@ -352,7 +359,7 @@ impl TcpTable {
         Some(TcpReply { ends: *ends, segment })
     }
 
-    fn remove_half_open(&mut self, index: u32) -> Option<HalfOpenConnection> {
+    pub(super) fn remove_half_open(&mut self, index: u32) -> Option<HalfOpenConnection> {
         let record = self.owners.remove_half_open(index)?;
         if let Some(listener) = self.listener_mut(record.listener) {
             listener.half_open -= 1;
@@ -428,34 +435,8 @@ impl TcpTable {
             return None;
         }
         core.counters.add(CounterId::TcpResetSent);
-        Some(TcpReply { ends: *ends, segment: reset })
-    }
-
-    /// An ICMP error about a segment between these ends that began at `seq`: whether it is believed (RFC 5927 §4.1).
-    pub fn handle_error(
-        &mut self,
-        core: &mut HostCore,
-        ends: &TcpEnds,
-        kind: DeliveryFailureKind,
-        seq: u32,
-    ) -> bool {
-        let Some(TupleOwner::Connection(index)) = self.owners.find(ends) else { return false };
-        let Some(entry) = self.owners.slots.entry_mut(index) else { return false };
-        let is_believed = entry.connection.on_unreachable(kind, seq);
-        let is_over = entry.connection.state() == TcpState::Closed;
-        self.owners.slots.announce(index, is_over);
-        self.settle(core, index);
-        is_believed
-    }
-
-    /// The path between these ends has changed.
-    pub fn on_path(&mut self, core: &mut HostCore, ends: &TcpEnds, limits: PathLimits) {
-        if let Some(TupleOwner::Connection(index)) = self.owners.find(ends)
-            && let Some(entry) = self.owners.slots.entry_mut(index)
-        {
-            entry.connection.on_path(limits);
-            self.settle(core, index);
-        }
+        let segment = OutboundSegment { marks: self.marks, ..reset };
+        Some(TcpReply { ends: *ends, segment })
     }
 }
 

@@ -57,6 +57,7 @@ fn is_within(measured: f64, expected: f64, tolerance: f64) {
     assert!((ratio - 1.0).abs() <= tolerance, "{measured} is {ratio} of {expected}");
 }
 
+// MUST-19.
 #[test]
 fn reno_with_periodic_loss_follows_the_square_root() {
     // Mathis et al. 1997: C = sqrt(3/2) with an acknowledgement for each segment.

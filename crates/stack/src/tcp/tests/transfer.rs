@@ -118,6 +118,7 @@ fn bottleneck_is_filled() {
     assert!(goodput > 0.90, "{goodput} of the rate: {:#?}", pair.end(CLIENT).info());
 }
 
+// MUST-20.
 #[test]
 fn connection_to_nobody_times_out() {
     let mut pair = Pair::new(TcpConfig::default(), TcpConfig::default(), 1);

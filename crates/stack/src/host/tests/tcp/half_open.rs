@@ -5,6 +5,7 @@ use super::*;
 /// A SYN as Linux sends it: MSS 1460, SACK, timestamps, window scale 7.
 const OPTIONS: [u8; 10] = [2, 4, 5, 180, 4, 2, 3, 3, 7, 1];
 
+// MUST-14, MUST-67.
 #[test]
 fn handshake_agrees_on_what_both_offer() {
     for family in Family::both() {
@@ -23,6 +24,7 @@ fn handshake_agrees_on_what_both_offer() {
     }
 }
 
+// MUST-18.
 #[test]
 fn repeated_syn_is_answered_with_the_same_syn_ack_and_no_time_is_measured() {
     for family in Family::both() {
@@ -47,6 +49,7 @@ fn repeated_syn_is_answered_with_the_same_syn_ack_and_no_time_is_measured() {
 }
 
 /// RFC 9293 §3.10.7.4, and RFC 5961 §3.2 of RSTs.
+// MUST-11.
 #[test]
 fn half_open_connection_accepts_only_what_fits() {
     for family in Family::both() {
@@ -103,6 +106,7 @@ fn data_that_complete_the_handshake_are_received() {
     }
 }
 
+// MUST-22, MUST-23.
 #[test]
 fn syn_ack_is_repeated_with_back_off_and_given_up() {
     let [family, _] = Family::both();
@@ -125,6 +129,7 @@ fn syn_ack_is_repeated_with_back_off_and_given_up() {
     bench.finish();
 }
 
+// MUST-11.
 #[test]
 fn closed_listener_resets_what_was_opening() {
     for family in Family::both() {
@@ -215,4 +220,42 @@ fn forged_acknowledgement_opens_nothing() {
     assert!(late.flags.contains(RST), "a cookie is worth nothing after two minutes");
     assert_eq!(bench.host.tcp_accept(listener), None);
     bench.finish();
+}
+
+// MUST-4, MUST-5, MUST-6, MUST-64.
+#[test]
+fn unknown_options_are_skipped_at_any_alignment() {
+    for family in Family::both() {
+        let (mut bench, listener) = listening(family, 8);
+        let mut peer = RawPeer::new(family, 9_000);
+        let odd = [1, 253, 3, 9, 2, 4, 2, 88, 253, 2, 4, 2];
+        let syn_ack = only(&bench.exchange(&peer.frame_with(SYN, &odd, &[])));
+        assert!(syn_ack.options().sack_permitted);
+        peer.hear(&syn_ack);
+        peer.seq += 1;
+        bench.give(&peer.frame_with(ACK, &odd, b"data"));
+        let id = bench.host.tcp_accept(listener).unwrap();
+        let info = bench.host.tcp_info(id).unwrap();
+        assert_eq!((info.mss, info.readable), (600, 4));
+    }
+}
+
+// MUST-7, MUST-15, MUST-65.
+#[test]
+fn illegal_option_is_survived_and_the_default_size_used() {
+    for family in Family::both() {
+        for illegal in [[2, 0, 1, 1], [2, 1, 5, 180], [2, 60, 5, 180], [1, 1, 1, 2]] {
+            let (mut bench, listener) = listening(family, 8);
+            let mut peer = RawPeer::new(family, 9_000);
+            let syn_ack = only(&bench.exchange(&peer.frame_with(SYN, &illegal, &[])));
+            peer.hear(&syn_ack);
+            peer.seq += 1;
+            bench.give(&peer.frame_with(ACK, &illegal, b""));
+            let id = bench.host.tcp_accept(listener).unwrap();
+            let default = if family.ours.is_ipv4() { 536 } else { 1_220 };
+            assert_eq!(bench.host.tcp_info(id).unwrap().mss, default);
+            bench.host.tcp_send(bench.now, id, b"data").unwrap();
+            assert_eq!(only(&bench.take()).options().mss, None, "only a SYN has it");
+        }
+    }
 }

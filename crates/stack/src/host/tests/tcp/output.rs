@@ -8,7 +8,9 @@ use crate::tcp::config::BufferLimits;
 
 /// With so large an initial window that only turns end what a connection sends.
 fn eager() -> TcpConfig {
-    let personality = Personality { initial_window: 200, ..Personality::linux() };
+    // PSH then does not depend on how many segments are made at once.
+    let personality =
+        Personality { initial_window: 200, pushes_super_segments: false, ..Personality::linux() };
     TcpConfig { personality, send_buffer: BufferLimits::fixed(200_000), ..TcpConfig::default() }
 }
 

@@ -17,6 +17,7 @@ fn closed(family: Family, config: TcpConfig) -> (HostFixture, RawPeer, Vec<u8>) 
     (bench, peer, fin)
 }
 
+// MUST-13.
 #[test]
 fn repeated_fin_is_acknowledged_and_starts_the_time_anew() {
     for family in Family::both() {
