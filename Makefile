@@ -3,7 +3,7 @@
 CARGO ?= cargo
 ARGS ?=
 DIST ?= target/dist
-FUZZ ?= frame packet every_parser capture host
+FUZZ ?= frame packet every_parser capture host script
 FUZZ_SECONDS ?= 60
 FUZZ_DIR := crates/fuzz/targets
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
@@ -12,7 +12,7 @@ COVERAGE = --cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-
   -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
   -Cllvm-args=-sanitizer-coverage-trace-compares
 
-.PHONY: help run test check race race-stack race-tcp race-link race-sim race-net selftest-full mutations fuzz schema dist dist-check setup
+.PHONY: help run test check packetdrill race race-stack race-tcp race-link race-sim race-net selftest-full mutations fuzz schema dist dist-check setup
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -41,6 +41,10 @@ selftest-full: ## 2,000 simulated tables for every preset and launch effect, and
 
 mutations: ## put each mended fault of the statistics back, and see a test or the self-test fail; ARGS="--only 4"
 	$(CARGO) xtask mutations $(ARGS)
+
+packetdrill: ## scripts by packetdrill itself against plumb's TCP; PACKETDRILL=/path SCRIPTS="/path …" ARGS="--system freebsd"
+	$(CARGO) build -p plumb-packetdrill
+	$(CARGO) xtask packetdrill --packetdrill $(PACKETDRILL) $(ARGS) $(SCRIPTS)
 
 race: setup ## plumb against sockperf, iperf3 and qperf on the same CPUs; ARGS="--only tcp"
 	$(CARGO) build --release

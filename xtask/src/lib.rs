@@ -6,7 +6,9 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 
+pub mod clauses;
 pub mod mutations;
+pub mod packetdrill;
 pub mod peer_bench;
 pub mod stats;
 pub mod tidy;

@@ -1,5 +1,7 @@
 //! Checks of the parsers over any bytes: none panics or loops, and what was parsed is emitted as it was.
 
+use plumb_conform::error::{ScriptError, ScriptPosition};
+use plumb_conform::parser;
 use plumb_copy::Sum16;
 use plumb_wire::capture::CaptureReader;
 use plumb_wire::checksum::{self, PseudoHeader};
@@ -34,6 +36,19 @@ pub fn check_frame(bytes: &[u8]) {
 pub fn check_packet(bytes: &[u8]) {
     let _ = FiveTuple::of_packet(bytes);
     check_packet_at(bytes, 0);
+}
+
+/// Parses `bytes` as a packetdrill script; whether they are one.
+pub fn check_script(bytes: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(bytes);
+    let Err(error) = parser::parse(&text) else { return true };
+    let (ScriptError::Syntax { at, .. } | ScriptError::Unsupported { at, .. }) = error;
+    let ScriptPosition { line, column } = at;
+    // The end of a text is behind its last line.
+    let lines = text.split('\n').count() + 1;
+    assert!(line >= 1 && line as usize <= lines, "line {line} of {lines}");
+    assert!(column >= 1 && column as usize <= text.len() + 1, "column {column}");
+    false
 }
 
 /// Parses `bytes` with every parser.

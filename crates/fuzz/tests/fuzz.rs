@@ -3,17 +3,19 @@
 //! `PLUMB_FUZZ_FRAMES` sets how many frames each test sends.
 
 use arbitrary::{Arbitrary, Unstructured};
-use plumb_base::seed::Seed;
+use plumb_base::seed::{RandomStream, Seed};
+use plumb_conform::runner;
+use plumb_conform::settings::{RunSettings, ScriptSystem};
 use plumb_fuzz::host::{FuzzDevice, FuzzHost, HostInput};
 use plumb_fuzz::mutator::FrameMutator;
-use plumb_fuzz::parsers::{check_capture, check_every_parser, check_frame};
+use plumb_fuzz::parsers::{check_capture, check_every_parser, check_frame, check_script};
 use plumb_stack::counters::CounterId;
 use plumb_wire::capture::{CaptureDirection, LinkType};
 use plumb_wire::flow::FiveTuple;
 use plumb_wire::packet::PoolConfig;
 use plumb_wire::{pcap, pcapng};
 use proptest::prelude::*;
-use rand::Rng;
+use rand::{Rng, RngExt};
 
 fn frames() -> u64 {
     let set = std::env::var("PLUMB_FUZZ_FRAMES").ok();
@@ -47,6 +49,56 @@ fn random_bytes_break_no_parser() {
         bytes[12..14].copy_from_slice(&[[8, 0], [0x86, 0xdd], [8, 6], [0x81, 0]][round % 4]);
         check_every_parser(&bytes[..round % 257]);
     }
+}
+
+/// A script with a few bytes, lines or pieces changed.
+fn mutated(scripts: &[Vec<u8>], stream: &mut RandomStream) -> Vec<u8> {
+    let mut script = scripts[stream.random_range(0..scripts.len())].clone();
+    for _ in 0..stream.random_range(1..4) {
+        let at = stream.random_range(0..script.len());
+        let end = (at + stream.random_range(1..12)).min(script.len());
+        match stream.random_range(0..4) {
+            0 => script[at] = stream.random_range(b' '..=b'~'),
+            1 => drop(script.drain(at..end)),
+            2 => {
+                let other = &scripts[stream.random_range(0..scripts.len())];
+                let from = stream.random_range(0..other.len());
+                let piece = &other[from..(from + (end - at)).min(other.len())];
+                script.splice(at..end, piece.iter().copied());
+            }
+            _ => {
+                let digit = script.iter().skip(at).position(u8::is_ascii_digit);
+                let place = at + digit.unwrap_or(0);
+                script[place] = stream.random_range(b'0'..=b'9');
+            }
+        }
+        if script.is_empty() {
+            script.push(b'0');
+        }
+    }
+    script
+}
+
+#[test]
+fn mutated_scripts_break_neither_parser_nor_stack() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../conform/scripts");
+    let mut paths: Vec<_> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    let scripts: Vec<Vec<u8>> = paths.iter().map(|path| std::fs::read(path).unwrap()).collect();
+    let mut stream = Seed(7).stream("scripts");
+    let (mut parsed, rounds) = (0, frames() / 20);
+    let settings = RunSettings::new(ScriptSystem::Linux);
+    for _ in 0..rounds {
+        let script = mutated(&scripts, &mut stream);
+        if check_script(&script) {
+            parsed += 1;
+            if parsed % 8 == 0 {
+                let _ = runner::run(&String::from_utf8_lossy(&script), &settings, Seed(1));
+            }
+        }
+    }
+    assert!(parsed > rounds / 4, "{parsed} of {rounds} were scripts");
 }
 
 /// Lets mutated frames arrive at a host; [`FuzzHost::finish`] asserts that no memory is lost.
