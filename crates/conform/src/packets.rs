@@ -113,8 +113,9 @@ impl ObservedSegment {
         if total + next.len > expected {
             return Err(format!("{} bytes came instead of {expected}", total + next.len));
         }
+        // As in packetdrill, whether the whole has FIN and PSH is for the last to say.
         self.header.flags =
-            self.header.flags | TcpFlags::from_bits(second.flags.bits() & last.bits());
+            first.flags.without(last) | TcpFlags::from_bits(second.flags.bits() & last.bits());
         self.len += next.len;
         Ok(())
     }

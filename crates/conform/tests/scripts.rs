@@ -52,6 +52,7 @@ fn what_differs_is_said_with_its_line() {
         ("+0 write(4, ..., 100) = 100\n+0 > P. 1:101(100) ack 2", "acknowledgement number is 1"),
         ("+0 write(4, ..., 100) = 100\n+0 > . 1:101(100) ack 1", "flags"),
         ("+0 write(4, ..., 100) = 100\n+.5 > P. 1:101(100) ack 1", "was sent at 0.05"),
+        ("+0 write(4, ..., 3000) = 3000\n+0 > . 1:3001(3000) ack 1", "flags"),
         ("+0 write(4, ..., 100) = 100\n+0 > P. 1:101(100) ack 1 win 7", "window"),
         ("+0 write(4, ..., 100) = 100\n+0 > P. 1:101(100) ack 1 <nop,nop>", "options"),
         (
