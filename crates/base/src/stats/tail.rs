@@ -9,7 +9,9 @@
 //!
 //! A value belongs to the interval unless the launches' shares of samples above it differ
 //! significantly from 1 − p, by Student's test of their mean on a logarithmic scale (shares of rare
-//! events are skewed; Woodruff 1952 inverts the same test on the linear scale). Where launches
+//! events are skewed; Woodruff 1952 inverts the same test on the linear scale). The logarithm of a
+//! mean is too low on average, by half the mean's relative variance to second order, which is added:
+//! few launches see few bursts, or none. Where launches
 //! differ by a factor that is large beside their own spread, those shares are too skewed even so;
 //! therefore the interval also reaches as far as that of the launches' percentiles, moved to the
 //! pooled one. (Launches 1 % apart around a body 5 % wide: 93 to 96 %; 3 % apart: 84 to 89 %.) Left out: how many samples and launches it takes for that to mean something.
@@ -118,9 +120,9 @@ impl LaunchTails {
             return f64::NEG_INFINITY;
         }
         let variance = (self.sum_of_squares - self.sum * mean).max(0.0) / (n - 1.0);
-        let error = (variance / n).sqrt() / mean;
-        let distance = (mean / self.wanted).ln();
-        if distance.abs() < 1e-9 { 0.0 } else { distance / error }
+        let relative = variance / n / (mean * mean);
+        let distance = (mean / self.wanted).ln() + relative / 2.0;
+        if distance.abs() < 1e-9 { 0.0 } else { distance / relative.sqrt() }
     }
 }
 
