@@ -18,6 +18,7 @@ pub mod host_notes;
 pub mod link;
 pub mod list;
 pub mod schema;
+pub mod sim;
 pub mod stack;
 
 /// The name of this document's shape.

@@ -22,6 +22,7 @@ use plumb_harness::launch_network::emulator_process;
 use plumb_harness::mirror::mirror_process;
 
 pub mod agent;
+pub mod cc_report;
 pub mod compare;
 pub mod doctor;
 pub mod explain;
@@ -36,11 +37,13 @@ mod progress;
 pub mod reference;
 pub mod run;
 pub mod selftest;
+pub mod sim;
 pub mod stack;
 pub mod stamp;
 pub mod store;
 pub mod stored_runs;
 pub mod subprocess;
+pub mod sweep;
 
 /// Measures what it costs one program to talk to another, on this machine or on another.
 #[derive(Debug, Parser)]
@@ -118,6 +121,9 @@ enum CliCommand {
     Study(run::StudyCommand),
     Selftest(selftest::SelftestCommand),
     Show(stored_runs::ShowCommand),
+    Sim(sim::SimCommand),
+    Sweep(sweep::SweepCommand),
+    CcReport(cc_report::CcReportCommand),
     Stack(stack::StackCommand),
     Link(Box<link::LinkCommand>),
     Net(Box<net::NetCommand>),
@@ -271,6 +277,9 @@ fn dispatch(cli: Cli, output: &CliOutput) -> CommandResult {
         CliCommand::Study(command) => command.perform(global, output),
         CliCommand::Selftest(command) => command.perform(output),
         CliCommand::Show(command) => command.perform(global, output),
+        CliCommand::Sim(command) => command.perform(output),
+        CliCommand::Sweep(command) => command.perform(output),
+        CliCommand::CcReport(command) => command.perform(output),
         CliCommand::Stack(command) => command.perform(global, output),
         CliCommand::Link(command) => command.perform(output),
         CliCommand::Net(command) => command.perform(global, output),

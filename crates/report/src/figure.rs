@@ -17,6 +17,7 @@ pub mod drift;
 pub mod ladder;
 pub mod quantiles;
 mod scale;
+pub mod simulation;
 pub mod spread;
 pub mod svg;
 pub mod text;

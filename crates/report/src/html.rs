@@ -7,6 +7,7 @@
 use plumb_analysis::document::RankTable;
 use plumb_analysis::document::RunDocument;
 use plumb_analysis::document::explain::ExplainDocument;
+use plumb_analysis::document::sim::SimDocument;
 use plumb_analysis::document::stack::StackDocument;
 
 use crate::figure::svg::PALETTE_CSS;
@@ -69,6 +70,31 @@ pub fn connection(document: &StackDocument, code: &str) -> String {
     let head = format!(
         "<header><p class=\"brand\">plumb<h1>{title}</h1><pre>{}</pre></header>",
         escape(&crate::terminal::stack::connection_lines(document, style)),
+    );
+    whole(code, title, &head, &body, &format!("Made by plumb {}.", escape(code)))
+}
+
+/// Simulations as one page: tables, and the figures of each over time.
+pub fn simulation(document: &SimDocument, code: &str) -> String {
+    let mut body = Vec::new();
+    for (number, run) in (1..).zip(&document.runs) {
+        let variables: Vec<String> =
+            run.variables.iter().map(|(name, value)| format!("{name} = {value}")).collect();
+        for mut figure in crate::figure::simulation::figures(run) {
+            if document.runs.len() > 1 {
+                figure.id = format!("{}-{number}", figure.id);
+                figure.title = format!("{}, {}", figure.title, variables.join(", "));
+            }
+            body.push(part(&figure.id, &figure.title, element::figure(&figure)));
+        }
+    }
+    let style = TerminalStyle { color: false, unicode: true, width: 160 };
+    let title = document.runs.first().map_or("", |run| run.title.as_str());
+    let title = if title.is_empty() { document.file.as_str() } else { title };
+    let head = format!(
+        "<header><p class=\"brand\">plumb<h1>{}</h1><pre>{}</pre></header>",
+        escape(title),
+        escape(&crate::terminal::sim::tables(document, style)),
     );
     whole(code, title, &head, &body, &format!("Made by plumb {}.", escape(code)))
 }

@@ -13,6 +13,7 @@ pub mod ladder;
 pub mod link;
 pub mod net;
 pub mod ranks;
+pub mod sim;
 pub mod stack;
 pub mod stamp;
 pub mod summary;

@@ -19,6 +19,7 @@ use crate::document::link::{
     LINK_CHECK_SCHEMA, LINK_SCHEMA, LINKS_SCHEMA, LinkCheckDocument, LinkDocument, LinksDocument,
 };
 use crate::document::list::{LIST_SCHEMA, ListDocument, RUNS_SCHEMA, RunsDocument};
+use crate::document::sim::{self, CONGESTION_SCHEMA, CongestionDocument, SimDocument};
 use crate::document::stack::{self, StackDocument};
 use crate::document::{RUN_SCHEMA, RunDocument};
 
@@ -45,6 +46,8 @@ pub fn all() -> Vec<DocumentSchema> {
         document_schema::<ExplainDocument>(explain::SCHEMA),
         document_schema::<SelftestDocument>(SELFTEST_SCHEMA),
         document_schema::<ConformDocument>(conform::SCHEMA),
+        document_schema::<SimDocument>(sim::SCHEMA),
+        document_schema::<CongestionDocument>(CONGESTION_SCHEMA),
         document_schema::<StackDocument>(stack::SCHEMA),
         document_schema::<StampDocument>(stamp::SCHEMA),
         document_schema::<Iperf3Document>(iperf3::SCHEMA),

@@ -14,6 +14,7 @@ mod interruption;
 mod link;
 mod net;
 mod pages;
+mod sim;
 mod stack;
 mod store_errors;
 mod usage;
