@@ -20,12 +20,11 @@
 using namespace ns3;
 
 static uint64_t hops = 0;
+
 static uint64_t drops = 0;
-static uint64_t entered = 0;
 
 static void CountHop(Ptr<const Packet>) { hops++; }
 static void CountDrop(Ptr<const Packet>) { drops++; }
-static void CountEntered(Ptr<const Packet>) { entered++; }
 
 int main(int argc, char *argv[])
 {
@@ -83,8 +82,8 @@ int main(int argc, char *argv[])
     }
 
     auto queue = DynamicCast<PointToPointNetDevice>(middle.first.Get(0))->GetQueue();
-    queue->TraceConnectWithoutContext("Drop", MakeCallback(&CountDrop));
-    queue->TraceConnectWithoutContext("Enqueue", MakeCallback(&CountEntered));
+    // Before a full queue of a device, traffic control drops.
+    routers.Get(0)->GetObject<TrafficControlLayer>()->TraceConnectWithoutContext("TcDrop", MakeCallback(&CountDrop));
     if (counts)
     {
         Config::ConnectWithoutContext("/NodeList/*/DeviceList/*/$ns3::PointToPointNetDevice/PhyRxEnd",
@@ -96,6 +95,8 @@ int main(int argc, char *argv[])
     Simulator::Run();
     const std::chrono::duration<double> wall = std::chrono::steady_clock::now() - begun;
 
+    // Those that were queued.
+    const double entered = queue->GetTotalReceivedPackets();
     uint64_t received = 0;
     for (uint32_t flow = 0; flow < flows; flow++)
     {
@@ -103,7 +104,7 @@ int main(int argc, char *argv[])
     }
     std::printf("{\"flows\":%u,\"seconds\":%g,\"wall\":%.6f,\"hops\":%llu,\"goodput\":%.0f,\"loss\":%.6f}\n",
                 flows, seconds, wall.count(), (unsigned long long)hops, received * 8.0 / seconds,
-                drops / std::max(1.0, double(drops + entered)));
+                drops / std::max(1.0, drops + entered));
     Simulator::Destroy();
     return 0;
 }
