@@ -16,26 +16,26 @@ use plumb_wire::machine::Medium;
 use crate::lan::{address, check, end, lan};
 use crate::virtual_link::VirtualLink;
 
-const CLIENT: usize = 0;
-const SERVER: usize = 1;
+pub const CLIENT: usize = 0;
+pub const SERVER: usize = 1;
 
 /// A client and a server that listens at port 80 of both families.
-struct TcpWorld {
-    link: VirtualLink<IpHost>,
-    config: Arc<TcpConfig>,
+pub struct TcpWorld {
+    pub link: VirtualLink<IpHost>,
+    pub config: Arc<TcpConfig>,
 }
 
 impl TcpWorld {
-    fn new(medium: Medium, offloads: bool, seed: Seed) -> Self {
+    pub fn new(medium: Medium, offloads: bool, seed: Seed) -> Self {
         Self { link: lan(2, medium, offloads, seed), config: Arc::default() }
     }
 
-    fn listen(&mut self, v6: bool, backlog: usize) -> ListenerId {
+    pub fn listen(&mut self, v6: bool, backlog: usize) -> ListenerId {
         let config = Arc::clone(&self.config);
         self.link.machines[SERVER].tcp_listen(end(v6, 2, 80), backlog, config).unwrap()
     }
 
-    fn connect(&mut self, v6: bool) -> TcpId {
+    pub fn connect(&mut self, v6: bool) -> TcpId {
         let (local, config) = (SocketAddr::new(address(v6, 1), 0), Arc::clone(&self.config));
         let opened = self.link.with(CLIENT, |host, now, pool| {
             host.tcp_connect(now, local, end(v6, 2, 80), config, pool)
@@ -44,7 +44,7 @@ impl TcpWorld {
     }
 
     /// A connection that is open at both ends.
-    fn open(&mut self, v6: bool, listener: ListenerId) -> (TcpId, TcpId) {
+    pub fn open(&mut self, v6: bool, listener: ListenerId) -> (TcpId, TcpId) {
         let client = self.connect(v6);
         self.link.run(Span::from_ms(1));
         let server = self.link.machines[SERVER].tcp_accept(listener).expect("it was accepted");
@@ -52,19 +52,19 @@ impl TcpWorld {
         (client, server)
     }
 
-    fn state(&self, host: usize, id: TcpId) -> Option<TcpState> {
+    pub fn state(&self, host: usize, id: TcpId) -> Option<TcpState> {
         self.link.machines[host].tcp_state(id)
     }
 
-    fn counts(&self, host: usize) -> TcpCounts {
+    pub fn counts(&self, host: usize) -> TcpCounts {
         self.link.machines[host].tcp_counts()
     }
 
-    fn count(&self, host: usize, counter: CounterId) -> u64 {
+    pub fn count(&self, host: usize, counter: CounterId) -> u64 {
         self.link.machines[host].counters().value(counter)
     }
 
-    fn close(&mut self, host: usize, id: TcpId) {
+    pub fn close(&mut self, host: usize, id: TcpId) {
         self.link.with(host, |host, now, _| host.tcp_close(now, id));
     }
 
@@ -90,30 +90,47 @@ impl TcpWorld {
     }
 
     /// Sends `data` and closes that direction, while the other end reads it.
-    fn transfer(
+    pub fn transfer(&mut self, sender: (usize, TcpId), receiver: (usize, TcpId), data: &[u8]) {
+        let received = self.carry(sender, receiver, data, true);
+        assert!(received == data, "{} of {} bytes arrived", received.len(), data.len());
+    }
+
+    /// Sends `data`, while the other end reads it; both stay open.
+    pub fn transfer_some(&mut self, sender: (usize, TcpId), receiver: (usize, TcpId), data: &[u8]) {
+        let received = self.carry(sender, receiver, data, false);
+        assert!(received == data, "{} of {} bytes arrived", received.len(), data.len());
+    }
+
+    fn carry(
         &mut self,
         (from, sender): (usize, TcpId),
         (to, receiver): (usize, TcpId),
         data: &[u8],
-    ) {
+        ends: bool,
+    ) -> Vec<u8> {
         let (mut sent, mut received, mut is_shut) = (0, Vec::new(), false);
-        while !self.read(to, receiver, &mut received) {
+        while !self.read(to, receiver, &mut received) && (ends || received.len() < data.len()) {
             let rest = &data[sent..];
             if !rest.is_empty() {
                 let taken = self.link.with(from, |host, now, _| host.tcp_send(now, sender, rest));
                 sent += taken.unwrap();
             }
-            if sent == data.len() && !std::mem::replace(&mut is_shut, true) {
+            if ends && sent == data.len() && !std::mem::replace(&mut is_shut, true) {
                 self.link.with(from, |host, now, _| host.tcp_shutdown(now, sender)).unwrap();
             }
             let later = self.link.now() + Span::from_secs(60);
             assert!(self.link.step(later), "something happens");
         }
-        assert!(received == data, "{} of {} bytes arrived", received.len(), data.len());
+        received
+    }
+
+    /// Memory of a connection's buffers, in bytes.
+    pub fn memory(&self, host: usize, id: TcpId) -> usize {
+        self.link.machines[host].tcp_info(id).unwrap().memory
     }
 }
 
-fn bytes(len: usize) -> Vec<u8> {
+pub fn bytes(len: usize) -> Vec<u8> {
     (0_u32..).map(|n| (n.wrapping_mul(2_654_435_761) >> 24).to_le_bytes()[0]).take(len).collect()
 }
 
