@@ -212,6 +212,11 @@ impl RatioTarget {
         (self, self.judge(ratio.estimate, ratio.interval))
     }
 
+    /// Whether a number that is the same each time meets it.
+    pub fn of_count(self, count: f64) -> TargetVerdict {
+        self.judge(count, ConfidenceInterval { lo: count, hi: count, confidence: CONFIDENCE })
+    }
+
     /// The estimate decides; where it misses and the interval reaches the target, that is said.
     pub fn judge(self, estimate: f64, interval: ConfidenceInterval) -> TargetVerdict {
         let (met, reached) = match self {

@@ -63,6 +63,33 @@ const CASES: &[TcpBenchCase] = &[
     },
 ];
 
+/// In memory, with many connections on one side and ten on the other.
+const CONNECTION_CASES: &[TcpBenchCase] = &[
+    TcpBenchCase {
+        name: "connections, one hot",
+        task: "connections --spread hot",
+        sides: [MANY, FEW],
+        figure: SEGMENT,
+        target: Some(RatioTarget::AtMost(1.2)),
+    },
+    TcpBenchCase {
+        name: "connections, any of them",
+        task: "connections --spread uniform",
+        sides: [MANY, FEW],
+        figure: SEGMENT,
+        target: None,
+    },
+];
+
+const SEGMENT: (&str, Unit) = ("segment_ns", Unit::Nanoseconds);
+const MANY: &str = "--count 100000";
+const FEW: &str = "--count 10";
+
+/// What instructions and memory are called among the cases.
+const COUNTED: &str = "connections, instructions and memory";
+/// Segments of which instructions are counted.
+const COUNTED_SEGMENTS: u64 = 20_000;
+
 /// Over a TAP or a veth: each at one CPU and at two.
 const WIRED_CASES: &[TcpBenchCase] = &[
     TcpBenchCase {
@@ -126,12 +153,16 @@ pub fn run(options: &BenchOptions, out: &mut dyn Write) -> anyhow::Result<bool> 
          computed and verified, buffers of 256 KiB, at most 64 frames on the link; plumb with CUBIC, smoltcp without\n\
          congestion control (its default), both with timestamps. In place, a stack's buffer is the application's memory.\n\
          Else against Linux with CUBIC: plumb over a TAP that leaves checksums and segmentation to the kernel, smoltcp over one\n\
-         that leaves nothing; Linux's own other side over a veth.\n",
+         that leaves nothing; Linux's own other side over a veth. Of connections, 100,000 stand beside 10.\n",
         options.launches, cpus
     )?;
     writeln!(out, "{:<30} {:>10} {:>10}  {:<22} target", "task", "plumb", "other", "ratio [95 %]")?;
     let mut table = BenchTable::new(out);
     for (name, case, cpus) in &cases {
+        if name == COUNTED {
+            table.print(counted_rows(&program)?)?;
+            continue;
+        }
         let values = measure(&program, case, *cpus, options)
             .with_context(|| format!("the race of `{name}` failed"))?;
         table.print([row(name, case, &values)?])?;
@@ -139,16 +170,67 @@ pub fn run(options: &BenchOptions, out: &mut dyn Write) -> anyhow::Result<bool> 
     table.finish()
 }
 
+/// Instructions of a segment and its acknowledgement with many connections beside those with ten, and the memory of an idle one.
+fn counted_rows(program: &Path) -> anyhow::Result<Vec<BenchRow>> {
+    let mut rows = Vec::new();
+    for spread in ["hot", "uniform"] {
+        let [many, few] = [MANY, FEW].map(|count| instructions(program, count, spread));
+        let (many, few) = (many?, few?);
+        let columns = format!(
+            "{:<30} {many:>10.0} {few:>10.0}  {:<22.3}",
+            format!("connections, instructions, {spread}"),
+            many / few
+        );
+        let target = RatioTarget::AtMost(1.05);
+        rows.push(BenchRow::new(&columns, Some((target, target.of_count(many / few)))));
+    }
+    let mut command = Command::new(program);
+    command.arg("connections").args(MANY.split_whitespace()).args(["--segments", "0"]);
+    let answer = answer_of(&mut command)?;
+    let bytes = answer["idle_bytes"].as_f64().context("no idle_bytes")?;
+    let target = RatioTarget::AtMost(2_048.0);
+    let columns = format!("{:<30} {bytes:>8.0} B", "connections, memory of an idle one");
+    rows.push(BenchRow::new(&columns, Some((target, target.of_count(bytes)))));
+    Ok(rows)
+}
+
+/// Instructions a segment, as valgrind counts them: of a run with segments less those of one without.
+fn instructions(program: &Path, count: &str, spread: &str) -> anyhow::Result<f64> {
+    let counted = |segments: u64| -> anyhow::Result<f64> {
+        let mut command = Command::new("valgrind");
+        command.args(["--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"]);
+        command.arg(program).args(["connections", "--spread", spread]);
+        command.args(count.split_whitespace()).args(["--segments", &segments.to_string()]);
+        let output = command.output().context("valgrind(1) cannot be run")?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        let refs = said.lines().find_map(|line| line.split("I refs:").nth(1));
+        let refs = refs.with_context(|| format!("{command:?} counted nothing: {said}"))?;
+        refs.trim().replace(',', "").parse().context("valgrind's count is no number")
+    };
+    Ok((counted(COUNTED_SEGMENTS)? - counted(0)?) / COUNTED_SEGMENTS as f64)
+}
+
+/// The JSON that a run of the program prints.
+fn answer_of(command: &mut Command) -> anyhow::Result<Value> {
+    let output = command.output().with_context(|| format!("{command:?} cannot be run"))?;
+    if !output.status.success() {
+        bail!("{command:?} failed: {}", String::from_utf8_lossy(&output.stderr).trim());
+    }
+    serde_json::from_slice(&output.stdout).context("its answer is not JSON")
+}
+
 /// The cases by their names, and the CPUs of both ends.
 fn cases(cpus: BenchCpus) -> Vec<(String, TcpBenchCase, [u32; 2])> {
     let local = cpus.local;
-    let in_memory = CASES.iter().map(|case| (case.name.to_owned(), *case, [local; 2]));
+    let in_memory = CASES.iter().chain(CONNECTION_CASES);
+    let in_memory = in_memory.map(|case| (case.name.to_owned(), *case, [local; 2]));
+    let counted = (COUNTED.to_owned(), CONNECTION_CASES[0], [local; 2]);
     let one = ("one CPU", [local; 2]);
     let two = cpus.peer.map(|peer| ("two CPUs", [peer, local]));
     let wired = [Some(one), two].into_iter().flatten().flat_map(|(place, cpus)| {
         WIRED_CASES.iter().map(move |case| (format!("{}, {place}", case.name), *case, cpus))
     });
-    in_memory.chain(wired).collect()
+    in_memory.chain([counted]).chain(wired).collect()
 }
 
 /// The figure of every launch of both sides, whose order is reversed from round to round.
@@ -168,12 +250,7 @@ fn measure(
             command.args(case.sides[side].split_whitespace());
             command.arg("--seconds").arg(options.seconds.to_string());
             command.arg("--cpus").arg(format!("{near},{far}"));
-            let output = command.output().context("taskset(1) cannot be run")?;
-            if !output.status.success() {
-                bail!("{command:?} failed: {}", String::from_utf8_lossy(&output.stderr).trim());
-            }
-            let answer: Value =
-                serde_json::from_slice(&output.stdout).context("its answer is not JSON")?;
+            let answer = answer_of(&mut command)?;
             let figure = answer[case.figure.0].as_f64();
             values[side].push(figure.with_context(|| format!("no {}: {answer}", case.figure.0))?);
         }
@@ -208,6 +285,7 @@ mod tests {
     fn every_case_has_a_name_of_its_own() {
         let cases = cases(BenchCpus { local: 1, peer: Some(0) });
         let names: std::collections::BTreeSet<_> = cases.iter().map(|(name, ..)| name).collect();
-        assert_eq!(names.len(), CASES.len() + 2 * WIRED_CASES.len());
+        let in_memory = CASES.len() + CONNECTION_CASES.len() + 1;
+        assert_eq!(names.len(), in_memory + 2 * WIRED_CASES.len());
     }
 }

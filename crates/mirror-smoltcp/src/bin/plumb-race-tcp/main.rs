@@ -10,20 +10,23 @@ use anyhow::{Context as _, bail};
 use plumb_wire::ethernet::MacAddr;
 
 mod application;
+mod connections;
 mod memory;
 mod smoltcp_host;
 mod tap;
 
 use application::SocketApi;
+use connections::Spread;
 use memory::{BareCopies, BulkTransfer, PlumbPair, SmoltcpPair};
 use tap::BulkDirection;
 
 const USAGE: &str = "usage: plumb-race-tcp TASK [--stack plumb|smoltcp|linux|copies] [--api in-place|slices] [--buffer BYTES] [--seconds N]
-    [--cpus NEAR,FAR]
+    [--cpus NEAR,FAR] [--count N] [--spread hot|uniform] [--segments N]
   memory     a bulk transfer between two hosts in one thread
   up         a bulk transfer from a stack on a TAP to Linux, or over a veth from Linux
   down       the same from Linux
-  exchange   round trips of 64 bytes from Linux to the stack and back";
+  exchange   round trips of 64 bytes from Linux to the stack and back
+  connections  segments of 64 bytes and their acknowledgements on one or any of so many connections in memory";
 
 /// Where a server listens.
 const PORT: u16 = 5_301;
@@ -82,6 +85,10 @@ pub struct RaceOptions {
     seconds: f64,
     /// Where Linux's side of a TAP runs, and where the stack's does.
     cpus: (u32, u32),
+    /// Connections, on which of them segments are sent, and how many; for so long where that is not said.
+    count: u32,
+    spread: Spread,
+    segments: Option<u64>,
 }
 
 fn main() -> ExitCode {
@@ -112,6 +119,7 @@ fn run(arguments: &[String]) -> anyhow::Result<serde_json::Value> {
         "up" => tap::bulk(BulkDirection::Up, &options),
         "down" => tap::bulk(BulkDirection::Down, &options),
         "exchange" => tap::exchange(&options),
+        "connections" => connections::measure(&options),
         _ => bail!("{task} is no task\n{USAGE}"),
     }
 }
@@ -123,6 +131,9 @@ fn parse(arguments: &[String]) -> anyhow::Result<RaceOptions> {
         buffer: 256 << 10,
         seconds: 1.0,
         cpus: (0, 0),
+        count: 10,
+        spread: Spread::Hot,
+        segments: None,
     };
     for pair in arguments.chunks(2) {
         let [name, value] = pair else { bail!("{pair:?} needs a value\n{USAGE}") };
@@ -135,6 +146,10 @@ fn parse(arguments: &[String]) -> anyhow::Result<RaceOptions> {
                 let (near, far) = cpus.split_once(',').context("--cpus has two numbers")?;
                 options.cpus = (near.parse().context("--cpus")?, far.parse().context("--cpus")?);
             }
+            ("--count", count) => options.count = count.parse().context("--count")?,
+            ("--spread", "hot") => options.spread = Spread::Hot,
+            ("--spread", "uniform") => options.spread = Spread::Uniform,
+            ("--segments", count) => options.segments = Some(count.parse().context("--segments")?),
             ("--api", "in-place") => options.api = SocketApi::InPlace,
             ("--api", "slices") => options.api = SocketApi::Slices,
             ("--buffer", bytes) => options.buffer = bytes.parse().context("--buffer")?,
