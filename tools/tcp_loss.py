@@ -19,7 +19,7 @@ import time
 CONTROLS = ["reno:reno", "newreno:reno", "cubic:cubic"]
 LINKS = [("20mbit", "10ms", "0.1%"), ("20mbit", "10ms", "1%")]
 LIMIT = "64packets"
-SECONDS = 3
+SECONDS = 5
 FAR = ("10.77.0.2", 5201)
 OWN = "10.77.0.7/24"
 

@@ -20,7 +20,8 @@ pub struct ListenerId {
     pub(super) generation: u32,
 }
 
-/// What an application is told; each at most once until it is collected.
+/// What an application is told when it becomes so; each at most once until it is collected. Nobody is told again of what was left unread, or of
+/// room that was left unused, before there is more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum TcpEvent {
     /// Connections wait to be accepted.

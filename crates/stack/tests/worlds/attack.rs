@@ -252,7 +252,7 @@ fn opens_and_closes_leave_no_memory_behind() {
 }
 
 /// What both ends have done when the path is cut for good.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     SynSent,
     SynReceived,
@@ -265,67 +265,68 @@ enum Progress {
     TimeWait,
 }
 
-/// Whatever had been said before: both ends give the connection up in bounded time, say why, and keep nothing.
-#[test]
-fn peer_that_vanishes_leaves_nothing_in_any_state() {
-    use Progress::{
-        Closing, DataUnderWay, Established, FinWait1, FinWait2, LastAck, SynReceived, SynSent,
-        TimeWait,
-    };
-    for progress in [
-        SynSent,
-        SynReceived,
-        Established,
-        DataUnderWay,
-        FinWait1,
-        FinWait2,
-        Closing,
-        LastAck,
-        TimeWait,
-    ] {
-        let mut world = TcpWorld::new(Medium::Ip, false, Seed(25));
-        let keep_alive = KeepAlive { idle: Span::from_secs(60), ..KeepAlive::default() };
-        world.config = Arc::new(TcpConfig { keep_alive: Some(keep_alive), ..TcpConfig::default() });
+impl Progress {
+    const ALL: [Self; 9] = [
+        Self::SynSent,
+        Self::SynReceived,
+        Self::Established,
+        Self::DataUnderWay,
+        Self::FinWait1,
+        Self::FinWait2,
+        Self::Closing,
+        Self::LastAck,
+        Self::TimeWait,
+    ];
+
+    /// Both ends of a connection that is so far.
+    fn reach(self, world: &mut TcpWorld) -> (TcpId, Option<TcpId>) {
         let listener = world.listen(false, BACKLOG);
         let begun = world.link.now();
         let client = world.connect(false);
-        if !matches!(progress, SynSent | SynReceived) {
-            world.link.run(Span::from_ms(1));
-        }
-        if matches!(progress, SynReceived) {
+        match self {
+            Self::SynSent => {}
             // The SYN arrives, its answer does not.
-            world.link.step(begun + Span::from_ms(1));
+            Self::SynReceived => assert!(world.link.step(begun + Span::from_ms(1))),
+            _ => world.link.run(Span::from_ms(1)),
         }
         let server = world.link.machines[SERVER].tcp_accept(listener);
-        match progress {
-            FinWait2 | TimeWait => {
-                world.close(CLIENT, client);
+        if self == Self::DataUnderWay {
+            let data = bytes(50_000);
+            let sent = world.link.with(CLIENT, |host, now, _| host.tcp_send(now, client, &data));
+            assert!(sent.unwrap() > 0);
+        }
+        if matches!(
+            self,
+            Self::FinWait1 | Self::FinWait2 | Self::Closing | Self::LastAck | Self::TimeWait
+        ) {
+            world.close(CLIENT, client);
+        }
+        if matches!(self, Self::FinWait2 | Self::LastAck | Self::TimeWait) {
+            world.link.run(Span::from_ms(1));
+        }
+        if matches!(self, Self::Closing | Self::LastAck | Self::TimeWait) {
+            world.close(SERVER, server.unwrap());
+        }
+        match self {
+            Self::Closing => assert!(world.link.step(begun + Span::from_secs(1))),
+            Self::TimeWait => {
                 world.link.run(Span::from_ms(1));
-            }
-            LastAck => {
-                world.close(CLIENT, client);
-                world.link.run(Span::from_ms(1));
-                world.close(SERVER, server.unwrap());
-            }
-            FinWait1 => world.close(CLIENT, client),
-            Closing => {
-                world.close(CLIENT, client);
-                world.close(SERVER, server.unwrap());
-                world.link.step(begun + Span::from_secs(1));
-            }
-            DataUnderWay => {
-                let sent = world
-                    .link
-                    .with(CLIENT, |host, now, _| host.tcp_send(now, client, &bytes(50_000)));
-                assert!(sent.unwrap() > 0);
+                assert_eq!(world.counts(CLIENT).time_wait, 1);
             }
             _ => {}
         }
-        if matches!(progress, TimeWait) {
-            world.close(SERVER, server.unwrap());
-            world.link.run(Span::from_ms(1));
-            assert_eq!(world.counts(CLIENT).time_wait, 1);
-        }
+        (client, server)
+    }
+}
+
+/// Whatever had been said before: both ends give the connection up in bounded time and keep nothing.
+#[test]
+fn peer_that_vanishes_leaves_nothing_in_any_state() {
+    for progress in Progress::ALL {
+        let mut world = TcpWorld::new(Medium::Ip, false, Seed(25));
+        let keep_alive = KeepAlive { idle: Span::from_secs(60), ..KeepAlive::default() };
+        world.config = Arc::new(TcpConfig { keep_alive: Some(keep_alive), ..TcpConfig::default() });
+        let (client, server) = progress.reach(&mut world);
         world.link.set_faults(LinkFaults { loss: 1.0, ..LinkFaults::default() });
         // Linux's 15 retransmissions of data take a quarter of an hour, keep-alive a little longer.
         world.link.run(Span::from_secs(3_600));

@@ -5,7 +5,7 @@
 use std::net::SocketAddr;
 
 use anyhow::Context as _;
-use plumb_base::seed::{RandomStream, Seed};
+use plumb_base::seed::Seed;
 use plumb_base::time::{Instant, Span};
 use plumb_stack::host::{HostConfig, IpHost};
 use plumb_stack::tcp::{ListenerId, Received, TcpEvent, TcpId};
@@ -42,6 +42,9 @@ pub fn measure(options: &RaceOptions) -> anyhow::Result<Value> {
     let before = resident_bytes()?;
     pair.open(options)?;
     let idle = resident_bytes()?.saturating_sub(before) as f64 / f64::from(options.count);
+    // Buffers are made with the first byte.
+    (0..options.count as usize).for_each(|number| pair.exchange(number));
+    pair.received = 0;
     let mut random = Seed(16).stream("spread");
     let begun = plumb_clock::monotonic_ns();
     let most = options.segments.unwrap_or(u64::MAX);
@@ -49,7 +52,11 @@ pub fn measure(options: &RaceOptions) -> anyhow::Result<Value> {
     let ns = loop {
         let turns = TURNS.min(most - sent);
         for _ in 0..turns {
-            pair.exchange(&mut random, options.spread);
+            let number = match options.spread {
+                Spread::Hot => 0,
+                Spread::Uniform => random.random_range(0..options.count as usize),
+            };
+            pair.exchange(number);
         }
         sent += turns;
         let ns = plumb_clock::monotonic_ns() - begun;
@@ -122,11 +129,7 @@ impl ConnectedPair {
     }
 
     /// One segment on a connection, and its acknowledgement.
-    fn exchange(&mut self, random: &mut RandomStream, spread: Spread) {
-        let number = match spread {
-            Spread::Hot => 0,
-            Spread::Uniform => random.random_range(0..self.connections.len()),
-        };
+    fn exchange(&mut self, number: usize) {
         let id = self.connections[number];
         let sent = self.hosts[0].tcp_send(self.now, id, &[7; SEGMENT]);
         debug_assert_eq!(sent, Ok(SEGMENT), "what was sent before was acknowledged");
