@@ -93,7 +93,7 @@ fn plan_cell(point: &DesignPoint<'_>) -> CellDecision {
         }
         let load = TransferLoad::Bulk { bytes: 0, write: 16 << 10, entry: StackEntry::Call };
         let tcp = TransferTcp { packet_buffers: policy, ..TransferTcp::default() };
-        return cell(TransferPath::Memory, load, tcp);
+        return Ok(cell(TransferPath::Memory, load, tcp));
     }
     let window = match policy {
         PacketBufferPolicy::Hinted => BUFFERS * LINE as usize,
@@ -112,7 +112,7 @@ fn plan_cell(point: &DesignPoint<'_>) -> CellDecision {
         interval_ns: READ_INTERVAL_NS,
     };
     let link = transfer::link_of("lan", "").expect("a path of that name");
-    cell(TransferPath::Virtual(link), load, tcp)
+    Ok(cell(TransferPath::Virtual(link), load, tcp))
 }
 
 /// "An almost complete halt": a tenth or less.

@@ -76,7 +76,7 @@ fn plan_cell(point: &DesignPoint<'_>) -> CellDecision {
         Some("tap-send") => TransferPath::Tap { sends: true, loss_ppm: 0 },
         _ => TransferPath::Memory,
     };
-    cell(path, load, tcp)
+    Ok(cell(path, load, tcp))
 }
 
 /// "About 15–20 %": between half of the lower and twice the upper figure.

@@ -142,11 +142,11 @@ fn plan_cell(point: &DesignPoint<'_>) -> CellDecision {
         _ if path.starts_with("tap") => TAP_FILE,
         _ => transfer::file(path, 4_096, StackEntry::Call),
     };
-    match path {
+    Ok(match path {
         "tap-send" => cell(TransferPath::Tap { sends: true, loss_ppm: LOSS_PPM }, load, tcp),
         "tap-receive" => cell(TransferPath::Tap { sends: false, loss_ppm: LOSS_PPM }, load, tcp),
         _ => cell(transfer::virtual_path(point, "loss=1%")?, load, tcp),
-    }
+    })
 }
 
 /// An order of magnitude: nearer to ten times, on a scale of ratios, than to once.

@@ -130,7 +130,7 @@ fn plan_cell(point: &DesignPoint<'_>) -> CellDecision {
         _ if is_real => TAP_FILE,
         _ => transfer::file(path, 4_096, StackEntry::Call),
     };
-    match path {
+    Ok(match path {
         "memory" => cell(TransferPath::Memory, load, tcp),
         "tap-send" => cell(TransferPath::Tap { sends: true, loss_ppm: TAP_LOSS_PPM }, load, tcp),
         _ => {
@@ -141,7 +141,7 @@ fn plan_cell(point: &DesignPoint<'_>) -> CellDecision {
             };
             cell(transfer::virtual_path(point, faults)?, load, tcp)
         }
-    }
+    })
 }
 
 /// Slower by a factor of two or more.

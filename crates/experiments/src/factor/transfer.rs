@@ -1,5 +1,6 @@
 //! What experiments with transfers over plumb's own TCP have in common: their factors, and the paths that levels name.
 
+use plumb_base::time::Span;
 use plumb_base::units::Unit;
 use plumb_base::units::quantity::parse_span;
 use plumb_harness::spec::LaunchSubject;
@@ -10,7 +11,7 @@ use plumb_harness::topology::CpuPlacement;
 use plumb_store::record::Better;
 
 use super::Factor;
-use crate::definition::{CellDecision, DesignPoint, Exclusion, LaunchGroup, ResponseVariable};
+use crate::definition::{DesignPoint, Exclusion, LaunchGroup, ResponseVariable};
 
 /// What a transfer carried.
 pub(crate) const THROUGHPUT: ResponseVariable = ResponseVariable::rate(
@@ -97,9 +98,13 @@ pub(crate) const TERMINAL: TransferLoad =
     TransferLoad::Lines { count: LINES, line: LINE, interval_ns: LINE_INTERVAL_NS };
 
 /// A transfer in the worker alone.
-pub(crate) fn cell(path: TransferPath, load: TransferLoad, tcp: TransferTcp) -> CellDecision {
+pub(crate) fn cell(
+    path: TransferPath,
+    load: TransferLoad,
+    tcp: TransferTcp,
+) -> (LaunchGroup, BlockTask) {
     let task = BlockTask::Transfer(Box::new(TransferSpec { path, load, tcp }));
-    Ok((LaunchGroup::new(LaunchSubject::Alone, CpuPlacement::SameCpu), task))
+    (LaunchGroup::new(LaunchSubject::Alone, CpuPlacement::SameCpu), task)
 }
 
 /// The path in virtual time that a setting names, with these faults.
@@ -115,5 +120,5 @@ pub(crate) fn virtual_path(
 
 /// The nanoseconds of a level that is a length of time.
 pub(crate) fn span_ns(level: &str) -> Option<u64> {
-    parse_span(level).ok().map(|span| span.as_ns())
+    parse_span(level).ok().map(Span::as_ns)
 }
