@@ -203,7 +203,7 @@ fn instructions(program: &Path, count: &str, spread: &str) -> anyhow::Result<f64
         command.args(count.split_whitespace()).args(["--segments", &segments.to_string()]);
         let output = command.output().context("valgrind(1) cannot be run")?;
         let said = String::from_utf8_lossy(&output.stderr);
-        let refs = said.lines().find_map(|line| line.split("I refs:").nth(1));
+        let refs = said.lines().find_map(|line| line.split("refs:").nth(1));
         let refs = refs.with_context(|| format!("{command:?} counted nothing: {said}"))?;
         refs.trim().replace(',', "").parse().context("valgrind's count is no number")
     };
