@@ -66,10 +66,11 @@ fn plan_cell(point: &DesignPoint<'_>) -> CellDecision {
         Some("message") => StackEntry::Message,
         _ => StackEntry::Call,
     };
-    let tcp = TransferTcp {
-        packet: number("packet").and_then(|bytes| u16::try_from(bytes).ok()),
-        ..TransferTcp::default()
+    let packet = number("packet").and_then(|bytes| u16::try_from(bytes).ok());
+    let Some(packet) = packet else {
+        return Err(Exclusion::impossible("no size of packets is given"));
     };
+    let tcp = TransferTcp { packet: Some(packet), ..TransferTcp::default() };
     let load =
         TransferLoad::Bulk { bytes: 1 << 20, write: number("write").unwrap_or(1_024), entry };
     let path = match point.text("path") {
