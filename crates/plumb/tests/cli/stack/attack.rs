@@ -6,7 +6,6 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use plumb_base::time::Instant;
 use plumb_netdev::device::Device as _;
 use plumb_netdev::device::packet::{PacketDevice, PacketOptions};
 use plumb_netdev::lab::TestBed;
