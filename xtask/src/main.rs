@@ -13,7 +13,7 @@ const USAGE: &str = "usage: cargo xtask CHORE
   stats [FOLDER] [--details]  lines, names, import cycles and long functions, per crate and in all
   clauses              write docs/rfc9293.md: the MUSTs of RFC 9293 and what names them
   packetdrill --packetdrill FILE [--system NAME] SCRIPTS  run scripts by packetdrill itself against plumb's TCP
-  mutations [--only N] put each known fault of the statistics back, and see a test fail
+  mutations [--only N,M] put each known fault of the statistics back, and see a test fail
   race [OPTIONS]       plumb against sockperf, iperf3 and qperf on the same CPUs
   race-stack [OPTIONS] plumb's stack against Linux's and smoltcp's
   race-tcp [OPTIONS]   plumb's TCP against smoltcp's, and copies alone
@@ -66,9 +66,10 @@ fn run(arguments: &[String], out: &mut dyn Write) -> anyhow::Result<bool> {
             Ok(true)
         }
         Some(("packetdrill", rest)) => xtask::packetdrill::run(rest, &root, out),
-        Some(("mutations", [])) => xtask::mutations::run(&root, None, out),
-        Some(("mutations", [only, finding])) if only == "--only" => {
-            xtask::mutations::run(&root, Some(finding.parse()?), out)
+        Some(("mutations", [])) => xtask::mutations::run(&root, &[], out),
+        Some(("mutations", [only, findings])) if only == "--only" => {
+            let findings: Result<Vec<i64>, _> = findings.split(',').map(str::parse).collect();
+            xtask::mutations::run(&root, &findings?, out)
         }
         Some((chore, rest)) => {
             let race = match chore {

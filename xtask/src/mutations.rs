@@ -36,18 +36,18 @@ impl Mutation {
     }
 }
 
-/// Whether every fault, or the one of this number, makes its test fail; each is told on a line of `out`.
+/// Whether every fault, or those of these numbers, makes its test fail; each is told on a line of `out`.
 ///
 /// # Errors
 /// A mutation that no longer fits the code, tests that fail without one, or a tool that is missing.
-pub fn run(root: &Path, only: Option<i64>, out: &mut dyn Write) -> anyhow::Result<bool> {
+pub fn run(root: &Path, only: &[i64], out: &mut dyn Write) -> anyhow::Result<bool> {
     let list = std::fs::read_to_string(root.join("xtask/mutations.toml"))?;
     let list: toml::Value = toml::from_str(&list)?;
     let entries = list.get("mutation").and_then(toml::Value::as_array).context("no mutations")?;
     let all: Option<Vec<Mutation>> = entries.iter().map(Mutation::read).collect();
     let mut all = all.context("a mutation lacks a key")?;
-    all.retain(|mutation| only.is_none_or(|finding| mutation.finding == finding));
-    ensure!(!all.is_empty(), "no mutation of this number in xtask/mutations.toml");
+    all.retain(|mutation| only.is_empty() || only.contains(&mutation.finding));
+    ensure!(!all.is_empty(), "no mutation of these numbers in xtask/mutations.toml");
     let folder = tempfile::tempdir_in(root.join("target"))?;
     let tree = folder.path().join("tree");
     let tar = format!("mkdir {0:?} && git archive HEAD | tar -x -C {0:?}", tree.display());

@@ -76,14 +76,4 @@ pub mod stop_signals {
         count_status_requests, count_stop_requests, handle_file_size_limit, status_requests,
         stop_requests,
     };
-
-    /// Interrupts whatever this process blocks in, again and again, so that a request that came just before it
-    /// blocked is seen after this long.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn interrupt_every(period: plumb_base::time::Span) -> std::io::Result<()> {
-        let us = u32::try_from(period.as_ns() / 1_000).unwrap_or(u32::MAX).max(1);
-        plumb_sys::timer::start_periodic_tick(us)
-    }
 }

@@ -455,6 +455,56 @@ mod tests {
         Instant::after_origin(Span::from_secs(secs))
     }
 
+    /// Notes where its tasks are to be bound, and prepares none.
+    #[derive(Clone, Debug, Default)]
+    struct BindRecorder(Arc<Mutex<Vec<BindAddress>>>);
+
+    impl TaskService for BindRecorder {
+        fn id(&self) -> ServiceId {
+            ServiceId::LOAD
+        }
+
+        fn prepare(&self, _: &[u8], context: TaskContext) -> Result<PreparedTask, TaskRefusal> {
+            locked(&self.0).push(context.bind);
+            Err(TaskRefusal::NoService)
+        }
+    }
+
+    /// Sends nothing and does nothing.
+    struct IdleHost;
+
+    impl SessionHost for IdleHost {
+        fn send(&self, _: Vec<u8>) -> bool {
+            true
+        }
+
+        fn events(&self) -> SyncSender<ControlEvent<TaskEvent>> {
+            mpsc::sync_channel(1).0
+        }
+
+        fn start(&self, _: TaskWork) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn data_is_taken_only_at_the_address_that_the_client_goes_to() {
+        let here = "192.0.2.1".parse().unwrap();
+        for (data_address, to, expected) in [
+            (None, Some(here), BindAddress::requested(Some(here), 7)),
+            (None, None, BindAddress::anywhere(7)),
+            (Some(here), Some("192.0.2.2".parse().unwrap()), BindAddress::only(here, 7)),
+        ] {
+            let recorder = BindRecorder::default();
+            let limits = AgentLimits { data_port: 7, data_address, ..AgentLimits::default() };
+            let services: Vec<Box<dyn TaskService>> = vec![Box::new(recorder.clone())];
+            let agent = MeasurementAgent::new("test", limits, SessionTiming::default(), services);
+            let request = TaskRequest { service: ServiceId::LOAD, payload: Vec::new(), to };
+            assert!(agent.prepare(at(0), 1, &request, &IdleHost).is_err());
+            assert_eq!(*locked(&recorder.0), [expected], "{to:?}");
+        }
+    }
+
     #[test]
     fn a_report_is_there_until_it_was_received_or_its_deadline() {
         let mut cache = ReportCache::default();

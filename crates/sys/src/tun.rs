@@ -104,11 +104,6 @@ pub fn set_persistent(fd: BorrowedFd<'_>, persistent: bool) -> io::Result<()> {
     set(fd, libc::TUNSETPERSIST, persistent)
 }
 
-/// TUNSETOWNER: the user who may attach to it without CAP_NET_ADMIN.
-pub fn set_owner(fd: BorrowedFd<'_>, uid: u32) -> io::Result<()> {
-    set(fd, libc::TUNSETOWNER, uid)
-}
-
 /// preadv2(2) into two buffers, one behind the other, without waiting when `nowait` says so.
 ///
 /// # Errors

@@ -5,14 +5,18 @@
 //! where the slow samples come in bursts, a launch has many of them or none, and the mean of its
 //! percentiles lies where there is no sample. By simulation, with 1.5 % of the samples in bursts of
 //! about a hundred and blocks of 6,000, an interval around that mean holds the true p99 in 85 % of
-//! cells of 5 launches and in 26 % of those of 30; the one used here in 92 to 97 %.
+//! cells of 5 launches and in 26 % of those of 30; the one used here in 94 to 97 %.
 //!
 //! A value belongs to the interval unless the launches' shares of samples above it differ
 //! significantly from 1 − p, by Student's test of their mean on a logarithmic scale (shares of rare
-//! events are skewed; Woodruff 1952 inverts the same test on the linear scale). Where launches
-//! differ by a factor that is large beside their own spread, those shares are too skewed even so;
-//! therefore the interval also reaches as far as that of the launches' percentiles, moved to the
-//! pooled one. (Launches 1 % apart around a body 5 % wide: 93 to 96 %; 3 % apart: 84 to 89 %.) Left out: how many samples and launches it takes for that to mean something.
+//! events are skewed; Woodruff 1952 inverts the same test on the linear scale). The logarithm of a
+//! mean is too low on average, to second order by half the mean's relative variance, which is added:
+//! without it the true p99 lies above the interval in 6 to 7 % of cells of six to eight launches of
+//! one block, with it in 4 to 5 %. Where launches differ by a factor that is large beside their own
+//! spread, those shares are too skewed even so; therefore the interval also reaches as far as that
+//! of the launches' percentiles, moved to the pooled one. (Launches 1 % apart around a body 5 %
+//! wide: 93 to 96 %; 3 % apart: 84 to 89 %.) Left out: how many samples and launches it takes for
+//! that to mean something.
 
 use super::ConfidenceInterval;
 use super::distribution::student_quantile;
@@ -118,9 +122,9 @@ impl LaunchTails {
             return f64::NEG_INFINITY;
         }
         let variance = (self.sum_of_squares - self.sum * mean).max(0.0) / (n - 1.0);
-        let error = (variance / n).sqrt() / mean;
-        let distance = (mean / self.wanted).ln();
-        if distance.abs() < 1e-9 { 0.0 } else { distance / error }
+        let relative = variance / n / (mean * mean);
+        let distance = (mean / self.wanted).ln() + relative / 2.0;
+        if distance.abs() < 1e-9 { 0.0 } else { distance / relative.sqrt() }
     }
 }
 
@@ -131,14 +135,14 @@ mod tests {
     use crate::stats::quantile;
     use crate::stats::simulation::BurstySamples;
 
-    const BLOCKS: usize = 2;
     const SAMPLES: usize = 6_000;
-    fn cell(launches: usize, seed: Seed) -> Vec<LaunchSample> {
+
+    fn cell(launches: usize, blocks: usize, seed: Seed) -> Vec<LaunchSample> {
         let mut stream = seed.stream("tail");
-        let share = 1.0 / (SAMPLES * BLOCKS) as f64;
+        let share = 1.0 / (SAMPLES * blocks) as f64;
         let mut samples = Vec::new();
         for launch in 0..launches {
-            for _ in 0..BLOCKS {
+            for _ in 0..blocks {
                 let block = BurstySamples::TYPICAL.block(SAMPLES, &mut stream).into_iter();
                 samples.extend(block.map(|value| LaunchSample { value, launch, share }));
             }
@@ -154,12 +158,11 @@ mod tests {
 
     #[test]
     fn the_interval_of_p99_covers_where_slow_samples_come_in_bursts() {
-        // With 300 trials each, 5, 10, 15 and 30 launches: 96.7, 92.3, 96.3 and 93.3 %.
         const TRIALS: u32 = 100;
         let mut all = 0.0;
         for launches in [5, 10, 20] {
             let held = (0..TRIALS).filter(|trial| {
-                let cell = cell(launches, Seed(1).derive(&format!("{launches} {trial}")));
+                let cell = cell(launches, 2, Seed(1).derive(&format!("{launches} {trial}")));
                 interval(&cell, launches, 0.99)
                     .is_some_and(|found| found.contains(BurstySamples::TYPICAL.quantile(0.99)))
             });
@@ -168,6 +171,17 @@ mod tests {
             all += share / 3.0;
         }
         assert!((0.93..=0.97).contains(&all), "{all}");
+    }
+
+    #[test]
+    fn few_bursts_in_six_launches_make_no_interval_too_low() {
+        const TRIALS: u64 = 600;
+        let p99 = BurstySamples::TYPICAL.quantile(0.99);
+        let told = (0..TRIALS).filter_map(|trial| interval(&cell(6, 1, Seed(trial)), 6, 0.99));
+        let (below, told) =
+            told.fold((0, 0), |(below, told), found| (below + u64::from(found.hi < p99), told + 1));
+        // 4.7 %; without what is added to the logarithm 6.3 %.
+        assert!(told > TRIALS * 9 / 10 && below * 1_000 < told * 55, "{below} of {told}");
     }
 
     #[test]

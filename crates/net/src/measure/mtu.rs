@@ -479,11 +479,14 @@ impl MtuEndpoint {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{IpAddr, Ipv4Addr};
+
     use proptest::prelude::*;
 
     use super::*;
 
     const TOKEN: TestToken = TestToken([4; 16]);
+    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
     proptest! {
         #[test]
@@ -561,6 +564,31 @@ mod tests {
             }
             assert!(report.silent == 0 && report.probes > 0, "{report:?}");
         }
+    }
+
+    #[test]
+    fn probes_are_confirmed_only_to_an_address_that_has_shown_that_it_receives() {
+        let spec = MtuSearchSpec { patience_ns: 60_000_000_000 };
+        let agent = MtuEndpoint::listen(TOKEN, &spec, BindAddress::only(HERE, 0)).unwrap();
+        let at = SocketAddr::new(HERE, agent.port().unwrap());
+        let (unproven, client) = (connect_udp(at).unwrap(), connect_udp(at).unwrap());
+        let probe = TestDatagramHeader::of(TestDatagramKind::Probe, 0, 0, 0).to_bytes(&TOKEN);
+        unproven.send(&probe).unwrap();
+        let (control, deadline_ns) = (TestControl::default(), monotonic_ns() + spec.patience_ns);
+        std::thread::scope(|scope| {
+            let confirming = scope.spawn(|| agent.run(|| deadline_ns, &control));
+            let (patience, stop) = (Span::from_secs(5), control.stop_flag());
+            let met = udp_handshake::connect(&client, &TOKEN, 0, patience, stop);
+            client.send(&probe).unwrap();
+            client.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+            let confirmed = client.recv(&mut [0; HEADER_BYTES]);
+            control.halt();
+            let report = confirming.join().unwrap();
+            assert!(met.is_ok() && confirmed.is_ok(), "{met:?} {confirmed:?}");
+            assert_eq!(report.confirmed, 1);
+        });
+        unproven.set_nonblocking(true).unwrap();
+        assert!(unproven.recv(&mut [0; HEADER_BYTES]).is_err(), "it was answered");
     }
 
     #[test]

@@ -91,7 +91,8 @@ fn sets_of_runs_are_compared_over_runs() {
 #[test]
 fn the_ladder_has_its_rungs_in_order() {
     let place = TestHome::new();
-    let outcome = place.assert_success("--json ladder --launches=1 --set=mechanism=pipe,tcp4");
+    // Enough launches for a median, however few round trips each is given the time for.
+    let outcome = place.assert_success("--json ladder --launches=6 --set=mechanism=pipe,tcp4");
     let document = valid(&outcome, "plumb.run/1");
     let rungs = document["ladder"].as_array().unwrap();
     let at = |label: &str| rungs.iter().position(|rung| rung["label"].as_str() == Some(label));

@@ -17,7 +17,7 @@ use super::window::SendWindow;
 const ACK_DELAY_MAX: Span = Span::from_ms(200);
 
 /// A timer whose time has passed already expires after this.
-const TIMER_MIN: Span = Span::from_ms(1);
+pub(super) const TIMER_MIN: Span = Span::from_ms(1);
 
 /// The sending half.
 #[expect(clippy::struct_excessive_bools, reason = "each is a condition of its own")]

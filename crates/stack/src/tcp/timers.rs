@@ -4,7 +4,7 @@ use plumb_base::time::Instant;
 
 use super::connection::{Connection, TcpSocketError, has_expired};
 use super::recovery::RecoveryPhase;
-use super::sender::RetransmitTimer;
+use super::sender::{RetransmitTimer, TIMER_MIN};
 use super::state::TcpState;
 
 /// Least MTU of a path, below which no segment is made smaller (RFC 791, RFC 8200).
@@ -154,9 +154,10 @@ impl Connection {
             self.timers.keep_alive = None;
             return;
         };
+        let interval = keep_alive.interval.max(TIMER_MIN);
         let silent_until = self.timers.heard + keep_alive.idle;
         if silent_until > now || !self.tx.queue.is_empty() {
-            self.timers.keep_alive = Some(silent_until.max(now + keep_alive.interval));
+            self.timers.keep_alive = Some(silent_until.max(now + interval));
             return;
         }
         if self.timers.unanswered >= keep_alive.probes {
@@ -165,6 +166,6 @@ impl Connection {
         }
         self.timers.unanswered += 1;
         self.solicit = true;
-        self.timers.keep_alive = Some(now + keep_alive.interval);
+        self.timers.keep_alive = Some(now + interval);
     }
 }

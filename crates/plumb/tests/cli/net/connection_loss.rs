@@ -31,11 +31,14 @@ fn start(bench: &TestHome, words: &[&str]) -> Child {
 
 #[test]
 fn a_listening_agents_report_is_fetched_over_another_connection() {
-    let (_daemon, bench, host) = paired_home();
-    let words = ["net", &host, "--json", "--only", "up,down", "-t", "4s", "--warm-up=100ms"];
-    let child = start(&bench, &words);
+    let (daemon, bench, host) = paired_home();
+    // Without probes, whose threads begin before the agent has heard that the test does.
+    let words = ["--only", "up,down", "--probes=0", "-t", "4s", "--warm-up=100ms"];
+    let child = start(&bench, &[&["net", &host, "--json"], &words[..]].concat());
     let process = child.id();
-    wait_for("streams are measured", || has_thread(process, "measure"));
+    wait_for("streams are measured by both sides", || {
+        has_thread(process, "measure") && has_thread(daemon.id(), "measure")
+    });
     let carrier = descendant_with(process, "--forward").expect("the process of the session");
     assert!(signal(carrier, "KILL"));
     let output = end(child);
