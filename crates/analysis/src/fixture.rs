@@ -70,7 +70,8 @@ impl SyntheticRun {
             "packets" => ("count", Better::Higher),
             "delivered" | "connected" => ("share", Better::Higher),
             "pieces" => ("count", Better::Lower),
-            "in-stack" | "lost" | "duplicated" | "reordered" | "corrupted" => {
+            "payload" => ("B", Better::Higher),
+            "in-stack" | "lost" | "duplicated" | "reordered" | "corrupted" | "retransmitted" => {
                 ("share", Better::Lower)
             }
             _ => ("ns", Better::Lower),

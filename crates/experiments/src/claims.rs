@@ -28,6 +28,10 @@ pub const MARKATOS: &str = "Markatos, Speeding up TCP/IP: Faster Processors are 
 pub const NIELSEN: &str =
     "Nielsen et al., Network Performance Effects of HTTP/1.1, CSS1, and PNG, SIGCOMM 1997";
 
+/// The report that the study `distributed` re-tests.
+pub const LANTZ: &str = "Lantz, Nowicki & Theimer, An Empirical Study of Distributed Application Performance, \
+                         STAN-CS-86-1117, 1985";
+
 /// The document that the claims of study `stack` come from.
 pub const KJELLERSTEDT: &str = "Kjellerstedt, Implementing a High Performance TCP/IP Stack, 1997";
 
@@ -301,18 +305,30 @@ pub(crate) fn stack_order(
 /// The cost of the second over that of the first within bounds, at every such setting.
 pub(crate) fn stack_ratio(
     evidence: &ClaimEvidence<'_>,
+    response: (&'static str, &'static str),
+    levels: (&LevelFilter<'_>, &LevelFilter<'_>),
+    bounds: (f64, f64),
+    chosen: impl Fn(&MeasuredCell<'_>) -> bool,
+) -> ClaimJudgment {
+    let cases = pairs_within(evidence, response, levels, bounds, chosen);
+    judge_all(cases.into_iter().collect(), &format!("plumb run {}", response.0))
+}
+
+/// The same as cases.
+pub(crate) fn pairs_within(
+    evidence: &ClaimEvidence<'_>,
     (experiment, response): (&'static str, &'static str),
     (first, second): (&LevelFilter<'_>, &LevelFilter<'_>),
     bounds: (f64, f64),
     chosen: impl Fn(&MeasuredCell<'_>) -> bool,
-) -> ClaimJudgment {
+) -> Vec<ClaimCase> {
     let cells: Vec<_> = evidence.cells(experiment, response).collect();
     let pairs = matched_pairs(&cells, first, second, &[]);
     let cases = pairs.into_iter().filter(|(_, b)| chosen(b)).map(|(a, b)| {
         let (place, label) = pair_label(&a.cell.factors, first, second);
         ClaimCase::ratio_within(place, label, (a, b), bounds)
     });
-    judge_all(cases.collect(), &format!("plumb run {experiment}"))
+    cases.collect()
 }
 
 /// Where a pair stands, and what it is: the placement, then every other level they share.

@@ -14,6 +14,7 @@ pub mod link;
 pub mod mirror;
 pub mod remote;
 pub mod streams;
+pub mod transfer;
 
 /// What the levels of a factor may depend on.
 #[derive(Clone, Copy, Debug)]

@@ -41,7 +41,6 @@ study! {
     stack_replay,
     stack_contention,
     breakdown_local,
-    stack_chunk,
 }
 
 study! {
@@ -56,6 +55,15 @@ study! {
     host_tweaks,
     host_mtu,
     host_interrupt,
+}
+
+study! {
+    /// Study `distributed`: what makes a distributed application slow, after Lantz, Nowicki & Theimer (1985).
+    distributed:
+    stack_errors,
+    stack_timeouts,
+    stack_buffers,
+    stack_chunk,
 }
 
 study! {
@@ -85,3 +93,4 @@ pub mod run;
 pub mod selftest;
 mod statements;
 pub mod surroundings;
+pub mod transfer;

@@ -15,7 +15,7 @@ use crate::definition::Experiment;
 use crate::error::ExperimentError;
 use crate::preset::{RunLimits, RunPreset};
 use crate::statements::STATEMENTS;
-use crate::{gigabit, ipc, scaling, stack};
+use crate::{distributed, gigabit, ipc, scaling, stack};
 
 /// The experiments that an explanation of a run is made of.
 pub const EXPLAINED: ExplainedExperiments<'static> = ExplainedExperiments {
@@ -25,10 +25,14 @@ pub const EXPLAINED: ExplainedExperiments<'static> = ExplainedExperiments {
 
 /// Every experiment, study by study.
 pub fn all() -> impl Iterator<Item = &'static Experiment> + Clone {
-    [ipc::EXPERIMENTS, stack::EXPERIMENTS, gigabit::EXPERIMENTS, scaling::EXPERIMENTS]
-        .into_iter()
-        .flatten()
-        .copied()
+    let studies = [
+        ipc::EXPERIMENTS,
+        stack::EXPERIMENTS,
+        gigabit::EXPERIMENTS,
+        scaling::EXPERIMENTS,
+        distributed::EXPERIMENTS,
+    ];
+    studies.into_iter().flatten().copied()
 }
 
 /// What the analysis is to know of every experiment.
@@ -121,7 +125,8 @@ pub struct Study {
 
 impl Study {
     /// Every study.
-    pub const ALL: [&'static Self; 6] = [&LADDER, &LADDER_REMOTE, &IPC, &GIGABIT, &SCALING, &STACK];
+    pub const ALL: [&'static Self; 7] =
+        [&LADDER, &LADDER_REMOTE, &IPC, &GIGABIT, &SCALING, &STACK, &DISTRIBUTED];
 
     /// The study of an id.
     pub fn from_id(id: &str) -> Option<&'static Self> {
@@ -210,6 +215,15 @@ pub static STACK: Study = Study {
     summary: "how long a packet is in the stack (Kjellerstedt 1997): plumb's, Linux's, smoltcp's",
     requests: || bare("stack"),
     limits: Some(RunLimits { budget: Some(Span::from_secs(150)), ..RunPreset::Quick.limits() }),
+};
+
+/// What makes a distributed application slow, after Lantz, Nowicki & Theimer (1985).
+pub static DISTRIBUTED: Study = Study {
+    id: "distributed",
+    title: "What makes a distributed application slow?",
+    summary: "what makes a distributed application slow (Lantz et al. 1985): so far, how TCP is made",
+    requests: || bare("distributed"),
+    limits: None,
 };
 
 /// Every experiment of a study, with everything left to the preset.

@@ -5,12 +5,13 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use plumb_base::seed::Seed;
+use plumb_base::time::Instant;
 use plumb_clock::{InstantClock, Stopwatch};
 use plumb_harness::mirror::mirror_process::{
     DatagramMirror, MirrorControl, MirrorSetup, NamedSamples, ReplayTask,
 };
 use plumb_harness::report::LaunchFault;
-use plumb_harness::spec::{MirrorDevice, TurnaroundPoint};
+use plumb_harness::spec::{MirrorDevice, MirrorTransport, TurnaroundPoint};
 use plumb_netdev::device::driver::{Driver, DriverExit, DriverOptions, PacketObserver};
 use plumb_netdev::device::packet::{PacketDevice, PacketOptions};
 use plumb_netdev::device::tap::TapDevice;
@@ -19,7 +20,9 @@ use plumb_netdev::device::{Device, DeviceWait};
 use plumb_netdev::lab::NetNamespace;
 use plumb_stack::host::{HostConfig, IpHost};
 use plumb_stack::interface::InterfaceConfig;
-use plumb_stack::service::{HostNode, ServiceObserver, UdpService, UdpServices};
+use plumb_stack::service::{HostApplication, HostNode, ServiceObserver, UdpService, UdpServices};
+use plumb_stack::tcp::config::TcpConfig;
+use plumb_stack::tcp::{Received, TcpEvent, TcpId};
 use plumb_stack::udp::{CopyPolicy, UdpOptions};
 use plumb_wire::machine::{DeviceCapabilities, PortId};
 use plumb_wire::packet::{Packet, Pool, PoolConfig};
@@ -95,23 +98,50 @@ fn mirror_on<D: Device + 'static>(
     site: &MirrorSetup,
 ) -> Result<Box<dyn DatagramMirror>, LaunchFault> {
     let edges = StackEdgeTimer::new(site.watch);
-    let host = host(site, device.info().capabilities)?;
-    let machine = mirror_node(host, site.local, site.spec.turnaround, edges.clone())?;
+    let mut host = host(site, device.info().capabilities)?;
     let batch = usize::from(site.spec.batch.max(1));
     let options = DriverOptions { batch, alarm: true, wait: DeviceWait::Block };
     let timeline = InstantClock::begin(site.watch);
-    let driver = Driver::with_observer(vec![device], pool, timeline, options, edges.clone());
+    let mut driver = Driver::with_observer(vec![device], pool, timeline, options, edges.clone());
+    if site.spec.transport == MirrorTransport::Udp {
+        let machine = mirror_node(host, site.local, site.spec.turnaround, edges.clone())?;
+        return Ok(Box::new(StackMirror { driver, machine, edges }));
+    }
+    let now = driver.read_clock();
+    let application =
+        TcpMirror::connect(&mut host, now, (site.local, site.client), &driver.pool, edges.clone())?;
+    let mut machine = HostNode { host, application };
+    let failed = |what: String| LaunchFault::Failed(format!("cannot open a connection: {what}"));
+    driver
+        .run(&mut machine, |node, _, _| node.application.is_open || node.application.is_over)
+        .map_err(|error| failed(error.to_string()))?;
+    if machine.application.is_over {
+        return Err(failed("the client did not answer".to_owned()));
+    }
     Ok(Box::new(StackMirror { driver, machine, edges }))
 }
 
-/// plumb's stack over one device.
-struct StackMirror<D> {
+/// plumb's stack over one device, with an application that mirrors.
+struct StackMirror<D, A> {
     driver: Driver<D, StackEdgeTimer>,
-    machine: MirrorNode,
+    machine: HostNode<A>,
     edges: StackEdgeTimer,
 }
 
-impl<D: Device> DatagramMirror for StackMirror<D> {
+/// What an application has mirrored.
+trait MirrorService: HostApplication {
+    /// Messages returned, and refused, since the last call.
+    fn take_mirrored(&mut self) -> [u64; 2];
+}
+
+impl MirrorService for UdpServices<StackEdgeTimer> {
+    fn take_mirrored(&mut self) -> [u64; 2] {
+        let served = self.take_counts();
+        [served.sent, served.received - served.sent]
+    }
+}
+
+impl<D: Device, A: MirrorService> DatagramMirror for StackMirror<D, A> {
     fn mirror(&mut self, reins: &MirrorControl) -> Result<(), LaunchFault> {
         self.edges.set_controls(reins);
         let end = self.driver.run(&mut self.machine, |_, _, _| reins.stop());
@@ -130,11 +160,60 @@ impl<D: Device> DatagramMirror for StackMirror<D> {
     }
 
     fn tally(&mut self) -> Vec<(String, u64)> {
-        let served = self.machine.application.take_counts();
+        let [sent, refused] = self.machine.application.take_mirrored();
         let calls = self.driver.devices.iter().map(|device| device.counters().calls).sum();
-        let refused = served.received - served.sent;
-        let tally = [("mirrored", served.sent), ("refused", refused), ("device_calls", calls)];
+        let tally = [("mirrored", sent), ("refused", refused), ("device_calls", calls)];
         tally.map(|(name, count)| (name.to_owned(), count)).to_vec()
+    }
+}
+
+/// Returns what it receives on one connection, which it opened.
+struct TcpMirror {
+    id: TcpId,
+    is_open: bool,
+    is_over: bool,
+    buffer: Vec<u8>,
+    mirrored: u64,
+    edges: StackEdgeTimer,
+}
+
+impl TcpMirror {
+    fn connect(
+        host: &mut IpHost,
+        now: Instant,
+        (local, client): (SocketAddr, SocketAddr),
+        pool: &Pool,
+        edges: StackEdgeTimer,
+    ) -> Result<Self, LaunchFault> {
+        let config = TcpConfig { nagle: false, ..TcpConfig::default() };
+        let id = host
+            .tcp_connect(now, local, client, config, pool)
+            .map_err(|error| LaunchFault::Failed(error.to_string()))?;
+        let buffer = vec![0; 1 << 16];
+        Ok(Self { id, is_open: false, is_over: false, buffer, mirrored: 0, edges })
+    }
+}
+
+impl HostApplication for TcpMirror {
+    #[inline]
+    fn handle(&mut self, now: Instant, host: &mut IpHost, _pool: &mut Pool) {
+        while let Some(event) = host.poll_tcp_event() {
+            self.is_open |= matches!(event, TcpEvent::Writable(_));
+            self.is_over |= matches!(event, TcpEvent::Closed(_));
+        }
+        while let Ok(Received::Data(len)) = host.tcp_receive(now, self.id, &mut self.buffer) {
+            self.edges.on_socket();
+            // The client has one message under way: there is room to return it.
+            if host.tcp_send(now, self.id, &self.buffer[..len]) == Ok(len) {
+                self.mirrored += 1;
+            }
+        }
+    }
+}
+
+impl MirrorService for TcpMirror {
+    fn take_mirrored(&mut self) -> [u64; 2] {
+        [std::mem::take(&mut self.mirrored), 0]
     }
 }
 

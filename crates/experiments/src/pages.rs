@@ -93,6 +93,10 @@ pub(crate) fn range(shares: &[f64]) -> Option<String> {
     })
 }
 
+/// Factors that a sentence about a cell names.
+const CONDITIONS: [&str; 8] =
+    ["link", "placement", "load", "path", "errors", "acks", "entry", "write"];
+
 /// Every level of a factor as a multiple of one of them.
 pub(crate) fn against(
     cells: &[&CellResult],
@@ -123,7 +127,7 @@ pub(crate) fn against(
         };
         let told: Vec<String> = others.iter().filter_map(times).collect();
         let known = |name: &&str| base.factors.contains_key(*name);
-        let place: Vec<&str> = ["link", "placement"].into_iter().filter(known).collect();
+        let place: Vec<&str> = CONDITIONS.into_iter().filter(known).collect();
         let place =
             if place.is_empty() { String::new() } else { format!(" ({})", levels(base, &place)) };
         sentences.extend(sentence(&told, "; ", |told| {
@@ -240,7 +244,7 @@ pub(crate) fn against_linux(document: &RunDocument, experiment: &str, what: &str
     sentences
 }
 
-/// plumb over a TAP against Linux, with checksums, over IPv4.
+/// plumb over a TAP against Linux, with checksums, datagrams over IPv4.
 fn is_main(ratio: &MeasuredRatio) -> bool {
     let sums = |level: &str| ratio.of.get("checksum").is_none_or(|found| found == level);
     is(&ratio.of, "stack", "plumb")
@@ -248,6 +252,7 @@ fn is_main(ratio: &MeasuredRatio) -> bool {
         && is(&ratio.to, "stack", "linux")
         && (sums("computed") || sums("on"))
         && ratio.of.get("family").is_none_or(|family| family == "ipv4")
+        && ratio.of.get("transport").is_none_or(|transport| transport == "udp")
 }
 
 pub(crate) fn is(factors: &BTreeMap<String, Value>, name: &str, level: &str) -> bool {

@@ -34,6 +34,7 @@ use crate::channel::ChannelMechanism;
 pub(crate) use crate::channel::{ChannelSetup, IoResultExt, PeerHandover, PeerWatchdog};
 use crate::report::LaunchFault;
 use crate::spec::Mechanism;
+pub(crate) use stream::{SocketCalls, StreamEnd};
 use stream_protocol::ProtocolChannel;
 use tcp::Tcp4Variant;
 pub(crate) use tcp::{connect, connected_pair, set_options, socket_facts};

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
@@ -22,7 +22,7 @@ use crate::channel::{
 };
 use crate::child_process::SELF_EXE;
 use crate::effort::{Canary, EffortMeter, KernelTimes};
-use crate::mechanisms::UdpEnd;
+use crate::mechanisms::{SocketCalls, StreamEnd, UdpEnd, set_options};
 use crate::orchestrator_pipe::{OrchestratorPipe, WorkerMessage};
 use crate::peer_handle::{PeerHandle, PeerStartup};
 use crate::peer_protocol::{PeerEnd, PeerRole, PeerTask, PeerToWorker, WorkerToPeer};
@@ -32,7 +32,7 @@ use crate::report::{
 use crate::sampler;
 use crate::spec::{
     BlockSpec, BlockTask, ChannelSpec, LaunchSpec, Mechanism, MirrorDevice, MirrorSpec,
-    MirrorStack, SocketOptions, WakeMode,
+    MirrorStack, MirrorTransport, SocketOptions, WakeMode,
 };
 
 pub mod mirror_process;
@@ -73,7 +73,11 @@ pub(super) fn work(
     let facts = std::mem::take(&mut peer.facts);
     orchestrator.send(&WorkerMessage::Ready(Ok(facts)))?;
     match client {
-        Some((end, channel)) => {
+        Some((MirrorClient::Datagrams(end), channel)) => {
+            let mut bench = ChannelBench::new(end, &mut peer, spec, &channel);
+            orchestrator.serve(|block| bench.measure(block))?;
+        }
+        Some((MirrorClient::Stream(end), channel)) => {
             let mut bench = ChannelBench::new(end, &mut peer, spec, &channel);
             orchestrator.serve(|block| bench.measure(block))?;
         }
@@ -82,10 +86,17 @@ pub(super) fn work(
     peer.quit()
 }
 
-type MirrorClient = Option<(UdpEnd, ChannelSpec)>;
+/// The client's end of its channel to the mirror.
+enum MirrorClient {
+    Datagrams(UdpEnd),
+    Stream(StreamEnd<SocketCalls>),
+}
 
-/// Makes the test bed, connects the client through it, and starts the mirror.
-fn open(spec: &LaunchSpec, mirror: &MirrorSpec) -> Result<(MirrorClient, PeerHandle), LaunchFault> {
+/// Makes the test bed and the client's socket in it, and starts the mirror.
+fn open(
+    spec: &LaunchSpec,
+    mirror: &MirrorSpec,
+) -> Result<(Option<(MirrorClient, ChannelSpec)>, PeerHandle), LaunchFault> {
     let startup = PeerStartup::new()?;
     let watch = startup.watchdog(LOSS_TIMEOUT_TICKS)?;
     let bed = make_bed(mirror)?;
@@ -93,16 +104,33 @@ fn open(spec: &LaunchSpec, mirror: &MirrorSpec) -> Result<(MirrorClient, PeerHan
     let mut peer = startup.start(&program, bed.handover, bed.end, spec.peer_context())?;
     peer.facts = bed.facts;
     let Some(socket) = bed.client else { return Ok((None, peer)) };
-    let channel = ChannelSpec {
-        mechanism: if mirror.ipv6 { Mechanism::Udp6 } else { Mechanism::Udp4 },
-        wake: mirror.wake,
-        options: SocketOptions::default(),
+    let mechanism = match (mirror.transport, mirror.ipv6) {
+        (MirrorTransport::Udp, false) => Mechanism::Udp4,
+        (MirrorTransport::Udp, true) => Mechanism::Udp6,
+        (MirrorTransport::Tcp, false) => Mechanism::Tcp4,
+        (MirrorTransport::Tcp, true) => Mechanism::Tcp6,
     };
+    let channel = ChannelSpec { mechanism, wake: mirror.wake, options: SocketOptions::default() };
     let ground = &EndpointLocation::Loopback;
     let setup =
         ChannelSetup { channel: &channel, watchdog: &watch, location: ground, seed: spec.seed };
-    let end = UdpEnd::over(&setup, socket.into())?;
+    let end = match socket {
+        ClientSocket::Datagrams(socket) => {
+            MirrorClient::Datagrams(UdpEnd::over(&setup, socket.into())?)
+        }
+        ClientSocket::Connected(stream) => stream_end(&setup, stream)?,
+        // The mirror, which has said that it is there, has opened the connection.
+        ClientSocket::Listening(listener) => {
+            stream_end(&setup, listener.accept().attempt("accept the mirror's connection")?.0)?
+        }
+    };
     Ok((Some((end, channel)), peer))
+}
+
+fn stream_end(setup: &ChannelSetup<'_>, stream: TcpStream) -> Result<MirrorClient, LaunchFault> {
+    let fd = OwnedFd::from(stream);
+    set_options(&setup.channel.options, &fd)?;
+    Ok(MirrorClient::Stream(StreamEnd::new(setup, fd, None)?))
 }
 
 /// The program that mirrors with a stack: this one, or one that stands beside it.
@@ -196,8 +224,16 @@ struct MirrorTestBed {
     end: PeerEnd,
     /// What the mirror takes over.
     handover: Vec<OwnedFd>,
-    client: Option<UdpSocket>,
+    client: Option<ClientSocket>,
     facts: BTreeMap<String, String>,
+}
+
+/// The client's socket.
+#[derive(Debug)]
+enum ClientSocket {
+    Datagrams(UdpSocket),
+    Connected(TcpStream),
+    Listening(TcpListener),
 }
 
 /// Makes the bed that a mirror needs.
@@ -224,14 +260,12 @@ fn make_bed(mirror: &MirrorSpec) -> Result<MirrorTestBed, LaunchFault> {
         (TestBed::NEAR_V4.into(), TestBed::FAR_V4.into())
     };
     let mirror_address = SocketAddr::new(far, PORT);
-    let handover = handover(&bed, mirror, mirror_address)?;
+    let mut handover = handover(&bed, mirror, mirror_address)?;
     if mirror.device == MirrorDevice::Tap {
         bed.bring_up_near().map_err(unavailable)?;
     }
-    let client = bed.in_near(|| UdpSocket::bind(SocketAddr::new(near, 0))).map_err(unavailable)?;
-    let client = client.attempt("bind the client's socket")?;
-    client.connect(mirror_address).attempt("connect the client to the mirror")?;
-    let client_address = client.local_addr().attempt("ask for the client's address")?;
+    let (client, client_address) =
+        client_socket(&bed, mirror, SocketAddr::new(near, 0), mirror_address, &mut handover)?;
     let facts = BTreeMap::from([
         ("mtu".to_owned(), options.mtu.to_string()),
         ("offloads".to_owned(), if options.offloads { "on" } else { "off" }.to_owned()),
@@ -245,6 +279,36 @@ fn make_bed(mirror: &MirrorSpec) -> Result<MirrorTestBed, LaunchFault> {
         client: client_address,
     };
     Ok(MirrorTestBed { end, handover, client: Some(client), facts })
+}
+
+/// The client's socket at `near` and its address. What has a connection to the kernel's own mirror is connected here, and the other end is
+/// handed over; another mirror opens it.
+fn client_socket(
+    bed: &TestBed,
+    mirror: &MirrorSpec,
+    near: SocketAddr,
+    far: SocketAddr,
+    handover: &mut Vec<OwnedFd>,
+) -> Result<(ClientSocket, SocketAddr), LaunchFault> {
+    if mirror.transport == MirrorTransport::Udp {
+        let socket = bed.in_near(|| UdpSocket::bind(near)).map_err(unavailable)?;
+        let socket = socket.attempt("bind the client's socket")?;
+        socket.connect(far).attempt("connect the client to the mirror")?;
+        let address = socket.local_addr().attempt("ask for the client's address")?;
+        return Ok((ClientSocket::Datagrams(socket), address));
+    }
+    let listener = bed.in_near(|| TcpListener::bind(near)).map_err(unavailable)?;
+    let listener = listener.attempt("listen for the mirror's connection")?;
+    let address = listener.local_addr().attempt("ask for the client's address")?;
+    if mirror.device != MirrorDevice::Veth {
+        return Ok((ClientSocket::Listening(listener), address));
+    }
+    let there = bed.in_far(|| TcpStream::connect(address)).map_err(unavailable)?;
+    let there = there.attempt("connect the mirror to the client")?;
+    there.set_nodelay(true).attempt("set TCP_NODELAY")?;
+    let (here, _) = listener.accept().attempt("accept the mirror's connection")?;
+    *handover = vec![there.into()];
+    Ok((ClientSocket::Connected(here), address))
 }
 
 /// Nothing but addresses, which the frames in memory bear.

@@ -5,6 +5,13 @@ use std::net::SocketAddr;
 use plumb_base::units::format_bytes;
 use serde::{Deserialize, Serialize};
 
+mod transfer;
+
+pub use transfer::{
+    PacketBufferPolicy, StackEntry, TransferDefect, TransferLoad, TransferPath, TransferSpec,
+    TransferTcp,
+};
+
 /// Everything a launch holds constant.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LaunchSpec {
@@ -191,6 +198,8 @@ pub struct MirrorSpec {
     pub device: MirrorDevice,
     /// IPv6 instead of IPv4.
     pub ipv6: bool,
+    /// What carries a message there and back.
+    pub transport: MirrorTransport,
     /// How client and mirror wait.
     pub wake: WakeMode,
     /// Where the datagram turns round, and what is summed.
@@ -225,6 +234,16 @@ pub enum MirrorStack {
     Smoltcp,
 }
 
+/// What carries a mirror's messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum MirrorTransport {
+    /// A datagram.
+    #[default]
+    Udp,
+    /// A connection, which the mirror opened.
+    Tcp,
+}
+
 /// What the frames of a mirror come through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum MirrorDevice {
@@ -241,6 +260,8 @@ pub enum MirrorDevice {
 }
 
 names!(MirrorStack { Linux = "linux", Plumb = "plumb", Smoltcp = "smoltcp" });
+
+names!(MirrorTransport { Udp = "udp", Tcp = "tcp" });
 
 names!(MirrorDevice {
     Veth = "veth",
@@ -682,6 +703,8 @@ pub enum BlockTask {
         /// each as a share of the messages sent. Everything is counted all the same.
         fault: String,
     },
+    /// Transfers over plumb's own TCP; the responses come in `BlockReport::parts`.
+    Transfer(Box<TransferSpec>),
     /// One kernel call.
     Call {
         /// `getpid`, `getppid`, `getuid`, `invalid`, `read-zero`, `clock-gettime`.
@@ -713,6 +736,7 @@ impl BlockTask {
                 | Self::Replay { .. }
                 | Self::Streams { .. }
                 | Self::StreamsTrace { .. }
+                | Self::Transfer(_)
         )
     }
 }

@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
 
+use plumb_base::seed::Seed;
 use plumb_clock::Stopwatch;
 use plumb_sys::{process, sched, signal, timer};
 
@@ -22,7 +23,8 @@ use crate::orchestrator_pipe::{OrchestratorMessage, OrchestratorPipe, WorkerMess
 use crate::page_load::FetchPage;
 use crate::peer_handle::{FarProcess, PeerHandle, PeerStartup};
 use crate::report::LaunchFault;
-use crate::spec::{ChannelSpec, LaunchSpec, LaunchSubject, PathKind};
+use crate::spec::{BlockTask, ChannelSpec, LaunchSpec, LaunchSubject, PathKind};
+use crate::transfer::{self, RunTransfers, TransferRun};
 
 /// Bytes of the longest datagram that a lost one is waited for as long as.
 const LONGEST_DATAGRAM: u64 = 1 << 16;
@@ -30,16 +32,17 @@ const LONGEST_DATAGRAM: u64 = 1 << 16;
 /// The same on a way between two hosts, of whose rate nothing is known.
 const LOSS_TIMEOUT_FAR_TICKS: u32 = 15;
 
-/// Runs a worker over standard input and output, which fetches pages as it is given; its exit code.
-pub fn main(fetch: FetchPage) -> u8 {
-    match work(fetch) {
+/// Runs a worker over standard input and output, which fetches pages and carries out transfers as it is given; its exit
+/// code.
+pub fn main(fetch: FetchPage, transfers: RunTransfers) -> u8 {
+    match work(fetch, transfers) {
         Ok(()) => 0,
         // The orchestrator sees the closed pipe.
         Err(_) => 1,
     }
 }
 
-fn work(fetch: FetchPage) -> io::Result<()> {
+fn work(fetch: FetchPage, transfers: RunTransfers) -> io::Result<()> {
     process::set_parent_death_signal(io::stdin().as_fd())?;
     signal::ignore_keyboard_interrupt()?;
     let mut orchestrator = OrchestratorPipe::new();
@@ -79,16 +82,27 @@ fn work(fetch: FetchPage) -> io::Result<()> {
         LaunchSubject::PageLoads(visits) => {
             super::page_load::work(&spec, &visits, &allowed, fetch, orchestrator)
         }
-        LaunchSubject::Alone => measure_alone(&spec, orchestrator),
+        LaunchSubject::Alone => measure_alone(&spec, transfers, orchestrator),
     }
 }
 
-/// Clocks and kernel calls need no peer.
-fn measure_alone(spec: &LaunchSpec, mut orchestrator: OrchestratorPipe) -> io::Result<()> {
+/// Clocks, kernel calls and transfers need no peer.
+fn measure_alone(
+    spec: &LaunchSpec,
+    transfers: RunTransfers,
+    mut orchestrator: OrchestratorPipe,
+) -> io::Result<()> {
     let watch = Stopwatch::new(spec.ticks_per_ns);
     orchestrator.send(&WorkerMessage::Ready(Ok(watch.measure().facts())))?;
     let mut bench = HostBench::new(watch, spec.cpu_local.into_iter().collect());
-    orchestrator.serve(|block| bench.measure(block))
+    let mut seed = Seed(spec.seed);
+    orchestrator.serve(|block| {
+        let BlockTask::Transfer(transfer) = &block.task else { return bench.measure(block) };
+        seed = seed.derive("block");
+        let duration_ticks = watch.ticks(block.duration_ns as f64);
+        let run = TransferRun { seed: seed.0, watch, duration_ticks };
+        transfer::measure(transfer, block, &run, transfers)
+    })
 }
 
 /// One channel's launch.

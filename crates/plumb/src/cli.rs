@@ -16,7 +16,7 @@ use crate::VERSION;
 use crate::net::web;
 use crate::problem::{ExitReason, Problem};
 use output::{CliOutput, CommandError, CommandResult};
-use plumb_experiments::mirror;
+use plumb_experiments::{mirror, transfer};
 use plumb_harness::child_process::HiddenCommand;
 use plumb_harness::launch_network::emulator_process;
 use plumb_harness::mirror::mirror_process;
@@ -170,7 +170,7 @@ pub fn main() -> ExitCode {
 /// What plumb starts itself for; its exit code.
 fn run_hidden(command: HiddenCommand) -> u8 {
     match command {
-        HiddenCommand::Worker => plumb_harness::worker::main(web::fetch),
+        HiddenCommand::Worker => plumb_harness::worker::main(web::fetch, transfer::run),
         HiddenCommand::PageServer { address, client } => {
             plumb_harness::page_load::main(address, client, web::serve)
         }

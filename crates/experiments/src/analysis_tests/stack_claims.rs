@@ -52,10 +52,6 @@ pub(super) const PAIRS: &[VerdictPair] = &[
         ];
         results("stack.contention", "rtt", &cells)
     }),
-    (&["distributed.chunk.four-kilobytes-carry-more"], |holds| {
-        let cells = [("size=1024", 1e8), ("size=4096", if holds { 1.2e8 } else { 2e8 })];
-        results("stack.chunk", "throughput", &cells)
-    }),
 ];
 
 const SUMMED: &str = "stack=plumb device=tap frame=1514 checksum=on";

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use plumb_analysis::fixture::SyntheticRun;
 
 use super::claims::verdict;
-use super::{gigabit_claims, ipc_claims, scaling_claims, stack_claims};
+use super::{distributed_claims, gigabit_claims, ipc_claims, scaling_claims, stack_claims};
 use crate::definition::Experiment;
 use crate::list;
 
@@ -13,8 +13,13 @@ use crate::list;
 pub(super) type VerdictPair = (&'static [&'static str], fn(bool) -> SyntheticRun);
 
 /// The statements of these pairs are judged by either result.
-const PAIRS: [&[VerdictPair]; 4] =
-    [ipc_claims::PAIRS, stack_claims::PAIRS, gigabit_claims::PAIRS, scaling_claims::PAIRS];
+const PAIRS: [&[VerdictPair]; 5] = [
+    ipc_claims::PAIRS,
+    stack_claims::PAIRS,
+    gigabit_claims::PAIRS,
+    scaling_claims::PAIRS,
+    distributed_claims::PAIRS,
+];
 
 /// What a statement's two results must give that can happen but need not, or that no machine decides alone.
 const WITHOUT_REFUTATION: [(&[VerdictPair], [&str; 2]); 3] = [

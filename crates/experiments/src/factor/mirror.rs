@@ -4,8 +4,10 @@
 //! After Kjellerstedt's UDPMirror and UDPSend (1997), whose short frame is Ethernet's shortest and
 //! whose long one its longest.
 
+use plumb_analysis::summary::MeasuredCell;
 use plumb_harness::spec::{
-    BlockTask, LaunchSubject, MirrorDevice, MirrorSpec, MirrorStack, TurnaroundPoint, WakeMode,
+    BlockTask, LaunchSubject, MirrorDevice, MirrorSpec, MirrorStack, MirrorTransport,
+    TurnaroundPoint, WakeMode,
 };
 use plumb_harness::topology::CpuPlacement;
 use plumb_store::record::{FactorLevel, Factors};
@@ -58,11 +60,28 @@ pub(crate) const FRAME: Factor = Factor {
     .at_quick(Numbers(&FRAMES))
 };
 
+/// What carries the message.
+pub(crate) const TRANSPORT: Factor = Factor {
+    fit: |first, levels| match first.text("stack") {
+        Some("smoltcp") => words(&["udp"]),
+        _ => levels,
+    },
+    ..Factor::of_words(
+        "transport",
+        "whether a message is a datagram, or crosses on a TCP connection that the mirror opened",
+        &["udp", "tcp"],
+    )
+    .labelled(&[("udp", "UDP"), ("tcp", "TCP")])
+};
+
+/// Whether a mirror's messages were datagrams, as those of 1997.
+pub(crate) fn is_udp(cell: &MeasuredCell<'_>) -> bool {
+    cell.text(TRANSPORT.name).is_none_or(|transport| transport == "udp")
+}
+
 /// A whole round trip.
-pub(crate) const ROUND_TRIP: ResponseVariable = ResponseVariable::time(
-    "rtt",
-    "round trip of a datagram, from the client's send to its receive",
-);
+pub(crate) const ROUND_TRIP: ResponseVariable =
+    ResponseVariable::time("rtt", "round trip of a message, from the client's send to its receive");
 
 fn without(levels: Vec<FactorLevel>, word: &str) -> Vec<FactorLevel> {
     levels.into_iter().filter(|level| *level != FactorLevel::from(word)).collect()
@@ -92,6 +111,10 @@ pub(crate) fn spec(point: &DesignPoint<'_>) -> Result<(MirrorSpec, CpuPlacement)
         stack,
         device,
         ipv6: point.text("family") == Some("ipv6"),
+        transport: point
+            .text(TRANSPORT.name)
+            .and_then(MirrorTransport::from_name)
+            .unwrap_or_default(),
         wake,
         turnaround: TurnaroundPoint::Udp,
         offloads: point.text("checksum") == Some("offloaded"),
@@ -102,19 +125,24 @@ pub(crate) fn spec(point: &DesignPoint<'_>) -> Result<(MirrorSpec, CpuPlacement)
     Ok((mirror, placement))
 }
 
-/// Bytes of a datagram's headers, Ethernet's included: 14 + 20 + 8, or 14 + 40 + 8.
-const fn headers(ipv6: bool) -> u64 {
-    if ipv6 { 62 } else { 42 }
+/// Bytes of a message's headers, Ethernet's included: of a datagram 14 + 20 + 8, or 14 + 40 + 8; of a segment with timestamps 24 more.
+const fn headers(mirror: &MirrorSpec) -> u64 {
+    let ip = if mirror.ipv6 { 40 } else { 20 };
+    let transport = match mirror.transport {
+        MirrorTransport::Udp => 8,
+        MirrorTransport::Tcp => 32,
+    };
+    14 + ip + transport
 }
 
-/// The datagram's payload in a frame of the setting's size.
-pub(crate) fn payload(factors: &Factors, ipv6: bool) -> Result<u64, Exclusion> {
+/// The message's payload in a frame of the setting's size.
+pub(crate) fn payload(factors: &Factors, mirror: &MirrorSpec) -> Result<u64, Exclusion> {
     let frame: u64 = channel::level_number(factors, "frame");
-    let shortest = headers(ipv6) + 8;
-    if frame < shortest && !(ipv6 && frame == 60) {
+    let headers = headers(mirror);
+    let shortest = headers + 8;
+    if frame < shortest && (frame != 60 || shortest <= 60) {
         return Err(Exclusion::impossible(format!(
-            "a frame of {frame} bytes does not hold the headers ({}) and a number of 8 bytes",
-            headers(ipv6)
+            "a frame of {frame} bytes does not hold the headers ({headers}) and a number of 8 bytes"
         )));
     }
     if frame > 1514 {
@@ -122,8 +150,8 @@ pub(crate) fn payload(factors: &Factors, ipv6: bool) -> Result<u64, Exclusion> {
             "a frame of {frame} bytes is longer than Ethernet's 1514"
         )));
     }
-    // Ethernet's shortest frame is too short for IPv6 and a number: the shortest that is not.
-    Ok(frame.max(shortest) - headers(ipv6))
+    // Ethernet's shortest frame is too short for IPv6 or TCP and a number: the shortest that is not.
+    Ok(frame.max(shortest) - headers)
 }
 
 /// The round trip of the setting's frame through a mirror.
@@ -132,7 +160,7 @@ pub(crate) fn round_trip(
     mirror: MirrorSpec,
     placement: CpuPlacement,
 ) -> CellDecision {
-    let size = payload(point.factors, mirror.ipv6)?;
+    let size = payload(point.factors, &mirror)?;
     let group = LaunchGroup::new(LaunchSubject::Mirror(mirror), placement);
     Ok((group, BlockTask::RoundTrip { size }))
 }

@@ -1,11 +1,11 @@
-//! `mirror.rtt`: the round trip of a datagram that a stack returns, seen from a client of the kernel's.
+//! `mirror.rtt`: the round trip of a message that a stack returns, seen from a client of the kernel's.
 
 use plumb_harness::spec::MirrorDevice;
 use plumb_report::figure::against_size;
 
 use crate::claims::{KJELLERSTEDT, LINUX, PLUMB, SMOLTCP, stack_ratio, stacks};
 use crate::factor::channel::PLACEMENT;
-use crate::factor::mirror::{self, DEVICE, FRAME, ROUND_TRIP, STACK, WAKE};
+use crate::factor::mirror::{self, DEVICE, FRAME, ROUND_TRIP, STACK, TRANSPORT, WAKE, is_udp};
 use crate::pages::{against_linux, bars, linux_tile};
 use crate::prelude::*;
 
@@ -13,11 +13,11 @@ use crate::prelude::*;
 pub static EXPERIMENT: Experiment = Experiment {
     id: "mirror.rtt",
     study: "stack",
-    question: "How long does a datagram take to a mirror and back, whose stack it crosses there?",
+    question: "How long does a message take to a mirror and back, whose stack it crosses there?",
     hypothesis: "A stack in a user process needs no wake-up of a second layer and returns short and \
                  long frames sooner than the kernel's own mirror; in 1997 it needed 20 % longer for \
                  short frames and twice as long for long ones.",
-    factors: &[STACK, DEVICE, CHECKSUM, PLACEMENT, WAKE, FRAME, FAMILY],
+    factors: &[STACK, DEVICE, TRANSPORT, CHECKSUM, PLACEMENT, WAKE, FRAME, FAMILY],
     responses: &[ROUND_TRIP],
     plan_cell: |point| {
         let (mirror, placement) = mirror::spec(point)?;
@@ -100,11 +100,13 @@ fn rtt_against_linux(
     let linux = [("stack", "linux"), ("device", "veth")];
     let plumb = [("stack", "plumb"), ("device", "tap")];
     let response = (EXPERIMENT.id, ROUND_TRIP.name);
-    stack_ratio(evidence, response, (&linux, &plumb), bounds, |cell| cell.is("frame", bytes))
+    stack_ratio(evidence, response, (&linux, &plumb), bounds, |cell| {
+        cell.is("frame", bytes) && is_udp(cell)
+    })
 }
 
-/// Neither offloads nor IPv6: one line a stack and device.
+/// Neither offloads nor IPv6 nor TCP: one line a stack and device.
 fn is_plain(cell: &CellResult) -> bool {
     let at = |name: &str, level: &str| cell.factors.get(name).is_none_or(|found| found == level);
-    at("checksum", "computed") && at("family", "ipv4")
+    at("checksum", "computed") && at("family", "ipv4") && at("transport", "udp")
 }

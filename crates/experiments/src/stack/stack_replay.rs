@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 
 use plumb_analysis::document::MeasuredRatio;
-use plumb_harness::spec::{MirrorDevice, MirrorSpec, MirrorStack, TurnaroundPoint};
+use plumb_harness::spec::{
+    MirrorDevice, MirrorSpec, MirrorStack, MirrorTransport, TurnaroundPoint,
+};
 
 use crate::claims::{KJELLERSTEDT, SMOLTCP, is_long, levels, stack_order, stacks};
 use crate::factor::LevelParser;
@@ -77,6 +79,7 @@ pub static EXPERIMENT: Experiment = Experiment {
             stack,
             device: MirrorDevice::Memory,
             ipv6: false,
+            transport: MirrorTransport::Udp,
             wake: WakeMode::Spin,
             turnaround: turn(point.text("turn").unwrap_or("udp")),
             offloads: false,

@@ -1,12 +1,12 @@
 //! `stack.time`: how long a packet is inside each stack, as the oscilloscope of 1997 saw it.
 
-use plumb_harness::spec::{MirrorDevice, TurnaroundPoint};
+use plumb_harness::spec::{MirrorDevice, MirrorTransport, TurnaroundPoint};
 
 use crate::claims::{
     KJELLERSTEDT, LINUX, PLUMB, SMOLTCP, is_long, stack_order, stack_ratio, stacks,
 };
 use crate::factor::channel::PLACEMENT;
-use crate::factor::mirror::{self, DEVICE, FRAME, STACK, WAKE};
+use crate::factor::mirror::{self, DEVICE, FRAME, STACK, TRANSPORT, WAKE, is_udp};
 use crate::pages::{against_linux, bars, linux_tile};
 use crate::prelude::*;
 
@@ -18,7 +18,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     hypothesis: "The time in a user-level stack is half of Linux's or less at both frame sizes; \
                  leaving the UDP checksum out shortens it for long frames. In 1997 the two were \
                  equal but for long frames with a checksum.",
-    factors: &[STACK, DEVICE, CHECKSUM, PLACEMENT, WAKE, FRAME],
+    factors: &[STACK, DEVICE, TRANSPORT, CHECKSUM, PLACEMENT, WAKE, FRAME],
     responses: &[
         ResponseVariable::time(
             "stack",
@@ -55,14 +55,16 @@ pub static EXPERIMENT: Experiment = Experiment {
         let (mut mirror, placement) = mirror::spec(point)?;
         // A process that spins never waits: its empty calls would be taken for its stack's time.
         let spins = mirror.wake == WakeMode::Spin;
-        if spins || (unsummed && mirror.device == MirrorDevice::Xdp) {
+        // TCP has no such choice.
+        let is_datagram = mirror.transport == MirrorTransport::Udp;
+        if spins || (unsummed && (mirror.device == MirrorDevice::Xdp || !is_datagram)) {
             return Err(Exclusion::NotApplicable);
         }
         if unsummed {
             // Linux leaves the sum out where its device promises to add it.
             (mirror.turnaround, mirror.offloads) = (TurnaroundPoint::UdpUnsummed, true);
         }
-        let size = mirror::payload(point.factors, mirror.ipv6)?;
+        let size = mirror::payload(point.factors, &mirror)?;
         let group = LaunchGroup::new(LaunchSubject::Mirror(mirror), placement);
         Ok((group, BlockTask::Breakdown { size }))
     },
@@ -117,7 +119,7 @@ const CLAIMS: &[PublishedClaim] = &[
         judge: |evidence| {
             let plumb = [("stack", "plumb"), ("device", "tap")];
             let but_long_summed = |cell: &MeasuredCell<'_>| {
-                !(cell.is("frame", 1514_u64) && cell.is("checksum", "on"))
+                is_udp(cell) && !(cell.is("frame", 1514_u64) && cell.is("checksum", "on"))
             };
             stack_ratio(
                 evidence,
@@ -136,7 +138,9 @@ const CLAIMS: &[PublishedClaim] = &[
         historical: Some("Linux 'performs so much better', table 17"),
         judge: |evidence| {
             let plumb = [("stack", "plumb"), ("device", "tap"), ("checksum", "on")];
-            stack_order(evidence, (EXPERIMENT.id, "stack"), (&LINUX_VETH, &plumb), is_long)
+            stack_order(evidence, (EXPERIMENT.id, "stack"), (&LINUX_VETH, &plumb), |cell| {
+                is_long(cell) && is_udp(cell)
+            })
         },
         ..PublishedClaim::of(KJELLERSTEDT)
     },

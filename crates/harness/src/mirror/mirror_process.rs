@@ -3,8 +3,8 @@
 //! Public, because stacks that plumb does not contain are measured through it too, from programs of their own. The
 //! kernel's own stack, as a process that receives and sends, is here.
 
-use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::{OwnedFd, RawFd};
 
 use plumb_clock::Stopwatch;
@@ -21,7 +21,7 @@ use crate::peer_protocol::{
     AttachPeer, DeliveryCounts, PeerEnd, PeerReport, PeerRole, PeerTask, PeerToWorker, WorkerToPeer,
 };
 use crate::report::LaunchFault;
-use crate::spec::{MirrorSpec, MirrorStack, WakeMode};
+use crate::spec::{MirrorSpec, MirrorStack, MirrorTransport, WakeMode};
 
 /// Where a mirror stands: its side of the test bed, and how it should behave.
 #[derive(Debug)]
@@ -137,11 +137,8 @@ fn serve(
     let page = child_process::set_up_process(attach.context.cpu, attach.page_fd)?;
     let site = site(*attach)?;
     let watch = site.watch;
-    let opened = if site.spec.stack == MirrorStack::Linux {
-        KernelMirror::new(site).map(|mirror| Box::new(mirror) as Box<dyn DatagramMirror>)
-    } else {
-        open(site)
-    };
+    let opened =
+        if site.spec.stack == MirrorStack::Linux { kernel_mirror(site) } else { open(site) };
     answer_worker(control, page, watch, opened)
 }
 
@@ -225,42 +222,85 @@ fn perform(
     }
 }
 
-/// A bound UDP socket and room for the largest datagram.
+/// The mirror on the kernel's stack, over the socket that was handed over.
+fn kernel_mirror(mut site: MirrorSetup) -> Result<Box<dyn DatagramMirror>, LaunchFault> {
+    let fd = site.fds.pop();
+    let fd = fd.ok_or_else(|| LaunchFault::Failed("no socket was handed over".to_owned()))?;
+    let spins = site.spec.wake == WakeMode::Spin;
+    if site.spec.transport == MirrorTransport::Tcp {
+        let socket = TcpStream::from(fd);
+        socket.set_nonblocking(spins).attempt("make the mirror's socket non-blocking")?;
+        return Ok(Box::new(KernelMirror::new(socket)));
+    }
+    let socket = UdpSocket::from(fd);
+    // Connected, as the client is: the route is looked up once, not for every datagram.
+    socket.connect(site.client).attempt("connect the mirror's socket")?;
+    socket.set_nonblocking(spins).attempt("make the mirror's socket non-blocking")?;
+    Ok(Box::new(KernelMirror::new(socket)))
+}
+
+/// A connected socket of the kernel's.
+trait KernelSocket {
+    /// Receives a datagram, or some bytes of a stream.
+    fn receive(&self, buffer: &mut [u8]) -> io::Result<usize>;
+    /// Sends them back.
+    fn send_back(&self, bytes: &[u8]) -> io::Result<()>;
+}
+
+impl KernelSocket for UdpSocket {
+    #[inline]
+    fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.recv(buffer)
+    }
+
+    #[inline]
+    fn send_back(&self, bytes: &[u8]) -> io::Result<()> {
+        self.send(bytes).map(drop)
+    }
+}
+
+impl KernelSocket for TcpStream {
+    #[inline]
+    fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        match (&*self).read(buffer) {
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            received => received,
+        }
+    }
+
+    #[inline]
+    fn send_back(&self, bytes: &[u8]) -> io::Result<()> {
+        (&*self).write_all(bytes)
+    }
+}
+
+/// A socket and room for the largest datagram.
 #[derive(Debug)]
-struct KernelMirror {
-    socket: UdpSocket,
+struct KernelMirror<S> {
+    socket: S,
     buffer: Vec<u8>,
     mirrored: u64,
 }
 
-impl KernelMirror {
-    fn new(mut site: MirrorSetup) -> Result<Self, LaunchFault> {
-        let fd = site
-            .fds
-            .pop()
-            .ok_or_else(|| LaunchFault::Failed("no socket was handed over".to_owned()))?;
-        let socket = UdpSocket::from(fd);
-        // Connected, as the client is: the route is looked up once, not for every datagram.
-        socket.connect(site.client).attempt("connect the mirror's socket")?;
-        let spins = site.spec.wake == WakeMode::Spin;
-        socket.set_nonblocking(spins).attempt("make the mirror's socket non-blocking")?;
-        Ok(Self { socket, buffer: vec![1; 1 << 16], mirrored: 0 })
+impl<S> KernelMirror<S> {
+    fn new(socket: S) -> Self {
+        Self { socket, buffer: vec![1; 1 << 16], mirrored: 0 }
     }
 }
 
-impl DatagramMirror for KernelMirror {
+impl<S: KernelSocket> DatagramMirror for KernelMirror<S> {
     fn mirror(&mut self, control: &MirrorControl) -> Result<(), LaunchFault> {
         while !control.stop() {
-            match self.socket.recv(&mut self.buffer) {
+            match self.socket.receive(&mut self.buffer) {
                 Ok(len) => {
-                    self.socket.send(&self.buffer[..len]).attempt("send a datagram back")?;
+                    self.socket.send_back(&self.buffer[..len]).attempt("send a message back")?;
                     self.mirrored += 1;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     std::hint::spin_loop();
                 }
-                Err(error) => return Err(LaunchFault::failed("receive a datagram", error)),
+                Err(error) => return Err(LaunchFault::failed("receive a message", error)),
             }
         }
         Ok(())

@@ -16,7 +16,7 @@ use super::stream_services::{ServedSocket, StreamStep};
 const HEAD_MAX: usize = 8_192;
 /// Most header fields of a request.
 const FIELDS_MAX: usize = 64;
-/// Bytes of a file read at a time.
+/// Bytes of a file read at a time, and before it is the others' turn: a disk that is slow holds up the whole host no longer.
 const PIECE: usize = 65_536;
 
 /// A directory, of which nothing outside is ever served.
@@ -107,6 +107,7 @@ impl HttpSession {
             if let Some(answer) = &mut self.answer {
                 match answer.send(socket)? {
                     AnswerProgress::Blocked => return Ok(StreamStep::Wait),
+                    AnswerProgress::Paused => return Ok(StreamStep::Yield),
                     AnswerProgress::Broken => return Ok(StreamStep::Abort),
                     AnswerProgress::Complete if !answer.is_kept => return Ok(StreamStep::Finish),
                     AnswerProgress::Complete => self.answer = None,
@@ -142,6 +143,8 @@ enum AnswerProgress {
     Complete,
     /// The send buffer is full.
     Blocked,
+    /// A piece was read, and there may be room for another.
+    Paused,
     /// The file has become shorter, or cannot be read.
     Broken,
 }
@@ -154,26 +157,26 @@ impl HttpAnswer {
             return Ok(AnswerProgress::Blocked);
         }
         let Some(file) = &mut self.file else { return Ok(AnswerProgress::Complete) };
-        while self.left > 0 {
-            let max = usize::try_from(self.left).unwrap_or(usize::MAX).min(PIECE);
-            let mut is_readable = true;
-            let sent = socket.send_with(max, |room| {
-                if room.is_empty() {
-                    return 0;
-                }
-                let len = file.read(room).unwrap_or(0);
-                is_readable = len > 0;
-                len
-            })?;
-            if !is_readable {
-                return Ok(AnswerProgress::Broken);
-            }
-            if sent == 0 {
-                return Ok(AnswerProgress::Blocked);
-            }
-            self.left -= sent as u64;
+        if self.left == 0 {
+            return Ok(AnswerProgress::Complete);
         }
-        Ok(AnswerProgress::Complete)
+        let max = usize::try_from(self.left).unwrap_or(usize::MAX).min(PIECE);
+        let mut is_readable = true;
+        let sent = socket.send_with(max, |room| {
+            if room.is_empty() {
+                return 0;
+            }
+            let len = file.read(room).unwrap_or(0);
+            is_readable = len > 0;
+            len
+        })?;
+        self.left -= sent as u64;
+        Ok(match (is_readable, sent) {
+            (false, _) => AnswerProgress::Broken,
+            (true, 0) => AnswerProgress::Blocked,
+            _ if self.left == 0 => AnswerProgress::Complete,
+            _ => AnswerProgress::Paused,
+        })
     }
 }
 

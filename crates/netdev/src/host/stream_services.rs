@@ -3,7 +3,7 @@
 //! Connections are bounded in number and each in its buffers and in time. None speaks before its peer has shown, by the handshake, that
 //! it receives at its address.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -107,6 +107,8 @@ enum ServiceProgress {
 pub(super) enum StreamStep {
     /// It waits for data or for room.
     Wait,
+    /// It goes on once the others had their turn.
+    Yield,
     /// Nothing more will be sent.
     Finish,
     /// It cannot go on.
@@ -124,6 +126,8 @@ pub struct StreamServices {
     pattern: BytePattern,
     scratch: Vec<u8>,
     expiry: Option<Instant>,
+    /// Connections that go on without being told.
+    ready: VecDeque<TcpId>,
 }
 
 impl StreamServices {
@@ -145,6 +149,7 @@ impl StreamServices {
             pattern: BytePattern::new(),
             scratch: vec![0; PIECE],
             expiry: None,
+            ready: VecDeque::new(),
         }
     }
 
@@ -172,8 +177,11 @@ impl StreamServices {
         self.offers.iter().map(|offer| offer.counts)
     }
 
-    /// Serves what has happened.
+    /// Serves what has happened, and those that go on, once each.
     pub fn handle(&mut self, now: Instant, host: &mut IpHost) {
+        for id in std::mem::take(&mut self.ready) {
+            self.serve(now, id, host);
+        }
         while let Some(event) = host.poll_tcp_event() {
             match event {
                 TcpEvent::Acceptable(_) => self.accept(now, host),
@@ -186,9 +194,9 @@ impl StreamServices {
         }
     }
 
-    /// When idle connections are looked for.
-    pub const fn deadline(&self) -> Option<Instant> {
-        self.expiry
+    /// When idle connections are looked for; at once while one has more to do.
+    pub fn deadline(&self) -> Option<Instant> {
+        if self.ready.is_empty() { self.expiry } else { Some(Instant::ORIGIN) }
     }
 
     fn accept(&mut self, now: Instant, host: &mut IpHost) {
@@ -232,6 +240,11 @@ impl StreamServices {
         };
         match step {
             Ok(StreamStep::Wait) => {}
+            Ok(StreamStep::Yield) => {
+                if !self.ready.contains(&id) {
+                    self.ready.push_back(id);
+                }
+            }
             Ok(StreamStep::Finish) => {
                 connection.progress = ServiceProgress::Closing;
                 // Where it is closed already, its end is told.
@@ -374,6 +387,72 @@ impl ServedSocket<'_> {
             if written == 0 {
                 return Ok(StreamStep::Wait);
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plumb_base::seed::Seed;
+    use plumb_stack::host::HostConfig;
+    use plumb_stack::interface::InterfaceConfig;
+    use plumb_wire::machine::{Machine as _, PortId};
+    use plumb_wire::packet::{Pool, PoolConfig};
+
+    use super::*;
+
+    fn host(octet: u8) -> IpHost {
+        let mut host = IpHost::new(HostConfig::default(), Seed(octet.into()));
+        let interface = InterfaceConfig::ip(1_500).with_address([192, 0, 2, octet], 24);
+        host.add_interface(&interface).unwrap();
+        host
+    }
+
+    /// Two clients want a large file each: neither is given more than a piece of it before the other.
+    #[test]
+    fn file_is_read_a_piece_at_a_turn() {
+        let place = tempfile::tempdir().unwrap();
+        std::fs::write(place.path().join("large"), vec![7; 3_000_000]).unwrap();
+        let files = FileDirectory::open(place.path()).unwrap();
+        let mut services = StreamServices::new(Some(files), CongestionChoice::Cubic);
+        let (mut server, mut client) = (host(2), host(1));
+        let at: SocketAddr = "192.0.2.2:80".parse().unwrap();
+        services.open(&mut server, StreamServiceKind::Http, [at]).unwrap();
+        let mut pool = Pool::new(PoolConfig::default());
+        let mut now = Instant::after_origin(Span::from_secs(1));
+        let any: SocketAddr = "192.0.2.1:0".parse().unwrap();
+        let ids =
+            [0, 1].map(|_| client.tcp_connect(now, any, at, TcpConfig::default(), &pool).unwrap());
+        let (mut batch, mut received, mut asked) = (Vec::new(), [0; 2], false);
+        while received.iter().any(|len| *len < 3_000_000) {
+            client.poll_packets(now, PortId(0), &mut batch, 256, &mut pool);
+            server.handle_packets(now, PortId(0), &mut batch, &mut pool);
+            let before = services.counts().next().unwrap().sent;
+            services.handle(now, &mut server);
+            let sent = services.counts().next().unwrap().sent - before;
+            // Readable or writable, and its turn besides; a head is a few hundred bytes.
+            assert!(sent <= 4 * PIECE as u64 + 1_000, "{sent} bytes in one turn");
+            server.poll_packets(now, PortId(0), &mut batch, 256, &mut pool);
+            client.handle_packets(now, PortId(0), &mut batch, &mut pool);
+            if !asked && ids.iter().all(|id| client.tcp_is_writable(*id)) {
+                asked = true;
+                for id in ids {
+                    client.tcp_send(now, id, b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
+                }
+            }
+            for (id, received) in ids.iter().zip(&mut received) {
+                while let Ok(Received::Data(len)) = client.tcp_receive_with(now, *id, <[u8]>::len) {
+                    *received += len;
+                }
+            }
+            now += Span::from_ms(1);
+            for host in [&mut server, &mut client] {
+                host.handle_deadline(now, &mut pool);
+            }
+            assert!(
+                now < Instant::after_origin(Span::from_secs(60)),
+                "{received:?} bytes after a minute"
+            );
         }
     }
 }

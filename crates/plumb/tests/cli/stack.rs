@@ -1,6 +1,8 @@
 //! `plumb stack` with Linux as its peer, over TAP and virtual Ethernet, both families; captures; errors.
 
+mod attack;
 mod errors;
+mod iperf3;
 mod lab;
 mod memory;
 mod peers;

@@ -25,7 +25,7 @@ fn bytes() -> usize {
 }
 
 /// Bytes that repeat late: xorshift64.
-fn noise(len: usize) -> Vec<u8> {
+pub(super) fn noise(len: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut words = Vec::with_capacity(len + 8);
     while words.len() < len {
@@ -64,7 +64,7 @@ fn echo(bed: &TestBed, remote: SocketAddr, congestion: &str, data: &[u8]) {
     });
 }
 
-fn stream_count<'a>(result: &'a Value, name: &str) -> &'a Value {
+pub(super) fn stream_count<'a>(result: &'a Value, name: &str) -> &'a Value {
     let services = result["stream_services"].as_array().unwrap();
     services.iter().find(|service| service["name"] == name).unwrap()
 }

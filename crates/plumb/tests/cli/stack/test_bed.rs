@@ -98,6 +98,11 @@ impl RunningStack {
         panic!("timed out waiting for '{part}' in {seen:?}");
     }
 
+    /// Its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub fn signal(&self, name: &str) {
         assert!(support::signal(self.child.id(), name));
     }

@@ -1,0 +1,169 @@
+//! `stack.buffers`: how a receiving host keeps packets until they are read, and what comes of it.
+//!
+//! After Lantz, Nowicki & Theimer (1985, §7.1). In virtual time a fast host sends lines to a slow one with eight buffers, and in real time
+//! both are in memory; over a TAP packets are in buffers of the kernel's before they reach any of plumb's.
+
+use plumb_harness::spec::{
+    PacketBufferPolicy, StackEntry, TransferLoad, TransferPath, TransferTcp,
+};
+use plumb_report::figure::by_level::{self, LevelPlot};
+
+use crate::claims::{LANTZ, pairs_within, stack_ratio};
+use crate::factor::transfer::{self, LINE, RESPONSES, RETRANSMITTED, TCP, THROUGHPUT, cell};
+use crate::pages::against;
+use crate::prelude::*;
+use crate::transfer::{BUFFER_LEN, BUFFERS};
+
+/// A policy a cell.
+pub static EXPERIMENT: Experiment = Experiment {
+    id: "stack.buffers",
+    study: "distributed",
+    question: "What does it cost to keep received packets in buffers, and what becomes of small ones?",
+    hypothesis: "A window of bytes over buffers of packets loses small packets and slows an early TCP several times; a ring of bytes \
+                 and a window that fits the packets lose none. Memory from a free list is a little cheaper than from malloc.",
+    factors: &[
+        Factor::of_words(
+            "path",
+            "in virtual time lines of 80 bytes over 10 Mb/s and 1 ms to a host that reads 4,300 bytes a second; or in real time a \
+             file in memory",
+            &["slow-reader", "memory"],
+        )
+        .labelled(&[("slow-reader", "lines to a slow host"), ("memory", "a file in memory")]),
+        Factor {
+            fit: |first, levels| {
+                let is_real = first.text("path") == Some("memory");
+                let suits = |level: &FactorLevel| {
+                    level.to_string() == "ring" || is_real == OF_MEMORY.contains(&level.to_string().as_str())
+                };
+                levels.into_iter().filter(suits).collect()
+            },
+            ..Factor::of_words("buffers", "how packets are kept until they are read", &POLICIES)
+        }
+        .labelled(&[
+            ("ring", "a ring of bytes"),
+            ("fixed", "buffers of 1 KiB"),
+            ("hinted", "the same, window for lines"),
+            ("compacted", "the same, copied together"),
+            ("preallocated", "buffers of one pool"),
+            ("chunks", "free list, by chunks"),
+            ("malloc", "malloc a packet"),
+        ]),
+        Factor { applies: |first| first.text("path") != Some("memory"), ..TCP },
+    ],
+    responses: &[THROUGHPUT, RETRANSMITTED],
+    plan_cell,
+    analysis: ExperimentAnalysis { claims: CLAIMS, ..ExperimentAnalysis::PLAIN },
+    page: ExperimentPage {
+        title: "Packet buffers",
+        figures: Some(|data| by_level::figures(&data.cells, &BUFFER)),
+        sentences: |data| against(&data.cells, &BUFFER, "ring", "throughput", "throughput"),
+        responses: RESPONSES,
+        ..ExperimentPage::PLAIN
+    },
+};
+
+const POLICIES: [&str; 7] =
+    ["ring", "fixed", "hinted", "compacted", "preallocated", "chunks", "malloc"];
+
+/// Those that differ in their work.
+const OF_MEMORY: [&str; 3] = ["preallocated", "chunks", "malloc"];
+
+const BUFFER: LevelPlot = LevelPlot {
+    factor: "buffers",
+    order: &POLICIES,
+    panel_factors: &["path", "tcp"],
+    pictures: &[
+        ("Throughput", &["throughput"], false),
+        ("Share of segments sent again", &["retransmitted"], false),
+    ],
+};
+
+/// The display of 1985 took 4,300 characters a second (§7.3): a line each.
+const READ_INTERVAL_NS: u64 = 80 * 1_000_000_000 / 4_300;
+
+fn plan_cell(point: &DesignPoint<'_>) -> CellDecision {
+    let level = |name| point.text(name).unwrap_or_default();
+    let policy = match level("buffers") {
+        "preallocated" => PacketBufferPolicy::Fixed,
+        other => PacketBufferPolicy::from_name(other).unwrap_or_default(),
+    };
+    if level("path") == "memory" {
+        if point.response != "throughput" {
+            return Err(Exclusion::NotApplicable);
+        }
+        let load = TransferLoad::Bulk { bytes: 0, write: 16 << 10, entry: StackEntry::Call };
+        let tcp = TransferTcp { packet_buffers: policy, ..TransferTcp::default() };
+        return Ok(cell(TransferPath::Memory, load, tcp));
+    }
+    let window = match policy {
+        PacketBufferPolicy::Hinted => BUFFERS * LINE as usize,
+        _ => BUFFERS * BUFFER_LEN,
+    };
+    let tcp = TransferTcp {
+        is_early: level("tcp") == "early",
+        receive_buffer: u32::try_from(window).ok(),
+        packet_buffers: policy,
+        ..TransferTcp::default()
+    };
+    let load = TransferLoad::SlowReader {
+        count: 200,
+        line: LINE,
+        read: LINE,
+        interval_ns: READ_INTERVAL_NS,
+    };
+    let link = transfer::link_of("lan", "").expect("a path of that name");
+    Ok(cell(TransferPath::Virtual(link), load, tcp))
+}
+
+/// "An almost complete halt": a tenth or less.
+const NEAR_HALT: (f64, f64) = (10.0, f64::INFINITY);
+/// "About 3 %": between half and twice as much.
+const THREE_PERCENT: (f64, f64) = (1.015, 1.06);
+
+const CLAIMS: &[PublishedClaim] = &[
+    PublishedClaim {
+        id: "distributed.buffers.small-packets-inundate",
+        claim: "A fast sender of small packets within the window exhausts a slow receiver's buffers, so that packets are lost and \
+                the connection nearly halts.",
+        historical: Some("an almost complete halt, §7.1"),
+        judge: |evidence| {
+            let mut found = ClaimCases::default();
+            for policy in ["fixed", "compacted"] {
+                let levels = (&[("buffers", "ring")][..], &[("buffers", policy)][..]);
+                let response = (EXPERIMENT.id, "throughput");
+                found.cases.extend(pairs_within(evidence, response, levels, NEAR_HALT, |_| true));
+            }
+            judge_any(found, "plumb run stack.buffers")
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.buffers.traffic-hints",
+        claim: "Hints about the traffic to expect allow receive windows that match the buffers.",
+        judge: |evidence| {
+            let mut found = ClaimCases::default();
+            for cell in evidence.cells(EXPERIMENT.id, "retransmitted") {
+                if cell.is("buffers", "hinted") {
+                    let label = format!("sent again, {}", cell.level("tcp"));
+                    found.cases.push(ClaimCase::median_within("", label, cell, NONE_AGAIN));
+                }
+            }
+            judge_all(found, "plumb run stack.buffers")
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.buffers.chunked-free-lists",
+        claim: "Buffers allocated in chunks and kept on a free list give about 3 % over general memory management.",
+        historical: Some("about 3 %, §7.1"),
+        figures: &[PublishedFigure::ratio("malloc to chunks", 1.03, "§7.1")],
+        judge: |evidence| {
+            let levels = (&[("buffers", "chunks")][..], &[("buffers", "malloc")][..]);
+            stack_ratio(evidence, (EXPERIMENT.id, "throughput"), levels, THREE_PERCENT, |_| true)
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+];
+
+/// No more than one segment in a hundred.
+const NONE_AGAIN: (f64, f64) = (0.0, 0.01);
