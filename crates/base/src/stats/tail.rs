@@ -49,21 +49,28 @@ pub fn percentile_interval(
     let reach = student_quantile(f64::midpoint(1.0, confidence), launches as f64 - 1.0);
     let mut tails = LaunchTails::new(launches, 1.0 - p);
     let (mut lo, mut hi) = (estimate, None);
+    // Whether nothing above is excluded, up to the largest sample.
+    let mut is_open = false;
     for equal in ascending.chunk_by(|a, b| a.value.total_cmp(&b.value).is_eq()).rev() {
         let value = equal[0].value;
         if tails.excess() <= reach {
             lo = lo.min(value);
         }
         tails.add(equal);
-        if hi.is_none() && tails.excess() >= -reach {
+        if hi.is_some() && !is_open {
+            continue;
+        }
+        let excess = tails.excess();
+        if excess < -reach {
+            // One launch's largest samples, whatever they are, say little; more of them exclude those values.
+            (hi, is_open) = (None, false);
+        } else if hi.is_none() {
             let is_largest = equal.as_ptr_range().end == ascending.as_ptr_range().end;
             // Unless so many are equal to the largest that the percentile is that value.
-            if is_largest && tails.excess() <= reach {
-                return None;
-            }
-            hi = Some(value);
+            (hi, is_open) = (Some(value), is_largest && excess <= reach);
         }
     }
+    let hi = hi.filter(|_| !is_open);
     let (low, high) = shifted(&tails.percentiles, estimate, reach);
     Some(ConfidenceInterval { lo: lo.min(low), hi: hi?.max(estimate).max(high), confidence })
 }
