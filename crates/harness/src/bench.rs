@@ -218,6 +218,10 @@ impl<'a, E: ChannelEnd> ChannelBench<'a, E> {
                 self.peer.write(ControlPageWrite::Count(1))?;
                 self.transfer(1)?;
             }
+            if matches!(self.launch.subject, LaunchSubject::Mirror(_)) {
+                // It counts no messages of a stream: the flag ends its task, at the next tick.
+                self.peer.write(ControlPageWrite::Stop(true))?;
+            }
         }
         let peer = self.peer_done()?;
         self.add_counts(report, &peer);
