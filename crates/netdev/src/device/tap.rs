@@ -34,35 +34,36 @@ pub struct TapDevice {
     large: bool,
     /// A packet that arrived while waiting.
     held: Option<Packet>,
-    lone: LonePackets,
+    read_ahead: ReadAhead,
     counters: DeviceCounters,
 }
 
-/// Whether it is worth reading on behind a packet: where packets come one by one, as requests do, that is a call in vain each time.
+/// Whether to look for another packet after one was read: where packets come one by one, as requests do, that is a call in vain
+/// each time.
 #[derive(Clone, Copy, Debug, Default)]
-struct LonePackets {
-    /// Times that nothing was behind the first, one after the other.
-    found: u8,
-    /// Packets behind which nothing is looked for.
+struct ReadAhead {
+    /// Times in a row that there was no other.
+    failures: u8,
+    /// Packets after which no other is looked for.
     skips: u8,
 }
 
-impl LonePackets {
-    /// Doublings of the packets skipped.
-    const MOST: u8 = 5;
+impl ReadAhead {
+    /// Most doublings of the packets skipped.
+    const DOUBLINGS_MAX: u8 = 5;
 
+    /// Whether to look this time.
     #[inline]
-    fn expects_more(&mut self) -> bool {
-        let expects = self.skips == 0;
+    fn is_due(&mut self) -> bool {
+        let is_due = self.skips == 0;
         self.skips = self.skips.saturating_sub(1);
-        expects
+        is_due
     }
 
-    /// Something was looked for behind the first packet.
     #[inline]
-    fn note(&mut self, was_alone: bool) {
-        self.found = if was_alone { (self.found + 1).min(Self::MOST) } else { 0 };
-        self.skips = if was_alone { (1 << self.found) - 1 } else { 0 };
+    fn note(&mut self, found: bool) {
+        self.failures = if found { 0 } else { (self.failures + 1).min(Self::DOUBLINGS_MAX) };
+        self.skips = (1 << self.failures) - 1;
     }
 }
 
@@ -319,11 +320,11 @@ impl Device for TapDevice {
         while count < max {
             let read = match self.held.take() {
                 Some(packet) => TapRead::Packet(packet),
-                None if count == 1 && !self.lone.expects_more() => break,
+                None if count == 1 && !self.read_ahead.is_due() => break,
                 None => {
                     let read = self.read(pool, true)?;
                     if count == 1 {
-                        self.lone.note(matches!(read, TapRead::Nothing));
+                        self.read_ahead.note(!matches!(read, TapRead::Nothing));
                     }
                     read
                 }

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use plumb_sys::{fd, interface, tun};
 use plumb_wire::machine::{DeviceCapabilities, Medium};
 
-use super::{LonePackets, TapDevice};
+use super::{ReadAhead, TapDevice};
 use crate::device::{
     DeviceCounters, DeviceInfo, DeviceOpenError, DeviceOpenFailure, DeviceWait, MTU_MIN_IPV4, vnet,
 };
@@ -139,7 +139,7 @@ impl TapDevice {
             vnet_header,
             large: has(tun::OFFLOAD_TSO4),
             held: None,
-            lone: LonePackets::default(),
+            read_ahead: ReadAhead::default(),
             counters: DeviceCounters::default(),
         })
     }
