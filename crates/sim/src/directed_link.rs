@@ -7,7 +7,7 @@ use plumb_wire::packet::{Packet, Pool};
 
 /// One direction of a link.
 #[derive(Debug)]
-pub struct Pipe {
+pub struct DirectedLink {
     /// What happens to packets.
     pub link: OneWayLink,
     /// Whether the host at its beginning has more to send than it has room for, and is to be asked again when a transmission ends.
@@ -17,7 +17,7 @@ pub struct Pipe {
     arrived_at: Instant,
 }
 
-impl Pipe {
+impl DirectedLink {
     /// An empty one.
     pub fn new(link: OneWayLink) -> Self {
         Self { link, is_awaited: false, arrived: Vec::new(), arrived_at: Instant::ORIGIN }

@@ -5,11 +5,11 @@
 #![forbid(unsafe_code)]
 
 pub mod cc_report;
+pub mod directed_link;
 pub mod event_queue;
 pub mod flow;
 pub mod host;
 pub mod network;
-pub mod pipe;
 pub mod processor;
 pub mod report;
 pub mod route;

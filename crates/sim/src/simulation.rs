@@ -1,7 +1,7 @@
 //! The simulation: events in the order of time, packets from link to link, connections in their hosts.
 //!
 //! An event is a moment of one entity: a link at whose end a packet arrives, a host whose timer expires, a source that sends, or an
-//! entry of the agenda. A packet costs one event a link; routers take no time.
+//! entry of the schedule. A packet costs one event a link; routers take no time.
 
 use plumb_base::time::{Instant, Span};
 use plumb_link::one_way::OneWayLink;
@@ -11,20 +11,20 @@ use plumb_wire::ipv4;
 use plumb_wire::machine::{Machine as _, Medium};
 use plumb_wire::packet::{Packet, Pool, PoolConfig};
 
+use crate::directed_link::DirectedLink;
 use crate::event_queue::EventQueue;
 use crate::flow::SimulatedFlow;
 use crate::host::{AcceptedConnection, PORT, VirtualHost, address_of, node_of};
-use crate::pipe::Pipe;
 use crate::processor::Processor;
 use crate::route::RouteTable;
 use crate::scenario::{Scenario, ScenarioError, check};
 use crate::source::{TrafficSource, destination_or_source, extra_len, set_destination};
 
-mod agenda;
 mod outcome;
+mod schedule;
 
-use agenda::Agenda;
 use outcome::SampledSeries;
+use schedule::EventSchedule;
 
 /// When every simulation begins: a moment that is not the origin, which stands for "unknown" in packets.
 pub const START: Instant = Instant::after_origin(Span::from_secs(1));
@@ -51,7 +51,7 @@ pub struct Simulation {
     scenario: Scenario,
     routes: RouteTable,
     nodes: Vec<NodeKind>,
-    pipes: Vec<Pipe>,
+    directed_links: Vec<DirectedLink>,
     hosts: Vec<VirtualHost>,
     /// The link out of each host.
     uplinks: Vec<u32>,
@@ -62,7 +62,7 @@ pub struct Simulation {
     flows: Vec<SimulatedFlow>,
     /// Those that have not ended.
     flows_left: usize,
-    agenda: Agenda,
+    schedule: EventSchedule,
     queue: EventQueue,
     pool: Pool,
     now: Instant,
@@ -91,12 +91,12 @@ impl Simulation {
         let need = check::memory_need(&scenario, &paths);
         need.check(memory_max)?;
         let frames = PoolConfig { count: need.frames(), size: need.frame_size, large: 0 };
-        let pipes = make_pipes(&scenario, &paths);
+        let directed_links = make_links(&scenario, &paths);
         let (nodes, hosts, uplinks) = make_hosts(&scenario, &routes);
         let sources = make_sources(&scenario);
         let processors: Vec<Processor> =
             scenario.processors.iter().copied().map(Processor::new).collect();
-        let entities = pipes.len() + hosts.len() + sources.len() + processors.len() + 1;
+        let entities = directed_links.len() + hosts.len() + sources.len() + processors.len() + 1;
         let flows: Vec<SimulatedFlow> = (0..)
             .zip(&scenario.groups)
             .flat_map(|(group, spec)| {
@@ -110,7 +110,7 @@ impl Simulation {
             }
         }
         let mut simulation = Self {
-            agenda: Agenda::new(&scenario, &flows),
+            schedule: EventSchedule::new(&scenario, &flows),
             queue: EventQueue::new(entities),
             pool: Pool::reserve(frames, 0),
             now: START,
@@ -121,14 +121,14 @@ impl Simulation {
             without_memory: 0,
             hash: SipKey::new(scenario.seed, "paths"),
             observer: None,
-            sampled: SampledSeries::new(pipes.len()),
+            sampled: SampledSeries::new(directed_links.len()),
             packets: Vec::new(),
             batch: Vec::new(),
             accepted: Vec::new(),
             scenario,
             routes,
             nodes,
-            pipes,
+            directed_links,
             hosts,
             uplinks,
             processor_of,
@@ -140,7 +140,7 @@ impl Simulation {
         for index in 0..simulation.sources.len() {
             simulation.schedule_source(index);
         }
-        simulation.schedule_agenda();
+        simulation.arm_schedule();
         Ok(simulation)
     }
 
@@ -197,10 +197,10 @@ impl Simulation {
         self.now = now;
         self.events += 1;
         let index = entity as usize;
-        let hosts = self.pipes.len();
+        let hosts = self.directed_links.len();
         let sources = hosts + self.hosts.len();
         if index < hosts {
-            self.run_pipe(index);
+            self.run_link(index);
         } else if index < sources {
             self.hosts[index - hosts].ip_mut().handle_deadline(now, &mut self.pool);
             self.take_turn(index - hosts);
@@ -209,19 +209,19 @@ impl Simulation {
         } else if index < sources + self.sources.len() + self.processors.len() {
             self.run_processor(index - sources - self.sources.len());
         } else {
-            self.run_agenda();
+            self.run_schedule();
         }
         true
     }
 
     /// Packets arrive at the end of a link, or the host at its beginning has room again.
-    fn run_pipe(&mut self, index: usize) {
+    fn run_link(&mut self, index: usize) {
         let mut packets = std::mem::take(&mut self.packets);
-        let pipe = &mut self.pipes[index];
-        pipe.take_arrived(self.now, &mut packets, &mut self.pool);
+        let directed = &mut self.directed_links[index];
+        directed.take_arrived(self.now, &mut packets, &mut self.pool);
         let link = narrow(index);
-        let is_awaited = std::mem::take(&mut pipe.is_awaited);
-        self.queue.set(link, pipe.next());
+        let is_awaited = std::mem::take(&mut directed.is_awaited);
+        self.queue.set(link, directed.next());
         self.packet_hops += packets.len() as u64;
         if let Some(observer) = &mut self.observer {
             for packet in &packets {
@@ -277,7 +277,7 @@ impl Simulation {
     }
 
     fn schedule_processor(&mut self, index: usize) {
-        let entity = self.pipes.len() + self.hosts.len() + self.sources.len() + index;
+        let entity = self.directed_links.len() + self.hosts.len() + self.sources.len() + index;
         self.queue.set(narrow(entity), self.processors[index].next());
     }
 
@@ -310,7 +310,7 @@ impl Simulation {
         self.accepted = accepted;
         self.flows_left -= self.hosts[index].take_ended();
         self.send_from(index);
-        let entity = self.pipes.len() + index;
+        let entity = self.directed_links.len() + index;
         self.queue.set(narrow(entity), self.hosts[index].deadline());
     }
 
@@ -324,24 +324,24 @@ impl Simulation {
             return self.schedule_processor(processor as usize);
         }
         let link = self.uplinks[index];
-        let pipe = &mut self.pipes[link as usize];
-        pipe.advance(now, &mut self.pool);
-        let len = u64::from(self.scenario.mtu) + u64::from(pipe.link.spec().overhead);
-        let room = pipe.room(self.scenario.ring.into(), len);
+        let directed = &mut self.directed_links[link as usize];
+        directed.advance(now, &mut self.pool);
+        let len = u64::from(self.scenario.mtu) + u64::from(directed.link.spec().overhead);
+        let room = directed.room(self.scenario.ring.into(), len);
         // A processor sends one after the other.
         let room = if processor.is_some() { room.min(1) } else { room };
         let max = usize::try_from(room).unwrap_or(usize::MAX);
         self.hosts[index].poll(now, &mut self.batch, max, &mut self.pool);
         let (packets, bytes) =
             (self.batch.len(), self.batch.iter().map(Packet::len).sum::<usize>());
-        pipe.is_awaited |= packets >= max;
+        directed.is_awaited |= packets >= max;
         self.without_memory += u64::from(self.pool.available().0 == 0);
         for mut packet in self.batch.drain(..) {
             let node = destination(self.pool.bytes(&packet), self.nodes.len());
             set_destination(&mut packet, node);
-            pipe.send(now, packet, 0, &mut self.pool);
+            directed.send(now, packet, 0, &mut self.pool);
         }
-        self.queue.set(link, pipe.next());
+        self.queue.set(link, directed.next());
         if let Some(processor) = processor
             && packets > 0
         {
@@ -374,7 +374,7 @@ impl Simulation {
     }
 
     fn schedule_source(&mut self, index: usize) {
-        let entity = self.pipes.len() + self.hosts.len() + index;
+        let entity = self.directed_links.len() + self.hosts.len() + index;
         self.queue.set(narrow(entity), self.sources[index].next());
     }
 
@@ -400,9 +400,9 @@ impl Simulation {
     #[inline]
     fn send(&mut self, link: u32, packet: Packet) {
         let extra = extra_len(&packet, &self.pool);
-        let pipe = &mut self.pipes[link as usize];
-        pipe.send(self.now, packet, extra, &mut self.pool);
-        self.queue.set(link, pipe.next());
+        let directed = &mut self.directed_links[link as usize];
+        directed.send(self.now, packet, extra, &mut self.pool);
+        self.queue.set(link, directed.next());
     }
 }
 
@@ -414,7 +414,7 @@ fn destination(bytes: &[u8], nodes: usize) -> u32 {
     node.filter(|node| (*node as usize) < nodes).unwrap_or(NOWHERE)
 }
 
-fn make_pipes(scenario: &Scenario, paths: &check::PathSurvey) -> Vec<Pipe> {
+fn make_links(scenario: &Scenario, paths: &check::PathSurvey) -> Vec<DirectedLink> {
     let directions =
         scenario.network.edges.iter().flat_map(|edge| [&edge.spec.up, &edge.spec.down]);
     directions
@@ -422,7 +422,7 @@ fn make_pipes(scenario: &Scenario, paths: &check::PathSurvey) -> Vec<Pipe> {
         .map(|(index, spec)| {
             let seed = scenario.seed.derive(&format!("link {index}"));
             let round_trip = paths.round_trips[index];
-            Pipe::new(OneWayLink::new(spec, Medium::Ip, seed, round_trip, START))
+            DirectedLink::new(OneWayLink::new(spec, Medium::Ip, seed, round_trip, START))
         })
         .collect()
 }

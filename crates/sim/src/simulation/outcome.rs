@@ -58,10 +58,11 @@ impl Simulation {
             self.observe_flow(index);
             self.flows[index].end_warmup();
         }
-        for (index, pipe) in self.pipes.iter_mut().enumerate() {
-            pipe.advance(self.now, &mut self.pool);
-            let before = pipe.link.report(self.now, String::new());
-            self.sampled.links_before[index] = Some(pipe.link.restart_histograms(self.now, before));
+        for (index, directed) in self.directed_links.iter_mut().enumerate() {
+            directed.advance(self.now, &mut self.pool);
+            let before = directed.link.report(self.now, String::new());
+            self.sampled.links_before[index] =
+                Some(directed.link.restart_histograms(self.now, before));
         }
         for source in &mut self.sources {
             source.clear_delays();
@@ -91,10 +92,10 @@ impl Simulation {
                 });
             }
         }
-        if self.pipes.len() <= 4 * SERIES_MAX {
-            for (pipe, series) in self.pipes.iter_mut().zip(&mut self.sampled.queues) {
-                pipe.advance(self.now, &mut self.pool);
-                series.push((at, pipe.link.backlog().frames));
+        if self.directed_links.len() <= 4 * SERIES_MAX {
+            for (directed, series) in self.directed_links.iter_mut().zip(&mut self.sampled.queues) {
+                directed.advance(self.now, &mut self.pool);
+                series.push((at, directed.link.backlog().frames));
             }
         }
     }
@@ -129,11 +130,11 @@ impl Simulation {
     }
 
     fn link_reports(&mut self) -> Vec<LinkReport> {
-        let mut reports = Vec::with_capacity(self.pipes.len());
-        for (index, pipe) in self.pipes.iter_mut().enumerate() {
-            pipe.advance(self.now, &mut self.pool);
+        let mut reports = Vec::with_capacity(self.directed_links.len());
+        for (index, directed) in self.directed_links.iter_mut().enumerate() {
+            directed.advance(self.now, &mut self.pool);
             let name = self.scenario.network.direction_name(index / 2, index % 2 == 0);
-            let whole = pipe.link.report(self.now, name);
+            let whole = directed.link.report(self.now, name);
             let before = self.sampled.links_before[index].take();
             let before = before.unwrap_or_else(|| whole.clone());
             let mut report = LinkReport::between(&before, whole);
@@ -146,10 +147,10 @@ impl Simulation {
     /// The laws that do not hold.
     fn violations(&self, links: &[LinkReport]) -> Vec<String> {
         let mut violations: Vec<String> = Vec::new();
-        for (report, pipe) in links.iter().zip(&self.pipes) {
+        for (report, directed) in links.iter().zip(&self.directed_links) {
             violations.extend(report.whole.violations().map(|violation| violation.to_string()));
-            if pipe.link.early() > 0 {
-                let (name, early) = (&report.whole.name, pipe.link.early());
+            if directed.link.early() > 0 {
+                let (name, early) = (&report.whole.name, directed.link.early());
                 violations.push(format!(
                     "{name}: {early} packets arrived before transmission and propagation allow"
                 ));
@@ -162,9 +163,11 @@ impl Simulation {
     fn memory_violation(&self) -> Option<String> {
         let frames = self.pool.frames().count as usize;
         let free = self.pool.available().0;
-        let in_links: u64 = self.pipes.iter().map(|pipe| pipe.link.frames_inside()).sum();
-        let waiting: usize = self.pipes.iter().map(|pipe| pipe.arrived().len()).sum::<usize>()
-            + self.processors.iter().map(Processor::waiting).sum::<usize>();
+        let in_links: u64 =
+            self.directed_links.iter().map(|directed| directed.link.frames_inside()).sum();
+        let waiting: usize =
+            self.directed_links.iter().map(|directed| directed.arrived().len()).sum::<usize>()
+                + self.processors.iter().map(Processor::waiting).sum::<usize>();
         let in_hosts: usize = self.hosts.iter().map(|host| host.ip().queued()).sum();
         let known = free + usize::try_from(in_links).unwrap_or(usize::MAX) + waiting + in_hosts;
         (known != frames)

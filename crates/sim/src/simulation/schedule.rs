@@ -1,4 +1,4 @@
-//! What happens by the clock alone: connections opened and aborted, the end of the warm-up, samples.
+//! What happens at times known from the start: connections opened and aborted, the end of the warm-up, samples.
 
 use plumb_base::time::{Instant, Span};
 
@@ -15,7 +15,7 @@ const MANY: usize = 2_000;
 
 /// An entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum AgendaEntry {
+enum ScheduledEvent {
     /// A connection is opened.
     Open(u32),
     /// A connection is aborted.
@@ -28,19 +28,19 @@ enum AgendaEntry {
 
 /// The entries that are left.
 #[derive(Debug)]
-pub(super) struct Agenda {
+pub(super) struct EventSchedule {
     /// The last is the next.
-    entries: Vec<(Instant, AgendaEntry)>,
+    entries: Vec<(Instant, ScheduledEvent)>,
     next_sample: Instant,
     sample_every: Span,
 }
 
-impl Agenda {
+impl EventSchedule {
     pub fn new(scenario: &Scenario, flows: &[SimulatedFlow]) -> Self {
-        let mut entries = vec![(START + scenario.warmup, AgendaEntry::EndWarmup)];
+        let mut entries = vec![(START + scenario.warmup, ScheduledEvent::EndWarmup)];
         for (index, flow) in (0..).zip(flows) {
-            entries.push((START + flow.spec.start, AgendaEntry::Open(index)));
-            entries.extend(flow.spec.stop.map(|stop| (START + stop, AgendaEntry::Abort(index))));
+            entries.push((START + flow.spec.start, ScheduledEvent::Open(index)));
+            entries.extend(flow.spec.stop.map(|stop| (START + stop, ScheduledEvent::Abort(index))));
         }
         entries.sort_unstable();
         entries.reverse();
@@ -54,7 +54,7 @@ impl Agenda {
         self.entries.last().map_or(self.next_sample, |(at, _)| self.next_sample.min(*at))
     }
 
-    fn pop(&mut self, now: Instant) -> Option<AgendaEntry> {
+    fn pop(&mut self, now: Instant) -> Option<ScheduledEvent> {
         if let Some((_, entry)) = self.entries.pop_if(|(at, _)| *at <= now) {
             return Some(entry);
         }
@@ -62,27 +62,29 @@ impl Agenda {
             return None;
         }
         self.next_sample += self.sample_every;
-        Some(AgendaEntry::Sample)
+        Some(ScheduledEvent::Sample)
     }
 }
 
 impl Simulation {
-    pub(super) fn schedule_agenda(&mut self) {
-        let entity =
-            self.pipes.len() + self.hosts.len() + self.sources.len() + self.processors.len();
-        self.queue.set(narrow(entity), self.agenda.next());
+    pub(super) fn arm_schedule(&mut self) {
+        let entity = self.directed_links.len()
+            + self.hosts.len()
+            + self.sources.len()
+            + self.processors.len();
+        self.queue.set(narrow(entity), self.schedule.next());
     }
 
-    pub(super) fn run_agenda(&mut self) {
-        while let Some(entry) = self.agenda.pop(self.now) {
+    pub(super) fn run_schedule(&mut self) {
+        while let Some(entry) = self.schedule.pop(self.now) {
             match entry {
-                AgendaEntry::Open(index) => self.open_flow(index),
-                AgendaEntry::Abort(index) => self.abort_flow(index),
-                AgendaEntry::EndWarmup => self.end_warmup(),
-                AgendaEntry::Sample => self.sample(),
+                ScheduledEvent::Open(index) => self.open_flow(index),
+                ScheduledEvent::Abort(index) => self.abort_flow(index),
+                ScheduledEvent::EndWarmup => self.end_warmup(),
+                ScheduledEvent::Sample => self.sample(),
             }
         }
-        self.schedule_agenda();
+        self.arm_schedule();
     }
 
     fn open_flow(&mut self, index: u32) {
@@ -112,7 +114,7 @@ impl Simulation {
     pub(super) fn is_over(&self) -> bool {
         !self.flows.is_empty()
             && self.sources.is_empty()
-            && self.agenda.entries.is_empty()
+            && self.schedule.entries.is_empty()
             && self.flows_left == 0
     }
 }
