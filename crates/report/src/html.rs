@@ -80,13 +80,15 @@ pub fn simulation(document: &SimDocument, code: &str) -> String {
     for (number, run) in (1..).zip(&document.runs) {
         let variables: Vec<String> =
             run.variables.iter().map(|(name, value)| format!("{name} = {value}")).collect();
+        let mut figures = String::from("<div class=\"figures\">");
         for mut figure in crate::figure::simulation::figures(run) {
-            if document.runs.len() > 1 {
-                figure.id = format!("{}-{number}", figure.id);
-                figure.title = format!("{}, {}", figure.title, variables.join(", "));
-            }
-            body.push(part(&figure.id, &figure.title, element::figure(&figure)));
+            figure.id = format!("{}-{number}", figure.id);
+            figures += &element::figure(&figure);
         }
+        figures += "</div>";
+        let title =
+            if variables.is_empty() { "Over time".to_owned() } else { variables.join(", ") };
+        body.push(part(&format!("run-{number}"), &title, figures));
     }
     let style = TerminalStyle { color: false, unicode: true, width: 160 };
     let title = document.runs.first().map_or("", |run| run.title.as_str());

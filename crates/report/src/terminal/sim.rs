@@ -269,8 +269,16 @@ fn put_sweep(page: &mut TerminalPage, file: &str, runs: &[SimRun]) {
         heads.push("#replication?".to_owned());
     }
     heads.extend(
-        ["#goodput", "#fairness??", "#rtt?", "#retransmitted?", "#used", "#lost?", "#queue??"]
-            .map(str::to_owned),
+        [
+            "#goodput",
+            "#fairness??",
+            "#rtt?",
+            "#retransmitted?",
+            "#used",
+            "#lost?",
+            "#packets queued??",
+        ]
+        .map(str::to_owned),
     );
     let heads: Vec<&str> = heads.iter().map(String::as_str).collect();
     let mut table = TextTable::with_heads(&heads);
@@ -296,7 +304,11 @@ fn put_sweep(page: &mut TerminalPage, file: &str, runs: &[SimRun]) {
     }
     table.drop_empty_columns();
     page.out += &table.render(page.style);
-    page.put(2, TextRole::Dim, "used, lost and queue are of the link used most");
+    page.put(
+        2,
+        TextRole::Dim,
+        "used, lost and packets queued, on average, are of the link used most",
+    );
     for run in runs {
         for violation in &run.violations {
             page.put(
