@@ -347,6 +347,7 @@ impl HopDirection {
         if old.rate != spec.rate {
             self.account.on_rate(now, self.config.mean);
             self.config.mean = mean(spec);
+            self.queue.set_rate(self.config.mean);
             let start = match spec.rate {
                 RateSpec::OnOff { .. } => self.config.start,
                 _ => now,
@@ -435,7 +436,7 @@ fn make_queue(
     number: usize,
     seed: Seed,
 ) -> Box<dyn QueueDiscipline> {
-    queue::make(&spec.queue, limit, seed.stream(&label("queue", number)))
+    queue::make(&spec.queue, limit, mean(spec), seed.stream(&label("queue", number)))
 }
 
 fn make_fault(spec: &FaultSpec, number: usize, start: Instant, seed: Seed) -> WireFault {

@@ -12,7 +12,7 @@ use crate::frame::{FlowClassifier, FrameTotals, LinkFrame};
 use crate::hop::{FifoHop, HopDirection, LinkParameters};
 use crate::rate::SECOND;
 use crate::report::DirectionReport;
-use crate::spec::{DirectionSpec, QueueLimit, QueueSpec, RateSpec};
+use crate::spec::{DirectionSpec, QueueLimit, RateSpec};
 
 /// One direction of one hop.
 #[derive(Debug)]
@@ -48,13 +48,13 @@ impl OneWayLink {
             Some(hop) => OneWayHop::Fifo(Box::new(hop)),
             None => OneWayHop::General(Box::new(HopDirection::new(spec, parameters, start))),
         };
-        let is_by_flow = matches!(spec.queue, QueueSpec::FqCoDel { .. } | QueueSpec::Drr { .. });
         let byte_time_min = match &spec.rate {
             RateSpec::Constant(rate) => 8 * SECOND / rate.bits_per_second(),
             _ => 0,
         };
+        let tells_apart = spec.queue.tells_flows_apart();
         let classifier =
-            is_by_flow.then(|| FlowClassifier::new(SipKey::new(seed, "flows"), medium));
+            tells_apart.then(|| FlowClassifier::new(SipKey::new(seed, "flows"), medium));
         Self { hop, classifier, scratch: Vec::new(), byte_time_min, early: 0 }
     }
 
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
     use crate::link::{FAR, Link, NEAR};
     use crate::report::Network as _;
-    use crate::spec::{DelaySpec, LimitSpec};
+    use crate::spec::{DelaySpec, LimitSpec, QueueSpec};
     use crate::text::any_link;
     use plumb_base::units::rate::Rate;
     use plumb_wire::machine::TimedMachine as _;

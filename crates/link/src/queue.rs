@@ -7,10 +7,12 @@ use crate::frame::{FrameTotals, HopContext, LinkFrame};
 use crate::spec::{QueueLimit, QueueSpec};
 
 mod codel;
+mod csfq;
 mod fifo;
 mod fq_codel;
 mod pie;
 mod red;
+mod red_pd;
 
 impl QueueLimit {
     /// Whether a frame still fits. One always does where nothing waits: a limit shorter than a frame
@@ -53,6 +55,11 @@ pub trait QueueDiscipline: std::fmt::Debug + Send {
     /// knows stays as it is.
     fn set_limit(&mut self, limit: QueueLimit, context: &mut HopContext<'_>);
 
+    /// The link sends so many bits a second in the long run from now on; 0 where nothing limits it.
+    fn set_rate(&mut self, rate: u64) {
+        let _ = rate;
+    }
+
     /// When [`QueueDiscipline::handle_deadline`] is due, if the discipline does anything by the clock alone.
     fn deadline(&self) -> Option<Instant> {
         None
@@ -66,8 +73,13 @@ pub trait QueueDiscipline: std::fmt::Debug + Send {
 
 /// The queue that a description asks for.
 ///
-/// `limit` is the description's, resolved; `stream` is what its random choices come from.
-pub fn make(spec: &QueueSpec, limit: QueueLimit, stream: RandomStream) -> Box<dyn QueueDiscipline> {
+/// `limit` is the description's, resolved; `rate` is the link's in bits a second; `stream` is what its random choices come from.
+pub fn make(
+    spec: &QueueSpec,
+    limit: QueueLimit,
+    rate: u64,
+    stream: RandomStream,
+) -> Box<dyn QueueDiscipline> {
     match *spec {
         QueueSpec::DropTail { .. } => Box::new(fifo::DropTailQueue::new(limit)),
         QueueSpec::CoDel { target, interval, ecn, .. } => {
@@ -80,6 +92,13 @@ pub fn make(spec: &QueueSpec, limit: QueueLimit, stream: RandomStream) -> Box<dy
         }
         QueueSpec::Drr { flows, quantum, .. } => {
             Box::new(fq_codel::DrrQueue::new(limit, flows, quantum))
+        }
+        QueueSpec::Csfq { flows, average, .. } => {
+            Box::new(csfq::CoreStatelessQueue::new(limit, flows, average, rate, stream))
+        }
+        QueueSpec::RedPd { min, max, p_max, ecn, rtt, .. } => {
+            let curve = red::RedCurve { min: min as f64, max: max as f64, p_max };
+            Box::new(red_pd::PreferentialQueue::new(limit, (curve, ecn), rtt, stream))
         }
         QueueSpec::Priority { .. } => Box::new(fifo::PriorityQueue::new(limit)),
         QueueSpec::Red { min, max, p_max, ecn, .. } => {

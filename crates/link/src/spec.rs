@@ -170,6 +170,30 @@ pub enum QueueSpec {
         /// How much at most, in all queues together.
         limit: LimitSpec,
     },
+    /// Core-stateless fair queueing (Stoica, Shenker & Zhang 1998), edge and core in one.
+    Csfq {
+        /// Estimates of rates that flows are hashed to.
+        flows: u32,
+        /// What the rate of a flow is averaged over; the fair share over twice that.
+        average: Span,
+        /// How much at most.
+        limit: LimitSpec,
+    },
+    /// RED with preferential dropping, a penalty box (Mahajan, Floyd & Wetherall 2001).
+    RedPd {
+        /// As of RED.
+        min: u64,
+        /// As of RED.
+        max: u64,
+        /// As of RED.
+        p_max: f64,
+        /// As of RED.
+        ecn: bool,
+        /// The round trip of a TCP whose rate is the most that is not penalised.
+        rtt: Span,
+        /// How much at most.
+        limit: LimitSpec,
+    },
     /// Strict priority by the class of the IP header (DSCP): three bands, as Linux's pfifo_fast.
     Priority {
         /// How much at most, in each band.
@@ -391,6 +415,14 @@ impl RateSpec {
 }
 
 impl QueueSpec {
+    /// Whether it treats flows differently.
+    pub fn tells_flows_apart(&self) -> bool {
+        matches!(
+            self,
+            Self::FqCoDel { .. } | Self::Drr { .. } | Self::Csfq { .. } | Self::RedPd { .. }
+        )
+    }
+
     /// How much may wait.
     pub fn limit(mut self) -> LimitSpec {
         *self.limit_mut()
@@ -404,6 +436,8 @@ impl QueueSpec {
             | Self::FqCoDel { limit, .. }
             | Self::Pie { limit, .. }
             | Self::Drr { limit, .. }
+            | Self::Csfq { limit, .. }
+            | Self::RedPd { limit, .. }
             | Self::Priority { limit } => limit,
         }
     }

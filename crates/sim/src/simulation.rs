@@ -290,6 +290,7 @@ impl Simulation {
                 pool.free(packet);
             } else {
                 packet.meta.received = now;
+                packet.meta.flow_rate = 0.0;
                 self.batch.push(packet);
             }
         }

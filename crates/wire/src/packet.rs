@@ -44,7 +44,7 @@ impl Packet {
 pub type Batch = Vec<Packet>;
 
 /// Metadata of a packet.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct PacketMeta {
     /// When the device received it; the origin where that is not known.
     pub received: Instant,
@@ -56,6 +56,8 @@ pub struct PacketMeta {
     pub ecn: Ecn,
     /// A hash of its flow, where the device or the stack computed one; else 0.
     pub flow: u32,
+    /// Bits a second of its flow, where a queue labelled it with that; else 0.
+    pub flow_rate: f32,
 }
 
 /// The state of a packet's transport checksum.

@@ -36,8 +36,7 @@ impl IngressLimits {
             let spec = hop.spec();
             entry.whole_segment_max = entry.whole_segment_max.min(carried_whole(spec, hop.limit()));
             entry.mtu = entry.mtu.min(spec.mtu.map_or(u32::MAX, |mtu| mtu.bytes));
-            entry.classifies |=
-                matches!(spec.queue, QueueSpec::FqCoDel { .. } | QueueSpec::Drr { .. });
+            entry.classifies |= spec.queue.tells_flows_apart();
         }
         entry
     }

@@ -111,20 +111,38 @@ impl RedQueue {
         self.since = Some(if is_chosen { 0 } else { count });
         is_chosen
     }
-}
 
-impl QueueDiscipline for RedQueue {
-    fn enqueue(&mut self, now: Instant, mut frame: LinkFrame, context: &mut HopContext<'_>) {
+    /// Whether the average queue is long enough for choices.
+    pub(super) fn is_active(&self) -> bool {
+        self.average.bytes >= self.curve.min
+    }
+
+    /// Takes a frame; whether it was chosen, or there was no room for it.
+    pub(super) fn offer(
+        &mut self,
+        now: Instant,
+        mut frame: LinkFrame,
+        context: &mut HopContext<'_>,
+    ) -> bool {
         self.average.on_arrival(now, self.queue.backlog().bytes);
-        if self.chooses() {
+        let is_chosen = self.chooses();
+        if is_chosen {
             // Above the upper threshold frames are dropped though they could be marked (RFC 3168 §7).
             let may_mark = self.ecn && self.average.bytes < self.curve.max;
             if !may_mark || !context.mark(&mut frame) {
                 context.discard(frame, DiscardReason::Early);
-                return;
+                return true;
             }
         }
+        let is_taken = self.queue.takes(&frame);
         self.queue.enqueue(now, frame, context);
+        is_chosen || !is_taken
+    }
+}
+
+impl QueueDiscipline for RedQueue {
+    fn enqueue(&mut self, now: Instant, frame: LinkFrame, context: &mut HopContext<'_>) {
+        self.offer(now, frame, context);
     }
 
     fn dequeue(&mut self, now: Instant, _: &mut HopContext<'_>) -> Option<LinkFrame> {

@@ -12,7 +12,7 @@ use crate::spec::LimitSpec;
 const FRAMES: u32 = 600;
 
 /// One of each discipline; the limit in them is resolved elsewhere.
-fn disciplines(ecn: bool) -> [QueueSpec; 7] {
+fn disciplines(ecn: bool) -> [QueueSpec; 9] {
     let limit = LimitSpec::Bdp(1_000);
     let (target, interval) = (Span::from_ms(5), Span::from_ms(100));
     [
@@ -22,6 +22,8 @@ fn disciplines(ecn: bool) -> [QueueSpec; 7] {
         QueueSpec::FqCoDel { flows: 8, quantum: 1_514, target, interval, ecn, limit },
         QueueSpec::Pie { target, update: Span::from_ms(15), ecn, limit },
         QueueSpec::Drr { flows: 8, quantum: 500, limit },
+        QueueSpec::Csfq { flows: 8, average: interval, limit },
+        QueueSpec::RedPd { min: 3_000, max: 9_000, p_max: 0.1, ecn, rtt: target, limit },
         QueueSpec::Priority { limit },
     ]
 }
@@ -59,7 +61,7 @@ fn run(
     events: &[(u64, Event)],
 ) -> Result<Vec<u64>, TestCaseError> {
     let mut bench = ElementFixture::new(FRAMES);
-    let mut queue = make(spec, limit, Seed(23).stream("queue"));
+    let mut queue = make(spec, limit, 1_000_000, Seed(23).stream("queue"));
     let mut now = Instant::ORIGIN;
     let (mut entered, mut left) = (FrameTotals::default(), FrameTotals::default());
     let mut taken = Vec::new();

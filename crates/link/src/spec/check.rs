@@ -204,15 +204,21 @@ fn check_queue(queue: &QueueSpec) -> Result<(), String> {
     const QUANTUM_MIN: u32 = 64;
     /// Shorter, and updating is all that is done.
     const UPDATE_MIN: Span = Span::from_us(100);
+    /// Shorter, and it is no average.
+    const AVERAGE_MIN: Span = Span::from_ms(1);
     let limit = queue.limit();
     if matches!(limit, LimitSpec::Frames(0) | LimitSpec::Bytes(0) | LimitSpec::Bdp(0)) {
         return Err("a queue limited at zero drops everything; allow at least 1packet".to_owned());
     }
     let fault = match *queue {
-        QueueSpec::Red { min, max, .. } if min == 0 || max <= min => {
+        QueueSpec::Red { min, max, .. } | QueueSpec::RedPd { min, max, .. }
+            if min == 0 || max <= min =>
+        {
             "min= must be above 0 and below max="
         }
-        QueueSpec::Red { p_max, .. } if !(p_max > 0.0 && p_max <= 1.0) => {
+        QueueSpec::Red { p_max, .. } | QueueSpec::RedPd { p_max, .. }
+            if !(p_max > 0.0 && p_max <= 1.0) =>
+        {
             "p-max= must be above 0 and at most 1"
         }
         QueueSpec::CoDel { target: Span::ZERO, .. }
@@ -224,7 +230,11 @@ fn check_queue(queue: &QueueSpec) -> Result<(), String> {
             "interval= must be longer than target="
         }
         QueueSpec::Pie { update, .. } if update < UPDATE_MIN => "update= must be at least 100us",
-        QueueSpec::FqCoDel { flows, .. } | QueueSpec::Drr { flows, .. }
+        QueueSpec::Csfq { average, .. } if average < AVERAGE_MIN => "average= must be at least 1ms",
+        QueueSpec::RedPd { rtt, .. } if rtt < AVERAGE_MIN => "rtt= must be at least 1ms",
+        QueueSpec::FqCoDel { flows, .. }
+        | QueueSpec::Drr { flows, .. }
+        | QueueSpec::Csfq { flows, .. }
             if !FLOWS.contains(&flows) =>
         {
             "flows= must be from 1 to 65536"

@@ -13,7 +13,7 @@ use crate::spec::{
 use crate::text::{LinkTextFiles, TextError, fault, queue, value};
 
 /// The keys of all but faults.
-const PLAIN_KEYS: [&str; 23] = [
+const PLAIN_KEYS: [&str; 25] = [
     "rate",
     "burst",
     "on",
@@ -36,6 +36,8 @@ const PLAIN_KEYS: [&str; 23] = [
     "flows",
     "quantum",
     "update",
+    "average",
+    "rtt",
     "mtu",
 ];
 

@@ -7,8 +7,9 @@ use super::direction::KeyValues;
 use super::{TextError, value};
 use crate::spec::{LimitSpec, QueueSpec};
 
-const KINDS: [&str; 7] = ["drop-tail", "red", "codel", "fq-codel", "pie", "drr", "priority"];
-const NAMES: &str = "drop-tail, red, codel, fq-codel, pie, drr or priority";
+const KINDS: [&str; 9] =
+    ["drop-tail", "red", "codel", "fq-codel", "pie", "drr", "csfq", "red-pd", "priority"];
+const NAMES: &str = "drop-tail, red, codel, fq-codel, pie, drr, csfq, red-pd or priority";
 const LIMITS: &str = "64packets, 64KiB, or 1bdp (the product of this direction's rate and the link's delay there and back)";
 
 /// A parameter of a queue.
@@ -49,6 +50,16 @@ fn parameters(queue: &mut QueueSpec) -> Vec<(&'static str, QueueParameter<'_>)> 
         QueueSpec::Drr { flows, quantum, .. } => {
             vec![("flows", Number(flows)), ("quantum", Number(quantum))]
         }
+        QueueSpec::Csfq { flows, average, .. } => {
+            vec![("flows", Number(flows)), ("average", Time(average))]
+        }
+        QueueSpec::RedPd { min, max, p_max, ecn, rtt, .. } => vec![
+            ("min", Bytes(min)),
+            ("max", Bytes(max)),
+            ("p-max", Share(p_max)),
+            ("ecn", Flag(ecn)),
+            ("rtt", Time(rtt)),
+        ],
     }
 }
 
@@ -98,7 +109,8 @@ impl QueueSpec {
     ///
     /// RED's thresholds are 20 and 60 full frames with a largest probability of a tenth (Floyd 1997);
     /// CoDel's 5 ms and 100 ms (RFC 8289 §4.4), FQ-CoDel's also 1,024 queues, 1,514 bytes and 10,240
-    /// frames (RFC 8290 §5.2), PIE's 15 ms twice (RFC 8033 §5). What manages its length is limited at 10,240
+    /// frames (RFC 8290 §5.2), PIE's 15 ms twice (RFC 8033 §5), CSFQ's averages of 100 and
+    /// 200 ms (§3 of the paper), RED-PD's round trip of 40 ms. What manages its length is limited at 10,240
     /// frames, the others at one product of rate and delay.
     pub fn named(name: &str) -> Option<Self> {
         let (tail, managed) = (LimitSpec::Bdp(1_000), LimitSpec::Frames(10_240));
@@ -120,6 +132,15 @@ impl QueueSpec {
                 Self::Pie { target, update: target, ecn: false, limit: managed }
             }
             "drr" => Self::Drr { flows: 1_024, quantum: 1_514, limit: tail },
+            "csfq" => Self::Csfq { flows: 1_024, average: Span::from_ms(100), limit: tail },
+            "red-pd" => Self::RedPd {
+                min: 30_000,
+                max: 90_000,
+                p_max: 0.1,
+                ecn: false,
+                rtt: Span::from_ms(40),
+                limit: managed,
+            },
             "priority" => Self::Priority { limit: tail },
             _ => return None,
         })
@@ -134,6 +155,8 @@ fn name(queue: &QueueSpec) -> &'static str {
         QueueSpec::FqCoDel { .. } => "fq-codel",
         QueueSpec::Pie { .. } => "pie",
         QueueSpec::Drr { .. } => "drr",
+        QueueSpec::Csfq { .. } => "csfq",
+        QueueSpec::RedPd { .. } => "red-pd",
         QueueSpec::Priority { .. } => "priority",
     }
 }

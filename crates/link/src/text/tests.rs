@@ -69,7 +69,8 @@ fn limit() -> impl Strategy<Value = LimitSpec> {
 }
 
 fn queue() -> impl Strategy<Value = QueueSpec> {
-    let names = ["drop-tail", "red", "codel", "fq-codel", "pie", "drr", "priority"];
+    let names =
+        ["drop-tail", "red", "codel", "fq-codel", "pie", "drr", "csfq", "red-pd", "priority"];
     (0..names.len(), limit(), span(), span(), any::<bool>(), 64_u32..70_000, share()).prop_map(
         move |(kind, new_limit, a, b, new_ecn, number, share)| {
             let (short, long) = (a.min(b), a.max(b) + Span::from_ps(1));
@@ -93,6 +94,13 @@ fn queue() -> impl Strategy<Value = QueueSpec> {
                 }
                 QueueSpec::Drr { flows, quantum, .. } => {
                     (*flows, *quantum) = (number.min(65_536), number);
+                }
+                QueueSpec::Csfq { flows, average, .. } => {
+                    (*flows, *average) = (number.min(65_536), long + Span::from_ms(1));
+                }
+                QueueSpec::RedPd { min, max, p_max, ecn, rtt, .. } => {
+                    (*min, *max) = (number.into(), u64::from(number) * 3);
+                    (*p_max, *ecn, *rtt) = (share, new_ecn, long + Span::from_ms(1));
                 }
             }
             queue

@@ -148,9 +148,12 @@ fn a_burst_goes_on_through_a_change_of_its_shares() {
     assert_eq!(passed, [0]);
 }
 
+const QUEUES: [&str; 9] =
+    ["codel", "pie", "red", "fq-codel", "drr", "csfq", "red-pd", "priority", "drop-tail"];
+
 #[test]
 fn a_queue_that_gets_another_limit_knows_what_it_knew() {
-    for queue in ["codel", "pie", "red", "fq-codel", "drr", "priority", "drop-tail"] {
+    for queue in QUEUES {
         let text = |down: u64| {
             // The limit follows the delay there and back, and never binds.
             format!("rate=1mbit,queue={queue},limit=500bdp,delay=20ms|delay={down}ms")
@@ -178,7 +181,7 @@ fn a_queue_that_gets_another_limit_knows_what_it_knew() {
 
 #[test]
 fn a_smaller_limit_holds_at_once_for_every_queue() {
-    for queue in ["codel", "pie", "red", "fq-codel", "drr", "priority", "drop-tail"] {
+    for queue in QUEUES {
         let text = |limit| format!("rate=1mbit,queue={queue},limit={limit}packets");
         let mut rig = Rig::new(&text(100));
         for number in 0..50 {

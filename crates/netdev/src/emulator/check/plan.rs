@@ -298,7 +298,10 @@ impl<'a> OneWayPath<'a> {
             burst: if let RateSpec::Bucket(bucket) = &hop.rate { bucket.burst } else { 0 },
             overhead: hop.overhead,
             limit: hop.limit(self.round_trip),
-            early: if let QueueSpec::Red { min, .. } = hop.queue { Some(min) } else { None },
+            early: match hop.queue {
+                QueueSpec::Red { min, .. } | QueueSpec::RedPd { min, .. } => Some(min),
+                _ => None,
+            },
         })
     }
 
