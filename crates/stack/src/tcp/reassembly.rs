@@ -18,8 +18,8 @@ pub(super) struct SeqRange {
 pub(super) struct OutOfOrder {
     /// In sequence.
     ranges: Vec<SeqRange>,
-    /// Starts of the ranges that changed last, the latest first (RFC 2018 §4).
-    recent: [Option<SeqNum>; SACK_BLOCKS_MAX],
+    /// Starts of the ranges that changed last, as many as an acknowledgement can report, the latest first (RFC 2018 §4).
+    recent: Vec<SeqNum>,
     /// What was received twice, to be reported once (RFC 2883 §4).
     duplicate: Option<SeqRange>,
 }
@@ -78,9 +78,7 @@ impl OutOfOrder {
             merged.end = merged.end.max(self.ranges[behind - 1].end);
         }
         for old in &self.ranges[first..behind] {
-            for slot in &mut self.recent {
-                slot.take_if(|start| *start == old.start);
-            }
+            self.recent.retain(|start| *start != old.start);
         }
         self.ranges.splice(first..behind, [merged]);
         self.touch(merged.start);
@@ -111,13 +109,9 @@ impl OutOfOrder {
     }
 
     fn touch(&mut self, start: SeqNum) {
-        let mut carried = Some(start);
-        for slot in &mut self.recent {
-            std::mem::swap(slot, &mut carried);
-            if carried.is_none() || carried == Some(start) {
-                break;
-            }
-        }
+        self.recent.retain(|recent| *recent != start);
+        self.recent.truncate(SACK_BLOCKS_MAX - 1);
+        self.recent.insert(0, start);
     }
 
     /// Bytes were received that had been received before: the next acknowledgement says so.
@@ -133,9 +127,7 @@ impl OutOfOrder {
         let mut reached = nxt;
         for range in self.ranges.drain(..count) {
             reached = reached.max(range.end);
-            for slot in &mut self.recent {
-                slot.take_if(|start| *start == range.start);
-            }
+            self.recent.retain(|start| *start != range.start);
         }
         reached
     }
@@ -151,7 +143,7 @@ impl OutOfOrder {
         if let Some(duplicate) = self.duplicate {
             put(duplicate);
         }
-        for start in self.recent.iter().flatten() {
+        for start in &self.recent {
             let at = self.ranges.partition_point(|range| range.start < *start);
             if let Some(range) = self.ranges.get(at).filter(|range| range.start == *start) {
                 put(*range);

@@ -215,6 +215,7 @@ impl Connection {
     /// Our SYN is acknowledged.
     fn finish_handshake(&mut self, now: Instant, ack: SeqNum, agreed: &Handshake) {
         while self.tx.queue.take_acked(ack).is_some() {}
+        self.tx.queue.release();
         self.tx.una = ack;
         self.on_established(now, agreed);
         self.tx.rearm(now, true, None);

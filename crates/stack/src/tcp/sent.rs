@@ -57,7 +57,7 @@ pub(super) struct SentQueue {
     lost: u64,
     retransmitted: u64,
     /// Blocks of the last acknowledgement: what they say has been applied already.
-    applied: [Option<SeqRange>; SACK_BLOCKS_MAX],
+    applied: Vec<SeqRange>,
     /// Nothing before it is left to be retransmitted.
     next_lost: Option<SeqNum>,
 }
@@ -141,6 +141,13 @@ impl SentQueue {
         Some(acked)
     }
 
+    /// Gives the memory back, when nothing is kept: most connections are idle after their handshake.
+    pub fn release(&mut self) {
+        if self.segments.is_empty() {
+            self.segments = VecDeque::new();
+        }
+    }
+
     #[inline]
     fn unmark(&mut self, segment: &SentSegment) {
         let len = segment.len();
@@ -176,7 +183,7 @@ impl SentQueue {
             let mut at = block.start;
             while at < block.end {
                 let known =
-                    self.applied.iter().flatten().find(|known| known.start <= at && at < known.end);
+                    self.applied.iter().find(|known| known.start <= at && at < known.end);
                 if let Some(known) = known {
                     at = known.end;
                     continue;
@@ -184,7 +191,6 @@ impl SentQueue {
                 let next = self
                     .applied
                     .iter()
-                    .flatten()
                     .map(|known| known.start)
                     .filter(|start| *start > at);
                 let end = next.min().unwrap_or(block.end).min(block.end);
@@ -198,12 +204,9 @@ impl SentQueue {
                 at = end;
             }
         }
-        self.applied = [None; SACK_BLOCKS_MAX];
-        for (slot, block) in self.applied.iter_mut().zip(blocks) {
-            // What was rounded off at the end of a block may be marked by a longer one.
-            *slot = Some(SeqRange { start: block.start, end: block.end })
-                .filter(|_| blocks.len() <= SACK_BLOCKS_MAX);
-        }
+        self.applied.clear();
+        // What was rounded off at the end of a block may be marked by a longer one.
+        self.applied.extend(blocks.iter().filter(|_| blocks.len() <= SACK_BLOCKS_MAX));
         result
     }
 
@@ -337,7 +340,7 @@ impl SentQueue {
             segment.is_sacked = false;
         }
         self.sacked = 0;
-        self.applied = [None; SACK_BLOCKS_MAX];
+        self.applied.clear();
     }
 
     /// Nothing was lost after all.
