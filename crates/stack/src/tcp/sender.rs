@@ -447,8 +447,9 @@ impl Sender {
             && self.queue.sacked() == 0
             && self.una > self.iss;
         let srtt = self.rtt.srtt().filter(|_| is_possible)?;
-        let single = self.outstanding() <= u64::from(self.congestion.window.mss);
-        let wait = srtt * 2 + if single { ACK_DELAY_MAX } else { Span::from_ms(2) };
+        // Two full segments are acknowledged at once (RFC 9293 §3.8.6.3); less, however many segments it is, perhaps after a delay.
+        let is_delayed = self.outstanding() < 2 * u64::from(self.congestion.window.mss);
+        let wait = srtt * 2 + if is_delayed { ACK_DELAY_MAX } else { Span::from_ms(2) };
         Some(now + wait)
     }
 

@@ -182,17 +182,12 @@ impl SentQueue {
         for block in blocks {
             let mut at = block.start;
             while at < block.end {
-                let known =
-                    self.applied.iter().find(|known| known.start <= at && at < known.end);
+                let known = self.applied.iter().find(|known| known.start <= at && at < known.end);
                 if let Some(known) = known {
                     at = known.end;
                     continue;
                 }
-                let next = self
-                    .applied
-                    .iter()
-                    .map(|known| known.start)
-                    .filter(|start| *start > at);
+                let next = self.applied.iter().map(|known| known.start).filter(|start| *start > at);
                 let end = next.min().unwrap_or(block.end).min(block.end);
                 self.mark_sacked(
                     SeqRange { start: at, end },

@@ -97,6 +97,8 @@ pub struct Pair {
     random: RandomStream,
     /// Right edges that each end has offered, by the wire.
     edges: [Option<SeqNum>; 2],
+    /// When the application acts next.
+    pub wake: Option<Instant>,
     pub log: Option<Vec<String>>,
 }
 
@@ -122,6 +124,7 @@ impl Pair {
             count: 0,
             random,
             edges: [None; 2],
+            wake: None,
             log: None,
         };
         let iss = pair.random.random();
@@ -414,7 +417,10 @@ impl Pair {
         self.flush();
         let arrival = self.flying.keys().next().map(|(at, _)| *at);
         let deadline = self.ends.iter().flatten().filter_map(Connection::deadline).min();
-        let Some(next) = [arrival, deadline].into_iter().flatten().min() else { return false };
+        let wake = self.wake.filter(|wake| *wake > self.now);
+        let Some(next) = [arrival, deadline, wake].into_iter().flatten().min() else {
+            return false;
+        };
         self.now = self.now.max(next);
         while let Some(entry) = self.flying.first_entry().filter(|entry| entry.key().0 <= self.now)
         {
