@@ -140,8 +140,15 @@ const DELAYS_NS: [u64; 4] = [200, 1_000, 5_000, 20_000];
 ///
 /// A side that waits longer also wakes later: it has left its branch predictions and sits in a
 /// longer pause, some tens of nanoseconds of truth that are not the delay's. With a service time
-/// in both variants they wait long in both, and only the delay differs.
+/// ten times the delay in both variants, they wait alike in both.
 const SERVICE_NS: u64 = 10_000;
+const SERVICE_DELAYS: u64 = 10;
+
+/// What the peer takes in any case where this delay is injected.
+const fn service_ns(delay_ns: u64) -> u64 {
+    let proportional = SERVICE_DELAYS * delay_ns;
+    if proportional > SERVICE_NS { proportional } else { SERVICE_NS }
+}
 
 /// Launches behind each.
 const LAUNCHES: u64 = 30;
@@ -160,8 +167,9 @@ fn check_delays(
         progress("injected delays", launch as f64 / LAUNCHES as f64);
         // Without, with, with, without: a drift within the launch cancels.
         for (delay, found) in DELAYS_NS.into_iter().zip(&mut differences) {
-            let longer = SERVICE_NS + delay;
-            let blocks = bench.launch(&[SERVICE_NS, longer, longer, SERVICE_NS])?;
+            let service = service_ns(delay);
+            let longer = service + delay;
+            let blocks = bench.launch(&[service, longer, longer, service])?;
             let trip = |index: usize| {
                 let sorted = quantile::sorted(&blocks[index].samples);
                 2.0 * quantile::of_sorted(&sorted, 0.5)
@@ -202,7 +210,7 @@ fn judge(delay_ns: u64, differences: &[f64], subject: &str, grain_ns: f64) -> Se
         note: format!(
             "added to a service time of {} behind {subject}; the interval allows {grain_ns:.0} ns \
              for the grain of the spin that injects it{}",
-            Span::from_ns(SERVICE_NS),
+            Span::from_ns(service_ns(delay_ns)),
             if is_sharp {
                 ""
             } else {
