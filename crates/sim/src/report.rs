@@ -74,7 +74,7 @@ impl FlowReport {
     }
 }
 
-/// One source and its sink.
+/// One source and its sink, or all of a name where there are more than a thousand.
 #[derive(Clone, Debug)]
 pub struct SourceReport {
     /// Its name.
@@ -83,12 +83,26 @@ pub struct SourceReport {
     pub from: String,
     /// The receiving one.
     pub to: String,
-    /// How long it could send after the warm-up.
+    /// How many sources it is of; hosts are those of the first.
+    pub count: u64,
+    /// How long it could send after the warm-up; of several the longest.
     pub active: Span,
-    /// What was counted then.
+    /// What was counted then, of all of them.
     pub counts: SourceCounts,
     /// One-way delays, in nanoseconds.
     pub delays: Histogram,
+}
+
+impl SourceReport {
+    /// Another source of the same name.
+    pub(crate) fn add(&mut self, active: Span, counts: SourceCounts) {
+        self.count += 1;
+        self.active = self.active.max(active);
+        self.counts.sent += counts.sent;
+        self.counts.sent_bytes += counts.sent_bytes;
+        self.counts.received += counts.received;
+        self.counts.received_bytes += counts.received_bytes;
+    }
 }
 
 /// The processor of a host, over the whole simulation.

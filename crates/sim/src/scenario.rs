@@ -123,6 +123,17 @@ pub enum SendPattern {
         /// Shape of Pareto's distribution of both durations; `None`: exponential.
         shape: Option<f64>,
     },
+    /// Pages at a constant rate, of sizes that Pareto distributes, and exponential times between them (Crovella & Bestavros 1997).
+    Web {
+        /// The rate while it sends.
+        peak: Rate,
+        /// Mean bytes of a page.
+        page: u64,
+        /// Shape of their distribution, above 1.
+        shape: f64,
+        /// Mean time from the end of a page to the next.
+        think: Span,
+    },
 }
 
 impl Scenario {

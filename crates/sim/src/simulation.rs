@@ -3,6 +3,9 @@
 //! An event is a moment of one entity: a link at whose end a packet arrives, a host whose timer expires, a source that sends, or an
 //! entry of the schedule. A packet costs one event a link; routers take no time.
 
+use std::collections::BTreeMap;
+
+use plumb_base::stats::histogram::Histogram;
 use plumb_base::time::{Instant, Span};
 use plumb_link::one_way::OneWayLink;
 use plumb_link::spec::FaultSpec;
@@ -28,6 +31,9 @@ use schedule::EventSchedule;
 
 /// When every simulation begins: a moment that is not the origin, which stands for "unknown" in packets.
 pub const START: Instant = Instant::after_origin(Span::from_secs(1));
+
+/// Sources that are reported each by itself; of more, all of a name are one.
+const SOURCES_APART_MAX: usize = 1_024;
 
 /// What no node is.
 const NOWHERE: u32 = (1 << 31) - 1;
@@ -59,6 +65,8 @@ pub struct Simulation {
     processor_of: Vec<Option<u32>>,
     processors: Vec<Processor>,
     sources: Vec<TrafficSource>,
+    /// One-way delays in nanoseconds, of each source, or of all of a name where there are many.
+    delays: Vec<Histogram>,
     flows: Vec<SimulatedFlow>,
     /// Those that have not ended.
     flows_left: usize,
@@ -93,7 +101,7 @@ impl Simulation {
         let frames = PoolConfig { count: need.frames(), size: need.frame_size, large: 0 };
         let directed_links = make_links(&scenario, &paths);
         let (nodes, hosts, uplinks) = make_hosts(&scenario, &routes);
-        let sources = make_sources(&scenario);
+        let (sources, delays) = make_sources(&scenario);
         let processors: Vec<Processor> =
             scenario.processors.iter().copied().map(Processor::new).collect();
         let entities = directed_links.len() + hosts.len() + sources.len() + processors.len() + 1;
@@ -134,6 +142,7 @@ impl Simulation {
             processor_of,
             processors,
             sources,
+            delays,
             flows_left: flows.len(),
             flows,
         };
@@ -141,6 +150,10 @@ impl Simulation {
             simulation.schedule_source(index);
         }
         simulation.arm_schedule();
+        if simulation.scenario.warmup == Span::ZERO {
+            // Before anything is sent.
+            simulation.end_warmup();
+        }
         Ok(simulation)
     }
 
@@ -286,7 +299,10 @@ impl Simulation {
         let (now, pool) = (self.now, &mut self.pool);
         for mut packet in packets.drain(..) {
             if let Err(source) = destination_or_source(&packet) {
-                self.sources[source as usize].receive(now, pool.bytes(&packet));
+                let source = &mut self.sources[source as usize];
+                if let Some(delay) = source.receive(now, pool.bytes(&packet)) {
+                    self.delays[source.delays as usize].record(delay.as_ns());
+                }
                 pool.free(packet);
             } else {
                 packet.meta.received = now;
@@ -363,10 +379,9 @@ impl Simulation {
     }
 
     fn run_source(&mut self, index: usize) {
-        let source = &mut self.sources[index];
-        let from = source.spec().from;
-        if let Some((packet, _)) = source.send(self.now, &mut self.pool) {
-            let link = self.routes.out_of_host(from);
+        let spec = &self.scenario.sources[index];
+        if let Some((packet, _)) = self.sources[index].send(spec, self.now, &mut self.pool) {
+            let link = self.routes.out_of_host(spec.from);
             self.send(link, packet);
         } else {
             self.without_memory += 1;
@@ -376,14 +391,15 @@ impl Simulation {
 
     fn schedule_source(&mut self, index: usize) {
         let entity = self.directed_links.len() + self.hosts.len() + index;
-        self.queue.set(narrow(entity), self.sources[index].next());
+        let next = self.sources[index].next(&self.scenario.sources[index], START);
+        self.queue.set(narrow(entity), next);
     }
 
     /// A packet at a router goes on, at once.
     fn forward(&mut self, router: u32, packet: Packet) {
         let destination = match destination_or_source(&packet) {
             Ok(node) => node,
-            Err(source) => self.sources[source as usize].spec().to,
+            Err(source) => self.scenario.sources[source as usize].to,
         };
         let flow = || {
             let tuple = FiveTuple::of_packet(self.pool.bytes(&packet));
@@ -448,7 +464,7 @@ fn make_hosts(
         uplinks.push(routes.out_of_host(node));
     }
     for (group, spec) in (0..).zip(&scenario.groups) {
-        let mut backlogs = std::collections::BTreeMap::new();
+        let mut backlogs = BTreeMap::new();
         for flow in &spec.flows {
             *backlogs.entry(flow.to).or_insert(0_usize) += 1;
         }
@@ -461,14 +477,19 @@ fn make_hosts(
     (nodes, hosts, uplinks)
 }
 
-fn make_sources(scenario: &Scenario) -> Vec<TrafficSource> {
-    (0..)
-        .zip(&scenario.sources)
-        .map(|(index, spec)| {
-            let ends = (address_of(spec.from), address_of(spec.to));
-            TrafficSource::new(spec, index, ends, scenario.seed, START)
-        })
-        .collect()
+/// The sources, and the histograms of their delays.
+fn make_sources(scenario: &Scenario) -> (Vec<TrafficSource>, Vec<Histogram>) {
+    let shares = scenario.sources.len() > SOURCES_APART_MAX;
+    let mut by_name: BTreeMap<&str, u32> = BTreeMap::new();
+    let mut sources = Vec::with_capacity(scenario.sources.len());
+    let mut histograms = 0;
+    for (index, spec) in (0..).zip(&scenario.sources) {
+        let ends = (address_of(spec.from), address_of(spec.to));
+        let delays = if shares { *by_name.entry(&spec.name).or_insert(histograms) } else { index };
+        histograms = histograms.max(delays + 1);
+        sources.push(TrafficSource::new(spec, (index, delays), ends, scenario.seed, START));
+    }
+    (sources, vec![Histogram::new(); histograms as usize])
 }
 
 fn narrow(index: usize) -> u32 {

@@ -5,7 +5,6 @@
 use std::net::Ipv4Addr;
 
 use plumb_base::seed::{RandomStream, Seed};
-use plumb_base::stats::histogram::Histogram;
 use plumb_base::time::{Instant, Span};
 use plumb_link::rate::ConstantRate;
 use plumb_wire::compose::PacketTemplate;
@@ -19,13 +18,11 @@ use crate::scenario::{PACKET_MIN, SendPattern, SourceSpec};
 const HEADERS: usize = ipv4::HEADER_LEN + udp::HEADER_LEN;
 // Behind them the moment at which it was sent, and its length on links.
 const _: () = assert!(HEADERS + 8 + 4 == PACKET_MIN as usize, "what a packet holds");
-/// A source, and the account of its sink.
+/// A source, and the account of its sink. What it is, is beside it: there may be a million.
 #[derive(Debug)]
 pub struct TrafficSource {
-    spec: SourceSpec,
-    start: Instant,
     /// The packet without its variable parts.
-    template: Vec<u8>,
+    template: Box<[u8; PACKET_MIN as usize]>,
     tag: u32,
     clock: ConstantRate,
     stream: RandomStream,
@@ -33,7 +30,8 @@ pub struct TrafficSource {
     /// Of an on–off source: when it falls silent.
     silent_from: Instant,
     counts: SourceCounts,
-    delays: Histogram,
+    /// Which histogram its delays are counted in.
+    pub delays: u32,
 }
 
 /// What a source sent and what arrived of it.
@@ -50,22 +48,22 @@ pub struct SourceCounts {
 }
 
 impl TrafficSource {
-    /// The source of this number, which tags its packets.
+    /// The source of this number, which tags its packets; its delays are counted in histogram `delays`.
     pub fn new(
         spec: &SourceSpec,
-        index: u32,
+        (index, delays): (u32, u32),
         (from, to): (Ipv4Addr, Ipv4Addr),
         seed: Seed,
         start: Instant,
     ) -> Self {
         let port = u16::try_from(1_024 + index % 64_000).expect("below 65,536");
         let template = PacketTemplate::new(from, to).udp(port, 9, &[0; 12]);
+        let template = template.into_boxed_slice().try_into().expect("headers and 12 bytes");
         let peak = match spec.pattern {
             SendPattern::Constant { rate } | SendPattern::Poisson { rate } => rate,
-            SendPattern::OnOff { peak, .. } => peak,
+            SendPattern::OnOff { peak, .. } | SendPattern::Web { peak, .. } => peak,
         };
         let mut source = Self {
-            start,
             template,
             tag: SOURCE_TAG | index,
             clock: ConstantRate::new(peak),
@@ -73,31 +71,35 @@ impl TrafficSource {
             next: start + spec.start,
             silent_from: start + spec.start,
             counts: SourceCounts::default(),
-            delays: Histogram::new(),
-            spec: spec.clone(),
+            delays,
         };
-        if let SendPattern::OnOff { on, shape, .. } = spec.pattern {
-            source.silent_from += draw_period(&mut source.stream, on, shape);
+        if let Some((on, _)) = periods(&spec.pattern) {
+            source.silent_from += on.draw(&mut source.stream);
         }
         source
     }
 
-    /// When it sends next; [`Instant::NEVER`] after its end.
-    pub fn next(&self) -> Instant {
-        let is_over = self.spec.stop.is_some_and(|stop| self.next >= self.start + stop);
+    /// When it sends next; [`Instant::NEVER`] after its end. `start` is that of the simulation.
+    pub fn next(&self, spec: &SourceSpec, start: Instant) -> Instant {
+        let is_over = spec.stop.is_some_and(|stop| self.next >= start + stop);
         if is_over { Instant::NEVER } else { self.next }
     }
 
     /// The packet that is due at `now`, and the bytes that links count beyond those it has; `None` without memory.
-    pub fn send(&mut self, now: Instant, pool: &mut Pool) -> Option<(Packet, u32)> {
-        let size = if self.spec.is_size_exponential {
-            bytes(exponential(&mut self.stream) * f64::from(self.spec.size))
+    pub fn send(
+        &mut self,
+        spec: &SourceSpec,
+        now: Instant,
+        pool: &mut Pool,
+    ) -> Option<(Packet, u32)> {
+        let size = if spec.is_size_exponential {
+            bytes(exponential(&mut self.stream) * f64::from(spec.size))
         } else {
-            self.spec.size
+            spec.size
         };
         let size = size.max(PACKET_MIN);
-        self.schedule(now, size);
-        let mut packet = pool.packet_of(&self.template)?;
+        self.schedule(spec, now, size);
+        let mut packet = pool.packet_of(&self.template[..])?;
         let payload = &mut pool.bytes_mut(&mut packet)[HEADERS..];
         payload[..8].copy_from_slice(&now.since_origin().as_ps().to_be_bytes());
         payload[8..12].copy_from_slice(&size.to_be_bytes());
@@ -107,57 +109,36 @@ impl TrafficSource {
         Some((packet, size.saturating_sub(PACKET_MIN)))
     }
 
-    fn schedule(&mut self, now: Instant, size: u32) {
+    fn schedule(&mut self, spec: &SourceSpec, now: Instant, size: u32) {
         let bits = u64::from(size) * 8;
-        match self.spec.pattern {
-            SendPattern::Constant { .. } => self.next = self.clock.finish(now, bits),
-            SendPattern::Poisson { rate } => {
-                let mean = f64::from(self.spec.size) * 8e12 / rate.bits_per_second() as f64;
-                self.next = now + picoseconds(exponential(&mut self.stream) * mean);
-            }
-            SendPattern::OnOff { on, off, shape, .. } => {
-                self.next = self.clock.finish(now, bits);
-                while self.next >= self.silent_from {
-                    let silence = draw_period(&mut self.stream, off, shape);
-                    let begins = self.silent_from + silence;
-                    self.next = self.next.max(begins);
-                    self.silent_from = begins + draw_period(&mut self.stream, on, shape);
-                }
-            }
+        if let SendPattern::Poisson { rate } = spec.pattern {
+            let mean = f64::from(spec.size) * 8e12 / rate.bits_per_second() as f64;
+            self.next = now + picoseconds(exponential(&mut self.stream) * mean);
+            return;
+        }
+        self.next = self.clock.finish(now, bits);
+        let Some((on, off)) = periods(&spec.pattern) else { return };
+        while self.next >= self.silent_from {
+            let begins = self.silent_from + off.draw(&mut self.stream);
+            self.next = self.next.max(begins);
+            self.silent_from = begins + on.draw(&mut self.stream);
         }
     }
 
-    /// A packet of it has arrived.
-    pub fn receive(&mut self, now: Instant, packet: &[u8]) {
+    /// A packet of it has arrived, which took as long as is returned; `None` of one that is no such packet.
+    pub fn receive(&mut self, now: Instant, packet: &[u8]) -> Option<Span> {
         let field = |at: usize| packet.get(HEADERS + at..).and_then(<[u8]>::first_chunk);
-        let (Some(sent), Some(size)) = (field(0).copied(), packet.get(HEADERS + 8..)) else {
-            return;
-        };
+        let (sent, size) = (field(0).copied()?, packet.get(HEADERS + 8..)?);
         let sent = Instant::after_origin(Span::from_ps(u64::from_be_bytes(sent)));
-        let Some(size) = size.first_chunk() else { return };
+        let size = size.first_chunk()?;
         self.counts.received += 1;
         self.counts.received_bytes += u64::from(u32::from_be_bytes(*size));
-        self.delays.record(now.saturating_since(sent).as_ns());
-    }
-
-    /// What it is.
-    pub fn spec(&self) -> &SourceSpec {
-        &self.spec
+        Some(now.saturating_since(sent))
     }
 
     /// What it sent and what arrived.
     pub fn counts(&self) -> SourceCounts {
         self.counts
-    }
-
-    /// One-way delays of what arrived, in nanoseconds.
-    pub fn delays(&self) -> &Histogram {
-        &self.delays
-    }
-
-    /// Forgets the delays so far.
-    pub fn clear_delays(&mut self) {
-        self.delays = Histogram::new();
     }
 }
 
@@ -191,13 +172,33 @@ pub fn extra_len(packet: &Packet, pool: &Pool) -> u32 {
     size.map_or(0, |size| u32::from_be_bytes(*size).saturating_sub(PACKET_MIN))
 }
 
-/// A duration of this mean: Pareto's of a shape above 1, or exponential.
-fn draw_period(stream: &mut RandomStream, mean: Span, shape: Option<f64>) -> Span {
-    let mean = mean.as_ps() as f64;
-    picoseconds(match shape {
-        None => exponential(stream) * mean,
-        Some(shape) => mean * (shape - 1.0) / shape * open_unit(stream).powf(-1.0 / shape),
-    })
+/// Durations of a mean in picoseconds: exponential, or Pareto's of a shape above 1.
+#[derive(Clone, Copy, Debug)]
+struct PeriodLaw {
+    mean: f64,
+    shape: Option<f64>,
+}
+
+impl PeriodLaw {
+    fn draw(self, stream: &mut RandomStream) -> Span {
+        picoseconds(match self.shape {
+            None => exponential(stream) * self.mean,
+            Some(shape) => self.mean * (shape - 1.0) / shape * open_unit(stream).powf(-1.0 / shape),
+        })
+    }
+}
+
+/// How long a source sends, and is silent, where it does either for a time.
+fn periods(pattern: &SendPattern) -> Option<(PeriodLaw, PeriodLaw)> {
+    let law = |mean: Span, shape| PeriodLaw { mean: mean.as_ps() as f64, shape };
+    match *pattern {
+        SendPattern::OnOff { on, off, shape, .. } => Some((law(on, shape), law(off, shape))),
+        SendPattern::Web { peak, page, shape, think } => {
+            let mean = page as f64 * 8e12 / peak.bits_per_second() as f64;
+            Some((PeriodLaw { mean, shape: Some(shape) }, law(think, None)))
+        }
+        SendPattern::Constant { .. } | SendPattern::Poisson { .. } => None,
+    }
 }
 
 /// Exponentially distributed with mean 1.

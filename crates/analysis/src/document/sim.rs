@@ -125,6 +125,8 @@ pub struct SimSource {
     pub from: String,
     /// The receiving host.
     pub to: String,
+    /// How many sources these figures are of: those of a name are one where there are more than a thousand.
+    pub count: u64,
     /// Bits a second sent.
     pub sent: f64,
     /// Bits a second received.

@@ -169,7 +169,10 @@ fn put_sources(page: &mut TerminalPage, sources: &[SimSource]) {
     let table = TextTable::of_rows(
         &sources[..sources.len().min(FLOW_LINES)],
         &[
-            ("source", &|source| source.name.clone()),
+            ("source", &|source| match source.count {
+                0 | 1 => source.name.clone(),
+                count => format!("{} × {count}", source.name),
+            }),
             ("from", &|source| source.from.clone()),
             ("to", &|source| source.to.clone()),
             ("#sent", &|source| bit_rate(source.sent)),

@@ -8,7 +8,9 @@ use plumb_wire::packet::HEADROOM;
 
 use crate::network::NetworkEdge;
 use crate::route::RouteTable;
-use crate::scenario::{FLOWS_OF_HOST_MAX, FlowSpec, GROUPS_MAX, PACKET_MIN, Scenario, SourceSpec};
+use crate::scenario::{
+    FLOWS_OF_HOST_MAX, FlowGroup, FlowSpec, GROUPS_MAX, PACKET_MIN, Scenario, SourceSpec,
+};
 
 /// Longest simulation: what picoseconds leave room for.
 const DURATION_MAX: Span = Span::from_secs(180 * 86_400);
@@ -16,6 +18,10 @@ const DURATION_MAX: Span = Span::from_secs(180 * 86_400);
 const MTU_RANGE: std::ops::RangeInclusive<u32> = 576..=65_535;
 /// Bytes of a segment's headers at most: 20 of IP and 60 of TCP.
 const SEGMENT_HEADERS: u32 = 80;
+
+/// Bytes of a connection, both ends and its report, without buffers; of a source.
+const FLOW_BYTES: u64 = 8_192;
+const SOURCE_BYTES: u64 = 1_024;
 
 /// Why a scenario cannot be simulated.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -25,8 +31,8 @@ pub enum ScenarioError {
     Impossible(String),
     /// More memory than there may be.
     #[error(
-        "packets in links and queues may need {needed} MiB of memory and {allowed} MiB is allowed; lower a rate, a delay, \
-         a queue's limit, the buffers or the number of connections, or allow more"
+        "packets, connections and sources may need {needed} MiB of memory and {allowed} MiB is allowed; lower a rate, a delay, \
+         a queue's limit, the buffers or the number of connections or sources, or allow more"
     )]
     Memory {
         /// MiB.
@@ -51,19 +57,21 @@ pub(crate) struct PathSurvey {
     pub inputs: Vec<BTreeSet<u32>>,
 }
 
-/// Memory for the packets of a scenario.
+/// Memory for a scenario, from above.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemoryNeed {
     /// Packets at once at most.
     pub packets: u64,
     /// Bytes of memory for each.
     pub frame_size: u32,
+    /// Bytes of connections, their buffers, and sources.
+    pub state: u64,
 }
 
 impl MemoryNeed {
     /// Bytes in all.
     pub fn bytes(self) -> u64 {
-        self.packets.saturating_mul(self.frame_size.into())
+        self.packets.saturating_mul(self.frame_size.into()).saturating_add(self.state)
     }
 
     pub(crate) fn check(self, allowed: u64) -> Result<(), ScenarioError> {
@@ -335,5 +343,28 @@ pub(crate) fn memory_need(scenario: &Scenario, paths: &PathSurvey) -> MemoryNeed
     let of_sources = scenario.sources.iter().map(least).min().map_or(0, held);
     let rings: u64 = scenario.processors.iter().map(|processor| u64::from(processor.ring)).sum();
     let others = u64::from(scenario.ring) + rings + 1_024;
-    MemoryNeed { packets: of_flows.saturating_add(of_sources).saturating_add(others), frame_size }
+    MemoryNeed {
+        packets: of_flows.saturating_add(of_sources).saturating_add(others),
+        frame_size,
+        state: state_need(scenario, of_flows.saturating_mul(segment)),
+    }
+}
+
+/// Bytes of connections and sources, of which so many bytes are in flight.
+fn state_need(scenario: &Scenario, in_flight: u64) -> u64 {
+    // A buffer is a ring, of a power of two.
+    let ring = |bytes: u32| u64::from(bytes).next_power_of_two();
+    let sum = |of: &dyn Fn(&FlowGroup) -> u64| {
+        let groups = scenario.groups.iter();
+        groups
+            .map(|group| of(group).saturating_mul(group.flows.len() as u64))
+            .fold(0, u64::saturating_add)
+    };
+    let full =
+        sum(&|group| ring(group.client.send_buffer.max) + ring(group.server.receive_buffer.max));
+    // One that grows holds twice what is in flight.
+    let grown = sum(&|group| ring(group.client.send_buffer.initial))
+        .saturating_add(in_flight.saturating_mul(4));
+    let sources = scenario.sources.len() as u64 * SOURCE_BYTES;
+    sum(&|_| FLOW_BYTES).saturating_add(full.min(grown)).saturating_add(sources)
 }

@@ -1,5 +1,6 @@
 //! Figures of a simulation: samples while it runs, and the report at its end.
 
+use plumb_base::stats::histogram::Histogram;
 use plumb_base::time::Span;
 use plumb_link::report::DirectionReport;
 use plumb_stack::tcp::{ReceiverCounts, SenderCounts};
@@ -64,9 +65,7 @@ impl Simulation {
             self.sampled.links_before[index] =
                 Some(directed.link.restart_histograms(self.now, before));
         }
-        for source in &mut self.sources {
-            source.clear_delays();
-        }
+        self.delays.fill(Histogram::new());
         self.sampled.sources_before = self.sources.iter().map(TrafficSource::counts).collect();
     }
 
@@ -210,28 +209,38 @@ impl Simulation {
         self.processors.iter().map(report).collect()
     }
 
-    fn source_reports(&self) -> Vec<SourceReport> {
-        let name = |node: u32| self.scenario.network.nodes[node as usize].clone();
+    /// Sources by the histogram of their delays.
+    fn source_reports(&mut self) -> Vec<SourceReport> {
         let none = SourceCounts::default();
-        let report = |(index, source): (usize, &TrafficSource)| {
-            let (spec, counts) = (source.spec(), source.counts());
+        let mut reports: Vec<Option<SourceReport>> = vec![None; self.delays.len()];
+        for (index, source) in self.sources.iter().enumerate() {
+            let (spec, after) = (&self.scenario.sources[index], source.counts());
             let before = self.sampled.sources_before.get(index).unwrap_or(&none);
             let end = spec.stop.unwrap_or(Span::from_ps(u64::MAX)).min(self.elapsed());
-            SourceReport {
-                name: spec.name.clone(),
-                from: name(spec.from),
-                to: name(spec.to),
-                active: end.saturating_sub(spec.start.max(self.scenario.warmup)),
-                counts: SourceCounts {
-                    sent: counts.sent - before.sent,
-                    sent_bytes: counts.sent_bytes - before.sent_bytes,
-                    received: counts.received - before.received,
-                    received_bytes: counts.received_bytes - before.received_bytes,
-                },
-                delays: source.delays().clone(),
+            let active = end.saturating_sub(spec.start.max(self.scenario.warmup));
+            let counts = SourceCounts {
+                sent: after.sent - before.sent,
+                sent_bytes: after.sent_bytes - before.sent_bytes,
+                received: after.received - before.received,
+                received_bytes: after.received_bytes - before.received_bytes,
+            };
+            match &mut reports[source.delays as usize] {
+                Some(report) => report.add(active, counts),
+                slot => {
+                    let name = |node: u32| self.scenario.network.nodes[node as usize].clone();
+                    *slot = Some(SourceReport {
+                        name: spec.name.clone(),
+                        from: name(spec.from),
+                        to: name(spec.to),
+                        count: 1,
+                        active,
+                        counts,
+                        delays: std::mem::take(&mut self.delays[source.delays as usize]),
+                    });
+                }
             }
-        };
-        self.sources.iter().enumerate().map(report).collect()
+        }
+        reports.into_iter().flatten().collect()
     }
 }
 

@@ -37,7 +37,10 @@ pub(super) struct EventSchedule {
 
 impl EventSchedule {
     pub fn new(scenario: &Scenario, flows: &[SimulatedFlow]) -> Self {
-        let mut entries = vec![(START + scenario.warmup, ScheduledEvent::EndWarmup)];
+        let mut entries = Vec::new();
+        if scenario.warmup > Span::ZERO {
+            entries.push((START + scenario.warmup, ScheduledEvent::EndWarmup));
+        }
         for (index, flow) in (0..).zip(flows) {
             entries.push((START + flow.spec.start, ScheduledEvent::Open(index)));
             entries.extend(flow.spec.stop.map(|stop| (START + stop, ScheduledEvent::Abort(index))));

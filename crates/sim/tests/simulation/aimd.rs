@@ -5,18 +5,38 @@ use plumb_stack::tcp::congestion::CongestionChoice;
 
 use crate::network::{dumbbell, hop, plain, run, slope};
 
-/// Reno's share of a bottleneck with a buffer of `b` products of rate and delay:
-/// the mean of a sawtooth between (1 + b) / 2 and 1 + b, over what time it takes.
-fn reno_utilization(b: f64) -> f64 {
-    if b >= 1.0 { 1.0 } else { 0.75 * (1.0 + b).powi(2) / (1.0 + b + b * b) }
+/// The share of a bottleneck with a buffer of `b` products of rate and delay that a window uses which falls to `beta` of itself and grows
+/// linearly: the mean of a sawtooth between beta (1 + b) and 1 + b, over what time it takes.
+fn linear_utilization(beta: f64, b: f64) -> f64 {
+    let top = 1.0 + b;
+    if beta * top >= 1.0 {
+        return 1.0;
+    }
+    // Below 1 the rate is the window; above, packets wait and the round trip grows with it.
+    (1.0 - beta * beta) * top * top / (2.0 * (1.0 - beta * top) + top * top - 1.0)
 }
 
-/// The used share of a bottleneck of 20 Mb/s and a product of 100 packets, with so many packets of buffer.
-fn utilization(congestion: CongestionChoice, buffer: u32) -> f64 {
-    let bottleneck = format!("rate=20mbit,delay=28ms,limit={buffer}packets");
+/// The share of CUBIC with no buffer, the whole time in its curve. A loss at or above the last maximum W leaves a curve from βW to
+/// its plateau at W, whose mean is (3 + β)/4 W = 92.5 % (RFC 9438 §5). The next is a little below that, and fast convergence (§4.7) puts the
+/// plateau at (1 + β)/2 W, so that half of the curve is concave and half convex: a mean of 85 %, for twice ∛½ of the time.
+fn cubic_utilization() -> f64 {
+    let (concave, both) = (0.925, 0.85);
+    let longer = 2.0 * 0.5_f64.cbrt();
+    (concave + both * longer) / (1.0 + longer)
+}
+
+/// The used share of a bottleneck of this rate in Mb/s and one-way delay, with so many packets of buffer, over so many seconds; access takes
+/// 1 ms each way.
+fn utilization(
+    congestion: CongestionChoice,
+    (rate, delay): (u32, u32),
+    buffer: u32,
+    seconds: u64,
+) -> f64 {
+    let bottleneck = format!("rate={rate}mbit,delay={delay}ms,limit={buffer}packets");
     let mut scenario = dumbbell(1, "rate=1gbit,delay=1ms", &bottleneck, &plain(congestion));
-    scenario.duration = Span::from_secs(420);
-    scenario.warmup = Span::from_secs(60);
+    scenario.duration = Span::from_secs(seconds * 7 / 6);
+    scenario.warmup = Span::from_secs(seconds / 6);
     let report = run(scenario);
     let flow = &report.flows[0];
     assert_eq!(flow.counts.sent.timeouts, 0, "a sawtooth has no timeouts");
@@ -33,10 +53,55 @@ fn reno_uses_what_the_sawtooth_leaves() {
     for packets in [3, 12, 25, 50, 75, 100] {
         // A packet that is being sent has left the buffer, and waits all the same.
         let b = f64::from(packets + 1) / 101.0;
-        let seen = utilization(CongestionChoice::NewReno, packets);
-        let expected = reno_utilization(b);
+        // A product of 100 packets.
+        let seen = utilization(CongestionChoice::NewReno, (20, 28), packets, 360);
+        let expected = linear_utilization(0.5, b);
         println!("b = {b:.3}: {:.2} % used, {:.2} % expected", seen * 100.0, expected * 100.0);
         assert!((seen - expected).abs() < 0.01, "b = {b}: {seen:.4} used, {expected:.4} expected");
+    }
+}
+
+#[test]
+fn cubic_uses_what_its_curve_leaves() {
+    // A product of 100 packets of 10 ms: α = 9/17 a round trip is more than the curve grows by (RFC 9438 §4.3).
+    for packets in [3, 12, 25] {
+        let b = f64::from(packets + 1) / 101.0;
+        let seen = utilization(CongestionChoice::Cubic, (120, 3), packets, 60);
+        let expected = linear_utilization(0.7, b);
+        println!("b = {b:.3}: {:.2} % used, {:.2} % expected", seen * 100.0, expected * 100.0);
+        assert!((seen - expected).abs() < 0.01, "b = {b}: {seen:.4} used, {expected:.4} expected");
+    }
+    // One of 400 packets of 100 ms: the curve is back at its plateau three times sooner.
+    let seen = utilization(CongestionChoice::Cubic, (48, 48), 3, 360);
+    let expected = cubic_utilization();
+    println!("curve: {:.2} % used, {:.2} % expected", seen * 100.0, expected * 100.0);
+    assert!((seen - expected).abs() < 0.01, "{seen:.4} used, {expected:.4} expected");
+}
+
+/// Padhye, Firoiu, Towsley & Kurose 1998: segments in a round trip at a rate of loss events, with a timeout of so many round trips, every
+/// segment acknowledged.
+fn padhye(p: f64, timeout: f64) -> f64 {
+    let timeouts = timeout * (3.0 * (3.0 * p / 8.0).sqrt()).min(1.0) * p * (1.0 + 32.0 * p * p);
+    1.0 / ((2.0 * p / 3.0).sqrt() + timeouts)
+}
+
+#[test]
+fn throughput_at_random_loss_is_what_padhye_says() {
+    for loss in [0.001, 0.01, 0.03] {
+        let lossy = format!("delay=25ms,loss={}%|delay=25ms", loss * 100.0);
+        let mut scenario = dumbbell(1, "delay=12500us", &lossy, &plain(CongestionChoice::NewReno));
+        scenario.ring = 1 << 20;
+        scenario.duration = Span::from_secs(6_000);
+        scenario.warmup = Span::from_secs(60);
+        let report = run(scenario);
+        let (flow, sent) = (&report.flows[0], report.flows[0].counts.sent);
+        let seen = flow.counts.received.bytes as f64 / flow.active.as_secs_f64() * 0.1 / 1_448.0;
+        // A round in which several are lost is one event.
+        let p = (sent.recoveries + sent.timeouts) as f64 / sent.segments as f64;
+        // The timer is the round trip and 200 ms (RFC 6298, Linux's least).
+        let expected = padhye(p, 3.0);
+        println!("loss {loss}, events {p:.5}: {seen:.2} segments, {expected:.2} expected");
+        assert!((seen / expected - 1.0).abs() < 0.15, "{loss}: {seen:.2}, {expected:.2} expected");
     }
 }
 

@@ -45,10 +45,13 @@ fn lossy(seed: u64) -> Scenario {
     scenario
 }
 
+/// The trace of [`lossy`] with seed 1. It changes when links, hosts or TCP do something else; never with a build or a machine.
+const TRACE: (u64, u64) = (2_317_008_760_542_971_197, 24_786);
+
 #[test]
-fn one_seed_gives_one_trace_however_it_is_driven() {
+fn one_seed_gives_one_trace_however_it_is_built_and_driven() {
     let (hash, packets) = trace(lossy(1), u64::MAX);
-    assert!(packets > 10_000, "{packets}");
+    assert_eq!((hash, packets), TRACE, "if packets were meant to change, so does this constant");
     for events in [1, 1_000] {
         assert_eq!(trace(lossy(1), events), (hash, packets));
     }

@@ -114,6 +114,61 @@ fn an_unresponsive_flow_starves_connections_but_for_fair_queueing() {
 }
 
 #[test]
+fn punishing_routers_protect_connections_without_a_queue_for_each() {
+    let (tcp, useful) = collapse("queue=csfq,limit=50packets");
+    println!("CSFQ: TCP {tcp:.4}, unresponsive {useful:.4}");
+    assert!((tcp - 0.75).abs() < 0.15 * 0.75, "TCP gets {tcp:.4} by labels");
+    let (tcp, useful) = collapse("queue=red-pd,min=10KB,max=30KB,rtt=40ms,limit=60packets");
+    println!("RED-PD: TCP {tcp:.4}, unresponsive {useful:.4}");
+    assert!(tcp > 0.5, "TCP gets {tcp:.4} behind a penalty box");
+}
+
+#[test]
+fn each_loss_that_two_connections_share_halves_their_difference() {
+    // Chiu and Jain 1989. Paced, so that a wire that is dark for 5 ms takes packets of both; the first of each is lost early, so that
+    // slow start ends at different windows.
+    let mut plan = NetworkPlan::default();
+    let routers = [plan.node("router1"), plan.node("router2")];
+    let mut ends = Vec::new();
+    for lost in [40, 200] {
+        let (a, b) = (plan.node(&format!("a{lost}")), plan.node(&format!("b{lost}")));
+        plan.connect(
+            [a, routers[0]],
+            hop(&format!("rate=1gbit,delay=10ms,lose={lost}|rate=1gbit,delay=10ms")),
+        );
+        plan.connect([b, routers[1]], hop("rate=1gbit,delay=10ms"));
+        ends.push((a, b));
+    }
+    plan.connect(routers, hop("delay=30ms,blackout=10s/5ms|delay=30ms"));
+    let mut config = plain(CongestionChoice::NewReno);
+    config.pacing = true;
+    let mut flows: Vec<FlowSpec> = ends.into_iter().map(|(from, to)| unlimited(from, to)).collect();
+    for flow in &mut flows {
+        flow.start = Span::from_ms(100);
+    }
+    let mut scenario = Scenario::new(plan);
+    scenario.groups = vec![group(&config, flows)];
+    scenario.duration = Span::from_secs(60);
+    scenario.sample_every = Some(Span::from_secs(5));
+    let report = run(scenario);
+    for flow in &report.flows {
+        assert_eq!(flow.counts.sent.timeouts, 0, "the wire is dark for less than a round trip");
+    }
+    let window = |flow: usize, seconds: u64| {
+        let series = &report.flows[flow].series;
+        let sample = series.iter().find(|sample| sample.at == Span::from_secs(seconds));
+        sample.expect("sampled then").cwnd as f64 / 1_448.0
+    };
+    let differences: Vec<f64> =
+        [5, 15, 25, 35, 45, 55].map(|at| window(1, at) - window(0, at)).into();
+    println!("segments of difference: {differences:.1?}");
+    assert!(differences[0] > 30.0, "{differences:?}");
+    for pair in differences.windows(2) {
+        assert!((pair[1] - pair[0] / 2.0).abs() < 2.0, "{differences:?}");
+    }
+}
+
+#[test]
 fn a_paths_share_of_a_parking_lot_falls_with_its_bottlenecks() {
     let topology = Topology::ParkingLot {
         hops: 3,

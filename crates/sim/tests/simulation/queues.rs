@@ -38,6 +38,32 @@ fn poisson(
     run(scenario)
 }
 
+#[test]
+fn pages_have_their_mean_and_pauses_theirs() {
+    let network = pair("rate=80mbit,delay=1ms,limit=1000packets");
+    let (from, to) = (network.hosts()["left"], network.hosts()["right"]);
+    let mut scenario = Scenario::new(network);
+    let peak = hop("rate=8mbit").up.rate.mean().expect("a rate");
+    let think = Span::from_ms(50);
+    // With a shape above 2 the mean of a few thousand pages is near its own.
+    let pattern = SendPattern::Web { peak, page: 50_000, shape: 2.5, think };
+    scenario.sources = vec![SourceSpec {
+        name: "pages".to_owned(),
+        from,
+        to,
+        pattern,
+        size: 1_000,
+        is_size_exponential: false,
+        start: Span::ZERO,
+        stop: None,
+    }];
+    scenario.duration = Span::from_secs(2_000);
+    let report = run(scenario);
+    let rate = report.sources[0].counts.received_bytes as f64 * 8.0 / 2_000.0;
+    // 50 ms of a page, of which one packet is there at its beginning, and 50 ms of none.
+    near(rate, 4e6, 0.03, "its rate");
+}
+
 fn pair(link: &str) -> NetworkPlan {
     Topology::Pair { link: hop(link) }.plan()
 }
@@ -104,4 +130,41 @@ fn behind_a_constant_server_nothing_waits_for_an_equal_one() {
     let second = report.link("router > b").expect("the second");
     near(first, 1.6, 0.06, "M/D/1 at 0.8");
     assert!(second.queue_mean == 0.0, "{} wait for the second", second.queue_mean);
+}
+
+#[test]
+fn servers_in_a_row_are_as_jackson_says_each_by_itself() {
+    // Every host of a star sends to every other: what arrives at the second server comes from eleven first ones, so that
+    // neither its gaps nor its service times are those of the first.
+    const HOSTS: u32 = 12;
+    let link = hop("rate=80mbit,delay=1ms,limit=5000packets");
+    let network = Topology::Star { hosts: HOSTS, link }.plan();
+    let hosts: Vec<u32> = network.hosts().into_values().collect();
+    let (load, others) = (60_u32, HOSTS - 1);
+    let rate = hop(&format!("rate={}bit", 800_000 * load / others)).up.rate.mean();
+    let pairs = hosts.iter().flat_map(|from| hosts.iter().map(move |to| (*from, *to)));
+    let sources = pairs.filter(|(from, to)| from != to).map(|(from, to)| SourceSpec {
+        name: String::new(),
+        from,
+        to,
+        pattern: SendPattern::Poisson { rate: rate.expect("a rate") },
+        size: SIZE,
+        is_size_exponential: true,
+        start: Span::ZERO,
+        stop: None,
+    });
+    let mut scenario = Scenario::new(network);
+    scenario.sources = sources.collect();
+    scenario.duration = Span::from_secs(310);
+    scenario.warmup = Span::from_secs(10);
+    let report = run(scenario);
+    let rho = f64::from(load) / 100.0;
+    let expected = rho * rho / (1.0 - rho);
+    let mean = |is_second: bool| {
+        let servers = report.links.iter().filter(|l| l.whole.name.starts_with("hub") == is_second);
+        servers.map(|server| server.queue_mean).sum::<f64>() / f64::from(HOSTS)
+    };
+    println!("first {:.4}, second {:.4}, {expected:.4} expected", mean(false), mean(true));
+    near(mean(false), expected, 0.03, "the first servers");
+    near(mean(true), expected, 0.03, "the second servers");
 }

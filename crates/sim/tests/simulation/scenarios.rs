@@ -98,6 +98,48 @@ fn memory_that_is_not_allowed_is_refused_with_the_estimate() {
 }
 
 #[test]
+fn connections_and_sources_count_in_the_estimate() {
+    let source =
+        "[[source]]\npattern = \"poisson\"\nrate = \"1kbit\"\nfrom = \"left1\"\nto = \"right1\"\n";
+    let state = |text: &str| read(text).expect("a scenario").memory_need().expect("one").state;
+    let few = state(BASE);
+    let many = state(&BASE.replace("[[flow]]", "[[flow]]\ncount = 1000"));
+    assert!(many - few >= 1_998 * 8_192, "{few} and {many}");
+    let [one, thousand] = [1, 1_000].map(|n| state(&format!("{BASE}{source}count = {n}\n")));
+    assert_eq!(thousand - one, 999 * 1_024);
+    let text = format!("{BASE}{source}count = 1000000\n");
+    let error = Simulation::new(read(&text).expect("a scenario"), 512 << 20).expect_err("too much");
+    assert!(error.to_string().contains("512 MiB is allowed"), "{error}");
+    for (key, words) in [("count = 0", "1 to 1000000"), ("count = 1000001", "1 to 1000000")] {
+        let error = read(&format!("{BASE}{source}{key}\n")).expect_err(key);
+        assert!(error.contains("s.toml, line 15: ") && error.contains(words), "{error}");
+    }
+}
+
+#[test]
+fn very_many_sources_of_a_name_are_reported_as_one() {
+    let sources = |count: u32| {
+        let text = format!(
+            "duration = \"2s\"\n[topology]\nkind = \"pair\"\nlink = \"rate=100mbit,delay=1ms,limit=9000packets\"\n\
+             [[source]]\nname = \"a\"\npattern = \"poisson\"\nrate = \"10kbit\"\nsize = 100\n\
+             from = \"left\"\nto = \"right\"\ncount = {count}\n\
+             [[source]]\nname = \"b\"\npattern = \"constant\"\nrate = \"1mbit\"\nfrom = \"right\"\nto = \"left\"\n"
+        );
+        run(read(&text).expect("a scenario")).sources
+    };
+    assert_eq!(sources(1_023).len(), 1_024);
+    let many = sources(2_000);
+    let counts: Vec<(&str, u64)> = many.iter().map(|one| (one.name.as_str(), one.count)).collect();
+    assert_eq!(counts, [("a", 2_000), ("b", 1)]);
+    // 12.5 packets a second each, and one at the start.
+    let sent = many[0].counts.sent;
+    assert!((51_000..53_000).contains(&sent), "{sent}");
+    let received = many[0].counts.received;
+    assert!(received.abs_diff(sent) < 100, "{received} of {sent}");
+    assert_eq!(many[0].delays.len(), many[0].counts.received);
+}
+
+#[test]
 fn a_sweep_has_every_combination_and_replication() {
     let sweep = "replications = 3\n".to_owned()
         + &BASE

@@ -69,6 +69,7 @@ fn source(report: &SourceReport) -> SimSource {
         name: report.name.clone(),
         from: report.from.clone(),
         to: report.to.clone(),
+        count: report.count,
         sent: report.counts.sent_bytes as f64 * 8.0 / seconds,
         received: report.counts.received_bytes as f64 * 8.0 / seconds,
         packets_sent: report.counts.sent,

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use plumb_base::seed::RandomStream;
 use plumb_base::time::Span;
 use plumb_stack::tcp::config::{BufferLimits, DelayedAck, EcnPolicy, Personality, TcpConfig};
 use rand::Rng as _;
@@ -38,13 +39,18 @@ const FLOW: [&str; 22] = [
     "rto_min",
     "nagle",
 ];
-const SOURCE: [&str; 12] = [
-    "name", "from", "to", "pattern", "rate", "on", "off", "shape", "size", "sizes", "start", "stop",
+const SOURCE: [&str; 15] = [
+    "name", "from", "to", "count", "pattern", "rate", "on", "off", "shape", "page", "think",
+    "size", "sizes", "start", "stop",
 ];
+/// Patterns that have keys of their own.
+const ON_OFF: &[&str] = &["on-off", "pareto"];
+const WEB: &[&str] = &["web"];
+const SHAPED: &[&str] = &["pareto", "web"];
 const PROCESSOR: [&str; 6] =
     ["hosts", "per_interrupt", "per_packet", "per_byte", "coalesce", "ring"];
-/// Connections of one group at most.
-const FLOWS_MAX: u64 = 1_000_000;
+/// Connections of one group, and sources of one entry, at most.
+const COUNT_MAX: u64 = 1_000_000;
 
 impl ScenarioReader<'_> {
     pub(super) fn traffic(&self, table: &DeTable<'_>, scenario: &mut Scenario) -> ReadResult<()> {
@@ -93,14 +99,7 @@ impl ScenarioReader<'_> {
         let mut name = format!("flow {number}");
         self.set(table, "name", &mut name, |text| Ok::<_, String>(text.to_owned()))?;
         let ends = self.ends(table, at, scenario)?;
-        let mut count = 1_u64;
-        self.set(table, "count", &mut count, whole::<u64>)?;
-        if count == 0 || count.saturating_mul(ends.len() as u64) > FLOWS_MAX {
-            let value = self.required(table, "count", at, "1")?;
-            return Err(
-                self.fault(value, format!("count: a group has 1 to {FLOWS_MAX} connections"))
-            );
-        }
+        let count = self.count(table, at, ends.len())?;
         let mut start = (Span::ZERO, Span::ZERO);
         self.set(table, "start", &mut start, start_range)?;
         let (mut stagger, mut stop, mut bytes) = (Span::ZERO, None, None);
@@ -110,10 +109,7 @@ impl ScenarioReader<'_> {
         let mut random = scenario.seed.stream(&format!("starts {number}"));
         let mut flows = Vec::new();
         for (from, to) in ends.iter().flat_map(|ends| (0..count).map(|_| *ends)) {
-            let width = (start.1 - start.0).as_ps();
-            let late = (u128::from(random.next_u64()) * u128::from(width)) >> 64;
-            let late = Span::from_ps(u64::try_from(late).expect("below the width"));
-            let start = start.0 + late + stagger * flows.len() as u64;
+            let start = draw_start(start, &mut random) + stagger * flows.len() as u64;
             flows.push(FlowSpec { from, to, start, stop, bytes });
         }
         if let (Some(stop), Some(flow)) =
@@ -203,21 +199,35 @@ impl ScenarioReader<'_> {
                 ));
             }
         };
-        let (mut start, mut stop) = (Span::ZERO, None);
-        self.set(table, "start", &mut start, span)?;
+        let (mut start, mut stop) = ((Span::ZERO, Span::ZERO), None);
+        self.set(table, "start", &mut start, start_range)?;
         self.set_some(table, "stop", &mut stop, span)?;
         let ends = self.ends(table, at, scenario)?;
-        let source = |(from, to)| SourceSpec {
+        let count = self.count(table, at, ends.len())?;
+        let mut random = scenario.seed.stream(&format!("source starts {number}"));
+        let mut source = |(from, to)| SourceSpec {
             name: name.clone(),
             from,
             to,
             pattern,
             size,
             is_size_exponential,
-            start,
+            start: draw_start(start, &mut random),
             stop,
         };
-        Ok(ends.into_iter().map(source).collect())
+        let each = ends.iter().flat_map(|ends| (0..count).map(|_| *ends));
+        Ok(each.map(&mut source).collect())
+    }
+
+    /// How many there are of each of so many pairs of hosts.
+    fn count(&self, table: &DeTable<'_>, at: &Range<usize>, pairs: usize) -> ReadResult<u64> {
+        let mut count = 1_u64;
+        self.set(table, "count", &mut count, whole::<u64>)?;
+        if count == 0 || count.saturating_mul(pairs as u64) > COUNT_MAX {
+            let value = self.required(table, "count", at, "1")?;
+            return Err(self.fault(value, format!("count: there are 1 to {COUNT_MAX} in all")));
+        }
+        Ok(count)
     }
 
     fn pattern(&self, table: &DeTable<'_>, at: &Range<usize>) -> ReadResult<SendPattern> {
@@ -225,35 +235,43 @@ impl ScenarioReader<'_> {
         let rate_value = self.required(table, "rate", at, "\"10mbit\"")?;
         let rate = self.read(rate_value, "rate", rate)?;
         let kind = self.text_of(value, "pattern")?;
-        let is_on_off = matches!(kind.as_str(), "on-off" | "pareto");
-        if !is_on_off
-            && let Some(key) =
-                ["on", "off", "shape"].into_iter().find(|key| table.contains_key(*key))
-        {
-            let text =
-                format!("'{key}' is of the patterns on-off and pareto, not of {kind}; remove it");
-            return Err(self.fault(&table[key], text));
+        let owners =
+            [("on", ON_OFF), ("off", ON_OFF), ("page", WEB), ("think", WEB), ("shape", SHAPED)];
+        for (key, owners) in owners {
+            if let Some(value) = table.get(key)
+                && !owners.contains(&kind.as_str())
+            {
+                let owners = owners.join(", ");
+                let text = format!("'{key}' is of the patterns {owners}, not of {kind}; remove it");
+                return Err(self.fault(value, text));
+            }
         }
+        let period = |key: &str| {
+            let value = self.required(table, key, at, "\"500ms\"")?;
+            let period = self.read(value, key, span)?;
+            if period > Span::ZERO {
+                Ok(period)
+            } else {
+                Err(self.fault(value, format!("{key}: 0 s is no period")))
+            }
+        };
         Ok(match kind.as_str() {
             "constant" => SendPattern::Constant { rate },
             "poisson" => SendPattern::Poisson { rate },
             "on-off" | "pareto" => {
-                let period = |key: &str| {
-                    let value = self.required(table, key, at, "\"500ms\"")?;
-                    let period = self.read(value, key, span)?;
-                    if period > Span::ZERO {
-                        Ok(period)
-                    } else {
-                        Err(self.fault(value, format!("{key}: 0 s is no period")))
-                    }
-                };
                 let mut shape = (kind == "pareto").then_some(1.5);
                 self.set_some(table, "shape", &mut shape, above_one)?;
                 SendPattern::OnOff { peak: rate, on: period("on")?, off: period("off")?, shape }
             }
+            "web" => {
+                let (mut page, mut shape) = (12_000, 1.2);
+                self.set(table, "page", &mut page, positive_bytes)?;
+                self.set(table, "shape", &mut shape, above_one)?;
+                SendPattern::Web { peak: rate, page, shape, think: period("think")? }
+            }
             other => {
                 let text = format!(
-                    "there is no pattern '{other}'; there are: constant, poisson, on-off, pareto"
+                    "there is no pattern '{other}'; there are: constant, poisson, on-off, pareto, web"
                 );
                 return Err(self.fault(value, text));
             }
@@ -332,6 +350,13 @@ fn start_range(text: &str) -> Result<(Span, Span), String> {
     };
     let (from, to) = (span(from)?, span(to)?);
     if from <= to { Ok((from, to)) } else { Err(format!("'{text}' ends before it begins")) }
+}
+
+/// A moment of a range, each equally likely.
+fn draw_start((first, last): (Span, Span), random: &mut RandomStream) -> Span {
+    let width = (last - first).as_ps();
+    let late = (u128::from(random.next_u64()) * u128::from(width)) >> 64;
+    first + Span::from_ps(u64::try_from(late).expect("below the width"))
 }
 
 fn above_one(text: &str) -> Result<f64, String> {
