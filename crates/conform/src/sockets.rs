@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use plumb_base::time::Span;
 use plumb_stack::tcp::config::TcpConfig;
-use plumb_stack::tcp::{ListenerId, Received, TcpId, TcpInfo, TcpSocketError, TcpState};
+use plumb_stack::tcp::{ListenerId, Received, TcpId, TcpInfo, TcpSocketError, TcpState, WriteEnd};
 
 use crate::script::{CallValue, SystemCall};
 use crate::settings::RunSettings;
@@ -64,6 +64,8 @@ struct SocketDescriptor {
     unsent_mark: Option<u64>,
     /// TCP_INQ.
     reports_queue: bool,
+    /// TCP_CORK.
+    is_corked: bool,
 }
 
 #[derive(Debug)]
@@ -88,6 +90,7 @@ impl SocketDescriptor {
             aborts: false,
             unsent_mark: None,
             reports_queue: false,
+            is_corked: false,
         }
     }
 }
@@ -301,10 +304,15 @@ impl ScriptSockets {
     fn send(&mut self, fd: i64, call: &SystemCall, world: &mut VirtualWorld) -> CallResult {
         let (len, flags) = length(call)?;
         for flag in &flags {
-            if !matches!(*flag, "MSG_NOSIGNAL" | "MSG_DONTWAIT" | "0") {
+            if !matches!(*flag, "MSG_NOSIGNAL" | "MSG_DONTWAIT" | "MSG_MORE" | "MSG_EOR" | "0") {
                 return unsupported(format!("the flag {flag}"));
             }
         }
+        let how = match &flags {
+            flags if flags.contains(&"MSG_MORE") => WriteEnd::More,
+            flags if flags.contains(&"MSG_EOR") => WriteEnd::Record,
+            _ => WriteEnd::Push,
+        };
         let mut done = self.progress;
         let descriptor = self.at(fd);
         let id = match descriptor.kind {
@@ -317,7 +325,7 @@ impl ScriptSockets {
         }
         let is_nonblocking = descriptor.is_nonblocking || flags.contains(&"MSG_DONTWAIT");
         let bytes = vec![0; len - done];
-        match world.host.tcp_send(world.now, id, &bytes) {
+        match world.host.tcp_send_as(world.now, id, &bytes, how) {
             Ok(sent) => done += sent,
             Err(failure) => {
                 let taken = std::mem::replace(&mut descriptor.is_error_taken, true);

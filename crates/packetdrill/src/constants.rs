@@ -14,6 +14,7 @@ pub fn option_name(level: c_int, option: c_int) -> Option<&'static str> {
         (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => "SO_KEEPALIVE",
         (libc::SOL_SOCKET, libc::SO_ERROR) => "SO_ERROR",
         (libc::IPPROTO_TCP, libc::TCP_NODELAY) => "TCP_NODELAY",
+        (libc::IPPROTO_TCP, libc::TCP_CORK) => "TCP_CORK",
         (libc::IPPROTO_TCP, libc::TCP_MAXSEG) => "TCP_MAXSEG",
         (libc::IPPROTO_TCP, libc::TCP_KEEPIDLE) => "TCP_KEEPIDLE",
         (libc::IPPROTO_TCP, libc::TCP_KEEPINTVL) => "TCP_KEEPINTVL",
@@ -34,11 +35,12 @@ pub fn option_name(level: c_int, option: c_int) -> Option<&'static str> {
 
 /// The names of flags of `send` and `recv`; a number stands for those without.
 pub fn message_flags(flags: c_int) -> Vec<String> {
-    const KNOWN: [(c_int, &str); 4] = [
+    const KNOWN: [(c_int, &str); 5] = [
         (libc::MSG_DONTWAIT, "MSG_DONTWAIT"),
         (libc::MSG_NOSIGNAL, "MSG_NOSIGNAL"),
         (libc::MSG_PEEK, "MSG_PEEK"),
         (libc::MSG_MORE, "MSG_MORE"),
+        (libc::MSG_EOR, "MSG_EOR"),
     ];
     let mut names: Vec<String> = KNOWN
         .iter()

@@ -37,6 +37,7 @@ pub mod time_wait;
 mod timers;
 mod tuple;
 mod window;
+mod write_end;
 
 pub use connection::{Connection, PathLimits, TcpEnds, TcpSocketError};
 pub use info::{SegmentRecord, TcpInfo, TracedKind};
@@ -49,6 +50,7 @@ pub use state::TcpState;
 pub use stream::Received;
 pub use table::TcpLimits;
 pub(crate) use table::{TcpEntry, TcpPath, TcpReply, TcpTable};
+pub use write_end::WriteEnd;
 
 #[cfg(test)]
 mod tests;

@@ -57,6 +57,11 @@ impl ScriptSockets {
             };
             // Of a connection that is gone nothing needs to be set.
             let _ = world.host.tcp_reconfigure(world.now, id, change);
+            let _ = match option {
+                "TCP_NODELAY" => world.host.tcp_set_nodelay(world.now, id, number != 0),
+                "TCP_CORK" => world.host.tcp_set_cork(world.now, id, number != 0),
+                _ => Ok(()),
+            };
         } else {
             // A socket that neither listens nor connects is unknown to the stack: what answers in its place says what it would.
             world.host.tcp_set_reset_marks(descriptor.tcp.marks);
@@ -122,6 +127,7 @@ impl ScriptSockets {
             "SO_KEEPALIVE" => i64::from(descriptor.tcp.keep_alive.is_some()),
             "TCP_NOTSENT_LOWAT" => descriptor.unsent_mark.unwrap_or(u32::MAX.into()).cast_signed(),
             "TCP_INQ" => descriptor.reports_queue.into(),
+            "TCP_CORK" => descriptor.is_corked.into(),
             "TCP_USER_TIMEOUT" => {
                 let timeout = descriptor.tcp.user_timeout.unwrap_or_default();
                 i64::try_from(timeout.as_ns() / 1_000_000).unwrap_or(i64::MAX)
@@ -167,6 +173,7 @@ fn set_number(
         "IP_TTL" | "IPV6_UNICAST_HOPS" => tcp.marks.hop_limit = octet(number),
         "TCP_NOTSENT_LOWAT" => descriptor.unsent_mark = Some(number.unsigned_abs()),
         "TCP_INQ" => descriptor.reports_queue = number != 0,
+        "TCP_CORK" => descriptor.is_corked = number != 0,
         _ => return unsupported(format!("the socket option {option}")),
     }
     Ok(())

@@ -12,7 +12,7 @@ use crate::tcp::config::{IpMarks, TcpConfig};
 use crate::tcp::congestion::CongestionChoice;
 use crate::tcp::{
     Connection, ListenerId, Received, TcpCounts, TcpEnds, TcpEvent, TcpId, TcpInfo, TcpOpenError,
-    TcpSocketError, TcpState,
+    TcpSocketError, TcpState, WriteEnd,
 };
 
 impl IpHost {
@@ -97,7 +97,23 @@ impl IpHost {
         id: TcpId,
         bytes: &[u8],
     ) -> Result<usize, TcpSocketError> {
-        let sent = self.with_connection(now, id, |connection| connection.send(now, bytes))??;
+        self.tcp_send_as(now, id, bytes, WriteEnd::Push)
+    }
+
+    /// The same, and what the end of `bytes` is; a record ends only where there was room for all of them.
+    ///
+    /// # Errors
+    /// [`TcpSocketError`].
+    #[inline]
+    pub fn tcp_send_as(
+        &mut self,
+        now: Instant,
+        id: TcpId,
+        bytes: &[u8],
+        how: WriteEnd,
+    ) -> Result<usize, TcpSocketError> {
+        let sent =
+            self.with_connection(now, id, |connection| connection.send_as(now, bytes, how))??;
         if sent < bytes.len() {
             self.tcp.want_room(id);
         }
@@ -185,6 +201,19 @@ impl IpHost {
         nodelay: bool,
     ) -> Result<(), TcpSocketError> {
         self.with_connection(now, id, |connection| connection.set_nodelay(nodelay))
+    }
+
+    /// Whether every small segment of a connection waits for more (Linux's TCP_CORK).
+    ///
+    /// # Errors
+    /// [`TcpSocketError::Closed`] if there is no such connection.
+    pub fn tcp_set_cork(
+        &mut self,
+        now: Instant,
+        id: TcpId,
+        corked: bool,
+    ) -> Result<(), TcpSocketError> {
+        self.with_connection(now, id, |connection| connection.set_cork(corked))
     }
 
     /// Sets the congestion control of a connection anew; its window stays.

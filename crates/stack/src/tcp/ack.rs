@@ -39,6 +39,7 @@ impl Connection {
         ack: SeqNum,
         segment: &InboundSegment<'_>,
     ) {
+        self.tx.writes.on_acked(ack);
         let window_moved = self.tx.window.update(seq, ack, segment.window);
         if window_moved {
             self.on_window_update(now);

@@ -24,6 +24,7 @@ use super::seq::SeqNum;
 use super::state::TcpState;
 use super::time_wait::TimeWaitState;
 use super::window::SendWindow;
+use super::write_end::WriteEnds;
 use crate::context::DeliveryFailureKind;
 use crate::neighbor::DELAY;
 
@@ -208,6 +209,7 @@ impl Connection {
             buffer: SeqRing::new(iss + 1, config.send_buffer.initial),
             end: iss + 1,
             is_closed: false,
+            writes: WriteEnds::default(),
             window: SendWindow::new(0, 0, (SeqNum::default(), iss + 1)),
             size,
             queue: SentQueue::default(),
@@ -323,7 +325,7 @@ impl Connection {
     pub fn reconfigure(&mut self, now: Instant, change: impl FnOnce(&mut TcpConfig)) {
         change(Arc::make_mut(&mut self.config));
         self.marks = self.config.marks;
-        self.set_nodelay(!self.config.nagle);
+        self.tx.options.nagle = self.config.nagle;
         self.restart_keep_alive(now);
     }
 

@@ -168,7 +168,13 @@ impl Connection {
         if has_fin {
             flags = flags | TcpFlags::FIN;
         }
-        let is_pushed = data_end == tx.end || self.pushes_super_segments && len > plan.size.into();
+        let is_pushed = if tx.writes.is_open {
+            data_end < tx.end && tx.writes.ends_record(data_end)
+        } else {
+            data_end == tx.end
+                || self.pushes_super_segments && len > plan.size.into()
+                || tx.writes.ends_record(data_end)
+        };
         if len > 0 && is_pushed {
             flags = flags | TcpFlags::PSH;
         }

@@ -12,6 +12,7 @@ use super::rtt::RttEstimator;
 use super::sent::{SentQueue, SentSegment};
 use super::seq::SeqNum;
 use super::window::SendWindow;
+use super::write_end::WriteEnds;
 
 /// Longest delay of an acknowledgement that a tail loss probe allows for (RFC 8985 §7.2).
 const ACK_DELAY_MAX: Span = Span::from_ms(200);
@@ -34,6 +35,7 @@ pub(super) struct Sender {
     pub end: SeqNum,
     /// Nothing follows `end`, which is the FIN's sequence number.
     pub is_closed: bool,
+    pub writes: WriteEnds,
     pub window: SendWindow,
     pub size: SegmentSize,
     pub queue: SentQueue,
@@ -148,6 +150,12 @@ impl Sender {
         self.end + u64::from(self.is_closed)
     }
 
+    /// Where a new segment ends at the latest: with the record, or with what is buffered.
+    #[inline]
+    fn stop(&self) -> SeqNum {
+        self.writes.record_end(self.nxt).unwrap_or(self.end)
+    }
+
     /// Bytes that may still be buffered.
     #[inline]
     pub fn room(&self) -> usize {
@@ -243,7 +251,8 @@ impl Sender {
     fn plan_tail_probe(&mut self, payload: u16) -> Option<SegmentPlan> {
         let size = u64::from(payload);
         let window = self.window.end();
-        let new_end = self.stream_end().min(self.nxt + size).min(window);
+        let stop = self.writes.record_end(self.nxt).unwrap_or(self.stream_end());
+        let new_end = stop.min(self.nxt + size).min(window);
         self.counts.tail_probes += 1;
         if new_end > self.nxt {
             self.recovery.on_probe(new_end, false);
@@ -275,7 +284,7 @@ impl Sender {
         let window = self.window.end().saturating_since(self.nxt);
         // A FIN alone takes no room of the window (as in Linux).
         let is_bare_fin = self.nxt == self.end;
-        let data = (self.end - self.nxt).min(window);
+        let data = self.stop().saturating_since(self.nxt).min(window);
         if data == 0 && !is_bare_fin {
             return self.plan_window_probe(now, window, payload);
         }
@@ -294,14 +303,14 @@ impl Sender {
                 && rest < size
                 && segments == full
                 && fits
-                && self.may_send_small(rest, window, false);
+                && self.may_send_small(rest, self.nxt + data, window);
             if ends { (data, true) } else { (segments * size, false) }
         } else {
             if full > 0 || flight > 0 && flight + data > self.congestion.window.cwnd {
                 self.congestion.on_sent(now, self.una, self.nxt, flight, true);
                 return None;
             }
-            if !is_bare_fin && !self.may_send_small(data, window, true) {
+            if !is_bare_fin && !self.may_send_small(data, self.nxt + data, window) {
                 return self.plan_window_probe(now, window, payload);
             }
             (data, true)
@@ -316,16 +325,22 @@ impl Sender {
         Some(SegmentPlan { seq: self.nxt, end, size: payload, is_retransmission: false })
     }
 
-    /// Whether `len` bytes, less than a full segment, may leave (RFC 9293 §3.7.4 and §3.8.6.2.1).
-    fn may_send_small(&self, len: u64, window: u64, alone: bool) -> bool {
-        let is_last = self.nxt + len == self.end || !alone;
+    /// Whether `len` bytes before `end`, less than a full segment, may leave (RFC 9293 §3.7.4 and §3.8.6.2.1).
+    fn may_send_small(&self, len: u64, end: SeqNum, window: u64) -> bool {
         if len == window && len < self.end - self.nxt {
             // Cut short by the window: silly unless it is half of the largest that there was.
             return self.options.silly_window || len * 2 >= self.window.largest;
         }
+        if end < self.end && self.writes.ends_record(end) {
+            // Nothing can join it any more.
+            return true;
+        }
+        if self.writes.is_held && !self.is_closed {
+            return false;
+        }
         let small_outstanding = self.small_end > self.una;
         !self.options.nagle
-            || (is_last && self.is_closed)
+            || (end == self.end && self.is_closed)
             || !(small_outstanding && self.outstanding() > 0)
     }
 
@@ -339,7 +354,7 @@ impl Sender {
         if !self.probe_window || window == 0 {
             return None;
         }
-        let len = (self.end - self.nxt).min(window).min(payload.into());
+        let len = (self.stop() - self.nxt).min(window).min(payload.into());
         self.small_end = self.nxt + len;
         Some(SegmentPlan {
             seq: self.nxt,
@@ -423,8 +438,8 @@ impl Sender {
     /// Arms the one timer that applies: what is unacknowledged has one, and so has what a closed window holds back.
     pub fn arm(&mut self, now: Instant) {
         if self.queue.is_empty() {
-            let is_held = self.stream_end() > self.nxt
-                && self.window.end() <= self.nxt + u64::from(self.size.payload());
+            let is_closed = self.window.end() <= self.nxt + u64::from(self.size.payload());
+            let is_held = self.stream_end() > self.nxt && (is_closed || self.writes.is_held);
             if !is_held {
                 self.timer = None;
             } else if !matches!(self.timer, Some((RetransmitTimer::Persist, _))) {

@@ -6,6 +6,7 @@ use plumb_copy::Sum16;
 use super::connection::{Connection, TcpSocketError};
 use super::seq::SeqNum;
 use super::state::TcpState;
+use super::write_end::WriteEnd;
 
 /// What reading gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +38,19 @@ impl Connection {
     /// # Errors
     /// [`TcpSocketError`].
     pub fn send(&mut self, now: Instant, bytes: &[u8]) -> Result<usize, TcpSocketError> {
+        self.send_as(now, bytes, WriteEnd::Push)
+    }
+
+    /// The same, and what the end of `bytes` is; a record ends only where there was room for all of them.
+    ///
+    /// # Errors
+    /// [`TcpSocketError`].
+    pub fn send_as(
+        &mut self,
+        now: Instant,
+        bytes: &[u8],
+        how: WriteEnd,
+    ) -> Result<usize, TcpSocketError> {
         self.check_sendable()?;
         self.tune_send_buffer();
         let len = bytes.len().min(self.tx.room());
@@ -45,7 +59,8 @@ impl Connection {
         tx.buffer.reserve(end, tx.end);
         tx.buffer.write(tx.end, &bytes[..len], None);
         tx.end = end;
-        self.on_queued(now, len);
+        let is_cut = how == WriteEnd::Record && len < bytes.len();
+        self.on_queued(now, len, if is_cut { WriteEnd::Push } else { how });
         Ok(len)
     }
 
@@ -68,7 +83,7 @@ impl Connection {
         let most = room.len();
         let len = write(room).min(most);
         tx.end += len as u64;
-        self.on_queued(now, len);
+        self.on_queued(now, len, WriteEnd::Push);
         Ok(len)
     }
 
@@ -82,8 +97,9 @@ impl Connection {
     }
 
     #[inline]
-    fn on_queued(&mut self, now: Instant, len: usize) {
+    fn on_queued(&mut self, now: Instant, len: usize, how: WriteEnd) {
         if len > 0 {
+            self.tx.writes.on_written(self.tx.end, how);
             self.is_ready = true;
             if self.tx.queue.is_empty() {
                 self.timers.progress = now;
@@ -157,9 +173,18 @@ impl Connection {
         }
     }
 
-    /// Whether small segments leave at once.
+    /// Whether small segments leave at once; where they do, so does what waits for more, as in Linux.
     pub fn set_nodelay(&mut self, nodelay: bool) {
         self.tx.options.nagle = !nodelay;
+        if nodelay {
+            self.tx.writes.release();
+        }
+        self.is_ready = true;
+    }
+
+    /// Whether every small segment waits for more, at most a retransmission timeout (Linux's TCP_CORK).
+    pub fn set_cork(&mut self, corked: bool) {
+        self.tx.writes.cork(corked);
         self.is_ready = true;
     }
 

@@ -123,6 +123,12 @@ impl Connection {
             tx.arm(now);
             return;
         }
+        if tx.writes.is_held && tx.window.end() > tx.nxt {
+            // More did not follow what waited for it.
+            tx.writes.release();
+            tx.writes.is_open = false;
+            return;
+        }
         self.timers.unanswered += 1;
         let is_silent = self.timers.unanswered > u32::from(self.config.personality.retries);
         if is_silent
