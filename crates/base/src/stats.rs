@@ -9,6 +9,7 @@
 //! | where is the p-th part of the samples, how sure, and are there enough of them | [`quantile`] |
 //! | how to keep every sample in little room | [`histogram`] |
 //! | how many samples is a correlated series worth | [`autocorrelation`] |
+//! | how bursty is a series of counts | [`burstiness`] |
 //! | interval of any statistic of one sample | [`bootstrap`] |
 //! | what does a cell measured over launches say | [`hierarchy`] |
 //! | by how much does one set of launches lie above another | [`shift`] |
@@ -27,6 +28,7 @@
 
 pub mod autocorrelation;
 pub mod bootstrap;
+pub mod burstiness;
 pub mod change_point;
 pub mod distribution;
 pub mod drift;
