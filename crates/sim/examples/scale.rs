@@ -33,7 +33,7 @@ fn main() {
         bottleneck: hop(&format!("rate={count}mbit,delay=8ms,limit=1bdp")),
     };
     let mut scenario = Scenario::new(topology.plan());
-    let seconds = (packets as f64 * 12_000.0 / (count as f64 * 1e6)).max(0.1);
+    let seconds = (packets as f64 * 0.012 / count as f64).max(0.1);
     scenario.duration = Span::from_secs_f64(seconds);
     let hosts = scenario.network.hosts();
     let ends = |number: u64| {
@@ -41,9 +41,8 @@ fn main() {
         (hosts[format!("left{pair}").as_str()], hosts[format!("right{pair}").as_str()])
     };
     // All have begun after a tenth.
-    let start = |number: u64| {
-        Span::from_secs_f64(scenario.duration.as_secs_f64() / 10.0 * number as f64 / count as f64)
-    };
+    let late = scenario.duration.as_secs_f64() / 10.0 / count as f64;
+    let start = |number: u64| Span::from_secs_f64(late * number as f64);
     if kind == "sources" {
         let rate = Rate::from_bits_per_second(900_000).expect("above zero");
         let source = |number: u64| SourceSpec {
@@ -53,6 +52,7 @@ fn main() {
             pattern: SendPattern::Poisson { rate },
             size: 1_500,
             is_size_exponential: false,
+            dscp: 0,
             start: start(number),
             stop: None,
         };

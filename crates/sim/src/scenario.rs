@@ -93,6 +93,8 @@ pub struct SourceSpec {
     pub size: u32,
     /// Whether sizes are exponentially distributed, as M/M/1 has them.
     pub is_size_exponential: bool,
+    /// Differentiated services code point of its packets, of six bits (RFC 2474).
+    pub dscp: u8,
     /// When it begins.
     pub start: Span,
     /// When it ends.

@@ -8,6 +8,7 @@ use plumb_base::seed::{RandomStream, Seed};
 use plumb_base::time::{Instant, Span};
 use plumb_link::rate::ConstantRate;
 use plumb_wire::compose::PacketTemplate;
+use plumb_wire::ip::{Ecn, TrafficClass};
 use plumb_wire::packet::{Packet, Pool};
 use plumb_wire::{ipv4, udp};
 use rand::Rng as _;
@@ -57,7 +58,9 @@ impl TrafficSource {
         start: Instant,
     ) -> Self {
         let port = u16::try_from(1_024 + index % 64_000).expect("below 65,536");
-        let template = PacketTemplate::new(from, to).udp(port, 9, &[0; 12]);
+        let mut template = PacketTemplate::new(from, to);
+        template.traffic_class = TrafficClass::new(spec.dscp, Ecn::NotCapable);
+        let template = template.udp(port, 9, &[0; 12]);
         let template = template.into_boxed_slice().try_into().expect("headers and 12 bytes");
         let peak = match spec.pattern {
             SendPattern::Constant { rate } | SendPattern::Poisson { rate } => rate,

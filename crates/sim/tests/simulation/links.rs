@@ -35,6 +35,7 @@ fn busy(rate: &str, duration: Span) -> (u64, Span, u64) {
         pattern: SendPattern::Constant { rate: peak },
         size: 576,
         is_size_exponential: false,
+        dscp: 0,
         start: Span::ZERO,
         stop: None,
     }];

@@ -36,6 +36,7 @@ fn received(bits_per_second: u64, change: impl FnOnce(&mut ProcessorSpec)) -> Si
         pattern: SendPattern::Constant { rate },
         size: 1_500,
         is_size_exponential: false,
+        dscp: 0,
         start: Span::ZERO,
         stop: None,
     }];

@@ -30,6 +30,7 @@ fn poisson(
         pattern: SendPattern::Poisson { rate },
         size: SIZE,
         is_size_exponential,
+        dscp: 0,
         start: Span::ZERO,
         stop: None,
     }];
@@ -54,6 +55,7 @@ fn pages_have_their_mean_and_pauses_theirs() {
         pattern,
         size: 1_000,
         is_size_exponential: false,
+        dscp: 0,
         start: Span::ZERO,
         stop: None,
     }];
@@ -150,6 +152,7 @@ fn servers_in_a_row_are_as_jackson_says_each_by_itself() {
         pattern: SendPattern::Poisson { rate: rate.expect("a rate") },
         size: SIZE,
         is_size_exponential: true,
+        dscp: 0,
         start: Span::ZERO,
         stop: None,
     });

@@ -39,9 +39,9 @@ const FLOW: [&str; 22] = [
     "rto_min",
     "nagle",
 ];
-const SOURCE: [&str; 15] = [
+const SOURCE: [&str; 16] = [
     "name", "from", "to", "count", "pattern", "rate", "on", "off", "shape", "page", "think",
-    "size", "sizes", "start", "stop",
+    "size", "sizes", "dscp", "start", "stop",
 ];
 /// Patterns that have keys of their own.
 const ON_OFF: &[&str] = &["on-off", "pareto"];
@@ -202,6 +202,8 @@ impl ScenarioReader<'_> {
         let (mut start, mut stop) = ((Span::ZERO, Span::ZERO), None);
         self.set(table, "start", &mut start, start_range)?;
         self.set_some(table, "stop", &mut stop, span)?;
+        let mut dscp = 0;
+        self.set(table, "dscp", &mut dscp, code_point)?;
         let ends = self.ends(table, at, scenario)?;
         let count = self.count(table, at, ends.len())?;
         let mut random = scenario.seed.stream(&format!("source starts {number}"));
@@ -212,6 +214,7 @@ impl ScenarioReader<'_> {
             pattern,
             size,
             is_size_exponential,
+            dscp,
             start: draw_start(start, &mut random),
             stop,
         };
@@ -373,4 +376,12 @@ fn personality(text: &str) -> Result<Personality, String> {
             Err(format!("there is no personality '{other}'; there are: linux, freebsd, plain"))
         }
     }
+}
+
+/// A differentiated services code point.
+fn code_point(text: &str) -> Result<u8, String> {
+    whole::<u8>(text)
+        .ok()
+        .filter(|dscp| *dscp < 64)
+        .ok_or_else(|| format!("'{text}' is no code point; it has six bits: 0 to 63"))
 }
