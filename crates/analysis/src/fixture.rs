@@ -64,16 +64,14 @@ impl SyntheticRun {
     /// Adds a cell without blocks.
     pub fn cell(&mut self, experiment: &str, response: &str, factors: Factors) -> &mut Cell {
         let (unit, better) = match response {
-            "throughput" | "throughput.acked" | "goodput" | "sender-cpu" | "receiver-cpu" => {
-                ("B/s", Better::Higher)
-            }
+            "throughput" | "throughput.acked" | "goodput" | "sender-cpu" | "receiver-cpu"
+            | "useful" => ("B/s", Better::Higher),
             "packets" => ("count", Better::Higher),
-            "delivered" | "connected" => ("share", Better::Higher),
+            "delivered" | "connected" | "filled" | "served" | "used" => ("share", Better::Higher),
             "pieces" => ("count", Better::Lower),
             "payload" => ("B", Better::Higher),
-            "in-stack" | "lost" | "duplicated" | "reordered" | "corrupted" | "retransmitted" => {
-                ("share", Better::Lower)
-            }
+            "in-stack" | "lost" | "duplicated" | "reordered" | "corrupted" | "retransmitted"
+            | "busy" => ("share", Better::Lower),
             _ => ("ns", Better::Lower),
         };
         let id = i64::try_from(self.data.cells.len()).unwrap() + 1;

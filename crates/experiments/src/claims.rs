@@ -293,13 +293,24 @@ pub(crate) fn stack_order(
     (first, second): (&LevelFilter<'_>, &LevelFilter<'_>),
     chosen: impl Fn(&MeasuredCell<'_>) -> bool,
 ) -> ClaimJudgment {
+    let cases = order_cases(evidence, (experiment, response), (first, second), chosen);
+    judge_all(cases, &format!("plumb run {experiment}"))
+}
+
+/// The same as cases.
+pub(crate) fn order_cases(
+    evidence: &ClaimEvidence<'_>,
+    (experiment, response): (&'static str, &'static str),
+    (first, second): (&LevelFilter<'_>, &LevelFilter<'_>),
+    chosen: impl Fn(&MeasuredCell<'_>) -> bool,
+) -> ClaimCases {
     let cells: Vec<_> = evidence.cells(experiment, response).collect();
     let pairs = matched_pairs(&cells, first, second, &[]);
     let cases = pairs.into_iter().filter(|(a, _)| chosen(a)).map(|(a, b)| {
         let (place, label) = pair_label(&a.cell.factors, first, second);
         ClaimCase::order(place, label, a, b)
     });
-    judge_all(cases.collect(), &format!("plumb run {experiment}"))
+    cases.collect()
 }
 
 /// The cost of the second over that of the first within bounds, at every such setting.
@@ -342,7 +353,23 @@ fn pair_label<'a>(
     let shared = factors.0.iter().filter(|(name, _)| *name != "placement" && !named(name));
     let shared: Vec<String> = shared.map(|(_, level)| level.to_string()).collect();
     let place = factors.text("placement").unwrap_or_default();
-    (place, format!("{}/{} {}", word(second), word(first), shared.join(" ")))
+    let ratio = [word(second), word(first)].join("/");
+    (place, format!("{} {}", ratio.trim_matches('/'), shared.join(" ")))
+}
+
+/// The medians of the chosen cells of a response, within bounds.
+pub(crate) fn medians_within(
+    evidence: &ClaimEvidence<'_>,
+    (experiment, response): (&'static str, &'static str),
+    bounds: (f64, f64),
+    chosen: impl Fn(&MeasuredCell<'_>) -> bool,
+) -> ClaimCases {
+    let cells = evidence.cells(experiment, response).filter(|cell| chosen(cell));
+    let case = |cell: &MeasuredCell<'_>| {
+        let (place, levels) = pair_label(&cell.cell.factors, &[], &[]);
+        ClaimCase::median_within(place, format!("{response}{levels}"), cell, bounds)
+    };
+    cells.map(case).collect()
 }
 
 /// Whether a frame is as long as Ethernet's longest.

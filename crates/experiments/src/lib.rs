@@ -55,6 +55,11 @@ study! {
     host_tweaks,
     host_mtu,
     host_interrupt,
+    host_model,
+    nic_memory,
+    flood_host,
+    unresponsive,
+    punish,
 }
 
 study! {
@@ -64,6 +69,8 @@ study! {
     stack_timeouts,
     stack_buffers,
     stack_chunk,
+    stack_pollution,
+    stack_nic,
 }
 
 study! {
@@ -91,6 +98,7 @@ mod prelude;
 pub mod preset;
 pub mod run;
 pub mod selftest;
+pub mod simulation;
 mod statements;
 pub mod surroundings;
 pub mod transfer;

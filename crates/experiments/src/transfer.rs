@@ -5,11 +5,11 @@ use std::net::{Ipv4Addr, SocketAddr};
 use plumb_base::seed::Seed;
 use plumb_base::time::{Instant, Span};
 use plumb_harness::mirror::mirror_process::NamedSamples;
+use plumb_harness::program_task::ProgramRun;
 use plumb_harness::report::LaunchFault;
 use plumb_harness::spec::{
     PacketBufferPolicy, TransferDefect, TransferPath, TransferSpec, TransferTcp,
 };
-use plumb_harness::transfer::TransferRun;
 use plumb_stack::host::{HostConfig, IpHost};
 use plumb_stack::interface::InterfaceConfig;
 use plumb_stack::tcp::config::{BufferLimits, TcpConfig, TcpDefects};
@@ -29,7 +29,7 @@ pub(crate) use packet_buffers::{BUFFER_LEN, BUFFERS};
 ///
 /// # Errors
 /// When this host lacks what they need, or they do not come to an end.
-pub fn run(spec: &TransferSpec, run: &TransferRun) -> Result<NamedSamples, LaunchFault> {
+pub fn run(spec: &TransferSpec, run: &ProgramRun) -> Result<NamedSamples, LaunchFault> {
     match &spec.path {
         TransferPath::Virtual(link) => virtual_path::run(spec, link, Seed(run.seed)),
         TransferPath::Memory => memory::run(spec, run),

@@ -60,6 +60,7 @@ mod payload;
 pub mod peer;
 mod peer_handle;
 mod peer_protocol;
+pub mod program_task;
 pub mod report;
 pub mod sampler;
 pub mod spec;
@@ -67,7 +68,6 @@ pub mod streams;
 pub mod supervisor;
 pub mod topology;
 pub mod trace;
-pub mod transfer;
 pub mod worker;
 
 /// Requests to stop and to report (Ctrl-C, SIGTERM, SIGUSR1), counted instead of obeyed at once.

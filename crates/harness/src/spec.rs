@@ -5,8 +5,10 @@ use std::net::SocketAddr;
 use plumb_base::units::format_bytes;
 use serde::{Deserialize, Serialize};
 
+mod simulation;
 mod transfer;
 
+pub use simulation::SimulationSpec;
 pub use transfer::{
     PacketBufferPolicy, StackEntry, TransferDefect, TransferLoad, TransferPath, TransferSpec,
     TransferTcp,
@@ -705,6 +707,8 @@ pub enum BlockTask {
     },
     /// Transfers over plumb's own TCP; the responses come in `BlockReport::parts`.
     Transfer(Box<TransferSpec>),
+    /// A simulated cell; the responses come in `BlockReport::parts`.
+    Simulation(SimulationSpec),
     /// One kernel call.
     Call {
         /// `getpid`, `getppid`, `getuid`, `invalid`, `read-zero`, `clock-gettime`.
@@ -737,6 +741,7 @@ impl BlockTask {
                 | Self::Streams { .. }
                 | Self::StreamsTrace { .. }
                 | Self::Transfer(_)
+                | Self::Simulation(_)
         )
     }
 }

@@ -20,11 +20,10 @@ use crate::host_costs::HostBench;
 use crate::launch_network::{LaunchNetwork, path_probe};
 use crate::mechanisms::{ChannelVisitor, visit_channel};
 use crate::orchestrator_pipe::{OrchestratorMessage, OrchestratorPipe, WorkerMessage};
-use crate::page_load::FetchPage;
 use crate::peer_handle::{FarProcess, PeerHandle, PeerStartup};
+use crate::program_task::{self, ProgramRun, ProgramTasks};
 use crate::report::LaunchFault;
-use crate::spec::{BlockTask, ChannelSpec, LaunchSpec, LaunchSubject, PathKind};
-use crate::transfer::{self, RunTransfers, TransferRun};
+use crate::spec::{ChannelSpec, LaunchSpec, LaunchSubject, PathKind};
 
 /// Bytes of the longest datagram that a lost one is waited for as long as.
 const LONGEST_DATAGRAM: u64 = 1 << 16;
@@ -32,17 +31,16 @@ const LONGEST_DATAGRAM: u64 = 1 << 16;
 /// The same on a way between two hosts, of whose rate nothing is known.
 const LOSS_TIMEOUT_FAR_TICKS: u32 = 15;
 
-/// Runs a worker over standard input and output, which fetches pages and carries out transfers as it is given; its exit
-/// code.
-pub fn main(fetch: FetchPage, transfers: RunTransfers) -> u8 {
-    match work(fetch, transfers) {
+/// Runs a worker over standard input and output, with what the program does in it; its exit code.
+pub fn main(tasks: &ProgramTasks) -> u8 {
+    match work(tasks) {
         Ok(()) => 0,
         // The orchestrator sees the closed pipe.
         Err(_) => 1,
     }
 }
 
-fn work(fetch: FetchPage, transfers: RunTransfers) -> io::Result<()> {
+fn work(tasks: &ProgramTasks) -> io::Result<()> {
     process::set_parent_death_signal(io::stdin().as_fd())?;
     signal::ignore_keyboard_interrupt()?;
     let mut orchestrator = OrchestratorPipe::new();
@@ -80,16 +78,16 @@ fn work(fetch: FetchPage, transfers: RunTransfers) -> io::Result<()> {
             super::streams::work(&spec, &streams, &allowed, orchestrator)
         }
         LaunchSubject::PageLoads(visits) => {
-            super::page_load::work(&spec, &visits, &allowed, fetch, orchestrator)
+            super::page_load::work(&spec, &visits, &allowed, tasks.fetch, orchestrator)
         }
-        LaunchSubject::Alone => measure_alone(&spec, transfers, orchestrator),
+        LaunchSubject::Alone => measure_alone(&spec, tasks, orchestrator),
     }
 }
 
-/// Clocks, kernel calls and transfers need no peer.
+/// Clocks, kernel calls and what the program does itself need no peer.
 fn measure_alone(
     spec: &LaunchSpec,
-    transfers: RunTransfers,
+    tasks: &ProgramTasks,
     mut orchestrator: OrchestratorPipe,
 ) -> io::Result<()> {
     let watch = Stopwatch::new(spec.ticks_per_ns);
@@ -97,11 +95,10 @@ fn measure_alone(
     let mut bench = HostBench::new(watch, spec.cpu_local.into_iter().collect());
     let mut seed = Seed(spec.seed);
     orchestrator.serve(|block| {
-        let BlockTask::Transfer(transfer) = &block.task else { return bench.measure(block) };
         seed = seed.derive("block");
         let duration_ticks = watch.ticks(block.duration_ns as f64);
-        let run = TransferRun { seed: seed.0, watch, duration_ticks };
-        transfer::measure(transfer, block, &run, transfers)
+        let run = ProgramRun { seed: seed.0, watch, duration_ticks };
+        program_task::measure(tasks, block, &run).unwrap_or_else(|| bench.measure(block))
     })
 }
 

@@ -16,10 +16,11 @@ use crate::VERSION;
 use crate::net::web;
 use crate::problem::{ExitReason, Problem};
 use output::{CliOutput, CommandError, CommandResult};
-use plumb_experiments::{mirror, transfer};
+use plumb_experiments::{mirror, simulation, transfer};
 use plumb_harness::child_process::HiddenCommand;
 use plumb_harness::launch_network::emulator_process;
 use plumb_harness::mirror::mirror_process;
+use plumb_harness::program_task::ProgramTasks;
 
 pub mod agent;
 pub mod cc_report;
@@ -170,7 +171,11 @@ pub fn main() -> ExitCode {
 /// What plumb starts itself for; its exit code.
 fn run_hidden(command: HiddenCommand) -> u8 {
     match command {
-        HiddenCommand::Worker => plumb_harness::worker::main(web::fetch, transfer::run),
+        HiddenCommand::Worker => plumb_harness::worker::main(&ProgramTasks {
+            fetch: web::fetch,
+            transfers: transfer::run,
+            simulate: simulation::simulate,
+        }),
         HiddenCommand::PageServer { address, client } => {
             plumb_harness::page_load::main(address, client, web::serve)
         }

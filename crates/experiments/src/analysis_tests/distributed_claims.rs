@@ -6,6 +6,20 @@ use super::stack_claims::{factors, results};
 use super::verdict_pairs::VerdictPair;
 
 pub(super) const PAIRS: &[VerdictPair] = &[
+    (&["distributed.pollution.network-becomes-useless"], |holds| {
+        let at = |garbage: &str| format!("garbage={garbage} kind=unicast hosts=fast");
+        let full = if holds { 4e4 } else { 6e5 };
+        results("stack.pollution", "throughput", &[(&at("0%"), 1.2e6), (&at("100%"), full)])
+    }),
+    (&["distributed.pollution.broadcasts-halt-hosts"], |holds| {
+        let busy = if holds { 0.99 } else { 0.2 };
+        results("stack.pollution", "busy", &[("garbage=25% kind=broadcast hosts=slow", busy)])
+    }),
+    (&["distributed.nic.small-receive-buffer"], |holds| {
+        let at = |window: u64| format!("window={window} card=4Ki receiver=8mhz");
+        let large = if holds { 0.19 } else { 0.001 };
+        results("stack.nic", "retransmitted", &[(&at(4_096), 0.001), (&at(8_192), large)])
+    }),
     (&["distributed.tcp.errors-cost-tenfold"], |holds| {
         defects("load=file path=lan", "throughput", 1e6, if holds { 1e5 } else { 0.8e6 })
     }),

@@ -6,6 +6,150 @@ use super::claims::{judged, verdict};
 use super::stack_claims::{factors, results};
 use super::verdict_pairs::VerdictPair;
 
+pub(super) const SIMULATED: &[VerdictPair] = &[
+    (&["gigabit.reno.bursty"], |holds| {
+        let mut run = SyntheticRun::new(1);
+        let at =
+            "hosts=simulated queue=1bdp congestion=reno flows=10 tcp=plain rtt=60ms rate=20mbit";
+        for (response, bursty) in [("dispersion", 3.0), ("sensitivity", 0.9)] {
+            run.measure("cc.utilisation", response, factors(at), if holds { bursty } else { 0.2 });
+        }
+        run
+    }),
+    (&["gigabit.cc.linux-and-plumb-fill-alike"], |holds| {
+        let mut run = SyntheticRun::new(1);
+        for congestion in ["reno", "cubic", "bbr"] {
+            for (number, queue) in (0..).zip(["0.25bdp", "0.5bdp", "1bdp", "2bdp"]) {
+                let at = format!("queue={queue} congestion={congestion} rtt=2ms rate=100mbit");
+                // One in four differs, or one in two.
+                let differs = number == 0 || (number == 1 && !holds);
+                let plumb = if differs { 0.6e7 } else { 1.05e7 };
+                run.constant(
+                    "cc.utilisation",
+                    "throughput",
+                    factors(&format!("hosts=real {at}")),
+                    1e7,
+                );
+                let at = factors(&format!("hosts=simulated {at} flows=1 tcp=plain"));
+                run.constant("cc.utilisation", "throughput", at, plumb);
+            }
+        }
+        run
+    }),
+    (&["gigabit.cc.others-do-better"], |holds| {
+        let at = |congestion: &str| {
+            format!(
+                "hosts=simulated queue=0bdp congestion={congestion} flows=1 tcp=plain rtt=60ms rate=20mbit"
+            )
+        };
+        let vegas = if holds { 2.4e6 } else { 1.2e6 };
+        results("cc.utilisation", "throughput", &[(&at("reno"), 1.8e6), (&at("vegas"), vegas)])
+    }),
+    (&["gigabit.window.long-paths-lose-against-lan"], |holds| {
+        let at = |rtt: &str| {
+            format!("hosts=simulated window=65536 rtt={rtt} rate=1gbit queue=1bdp congestion=cubic")
+        };
+        let long = if holds { 6.5e5 } else { 6.4e7 };
+        results("window.bdp", "throughput", &[(&at("1ms"), 6.3e7), (&at("100ms"), long)])
+    }),
+    (&["gigabit.mtu.small-cells-or-priorities-do-not-block"], |holds| {
+        let at = |queue: &str, packet: u64| {
+            format!("path=switch queue={queue} packet={packet} rate=10mbit")
+        };
+        let better = if holds { 1e6 } else { 3e7 };
+        let cells =
+            [(at("fifo", 9_000), 3.7e7), (at("fifo", 53), better), (at("priority", 9_000), better)];
+        results("mtu.path", "urgent", &cells.each_ref().map(|(at, value)| (at.as_str(), *value)))
+    }),
+    (&["gigabit.coalescing.trade-off"], |holds| {
+        let mut run = SyntheticRun::new(1);
+        for (step, receive) in (0..).zip(["sim-each", "sim-20us", "sim-100us", "sim-500us"]) {
+            let at = factors(&format!("receive={receive}"));
+            let more =
+                if holds { 1.0 + 0.1 * f64::from(step) } else { 1.0 - 0.1 * f64::from(step) };
+            run.measure("host.coalescing", "throughput", at.clone(), 4e7 * more);
+            run.measure("host.coalescing", "latency", at, 1e5 * f64::from(step + 1));
+        }
+        run
+    }),
+    (&["gigabit.mtu.packets-at-ten-gigabit"], |holds| {
+        let packets = if holds { 840e3 } else { 812.7e3 };
+        results("host.interrupt", "packets", &[("source=link packet=1500 coalesce=0us", packets)])
+    }),
+    (&["gigabit.peak.half-the-link"], |holds| {
+        model("filled", "none", "1gbit", if holds { 0.42 } else { 0.6 })
+    }),
+    (&["gigabit.bus.pci-ceiling"], |holds| {
+        model("throughput", "no-stack", "10gbit", if holds { 1.28e8 } else { 0.9e8 })
+    }),
+    (&["gigabit.growth.links-outrun-buses"], |holds| {
+        model("filled", "no-stack-wide-bus", "10gbit", if holds { 0.41 } else { 0.9 })
+    }),
+    (&["gigabit.growth.gap-widens"], |holds| {
+        let at = |year: u32| format!("change=year-{year} link=1gbit");
+        let last = if holds { 0.01 } else { 0.9 };
+        let cells = [(at(1988), 0.8), (at(1993), 0.2), (at(1998), 0.05), (at(2003), last)];
+        results("host.model", "filled", &cells.each_ref().map(|(at, value)| (at.as_str(), *value)))
+    }),
+    (&["gigabit.copies.fewer-carry-more"], |holds| {
+        let one = if holds { 6e7 } else { 4e7 };
+        let cells = [("change=none link=1gbit", 5e7), ("change=one-copy link=1gbit", one)];
+        results("host.model", "throughput", &cells)
+    }),
+    (&["gigabit.nic.thousands-of-windows-do-not-fit"], |holds| {
+        let flight = if holds { 2e7 } else { 1e6 };
+        results("nic.memory", "flight", &[("load=windows connections=1000 rtt=100ms", flight)])
+    }),
+    (&["gigabit.nic.one-product-does-not-fit"], |holds| {
+        let used = if holds { 0.67 } else { 0.98 };
+        results("nic.memory", "used", &[("load=product memory=8Mi rtt=100ms", used)])
+    }),
+    (&["gigabit.flood.few-pcs-overwhelm-a-server"], |holds| {
+        flood(1.0, if holds { 0.3 } else { 0.9 })
+    }),
+    (&["gigabit.flood.the-link-is-the-throttle"], |holds| {
+        flood(if holds { 1.0 } else { 0.2 }, 0.3)
+    }),
+    (&["gigabit.udp.reliable-udp-collapses"], |holds| {
+        let at =
+            |senders: &str| format!("network=shared sender=reliable queue=fifo senders={senders}");
+        let all = if holds { 3e5 } else { 1e6 };
+        results("unresponsive", "useful", &[(&at("none"), 1.2e6), (&at("all"), all)])
+    }),
+    (&["gigabit.udp.reliable-udp-serves-lonely-lans"], |holds| {
+        let at = |senders: &str| format!("network=lan sender=reliable senders={senders}");
+        let all = if holds { 1.2e7 } else { 0.8e7 };
+        results("unresponsive", "useful", &[(&at("none"), 1.2e7), (&at("all"), all)])
+    }),
+    (&["gigabit.punish.forged-headers-evade"], |holds| {
+        punished("forged", if holds { 7.0 } else { 1.0 })
+    }),
+    (&["gigabit.punish.striping-evades"], |holds| {
+        punished("striped", if holds { 4.8 } else { 1.0 })
+    }),
+    (&["gigabit.punish.needs-wide-adoption"], |holds| {
+        let won = if holds { 7.8 } else { 1.0 };
+        results("punish", "won", &[("defence=drr cheat=plain deployment=elsewhere", won)])
+    }),
+];
+
+/// A value of the model of a host.
+fn model(response: &str, change: &str, link: &str, value: f64) -> SyntheticRun {
+    results("host.model", response, &[(&format!("change={change} link={link}"), value)])
+}
+
+/// The share of requests that a server serves under four attackers behind modems, and on fast Ethernet.
+fn flood(modems: f64, ethernet: f64) -> SyntheticRun {
+    let at = |access: &str| format!("access={access} attackers=4 defence=none");
+    results("flood.host", "served", &[(&at("56kbit"), modems), (&at("100mbit"), ethernet)])
+}
+
+/// What a cheat wins in this disguise of a queue that works without.
+fn punished(cheat: &str, won: f64) -> SyntheticRun {
+    let at = |cheat: &str| format!("defence=drr cheat={cheat} deployment=all");
+    results("punish", "won", &[(&at("plain"), 1.1), (&at(cheat), won)])
+}
+
 pub(super) const PAIRS: &[VerdictPair] = &[
     (&["gigabit.window.64k-leaves-long-fat-pipes-empty"], |holds| {
         window(if holds { 1.0 } else { 7.2 })

@@ -13,10 +13,11 @@ use crate::list;
 pub(super) type VerdictPair = (&'static [&'static str], fn(bool) -> SyntheticRun);
 
 /// The statements of these pairs are judged by either result.
-const PAIRS: [&[VerdictPair]; 5] = [
+const PAIRS: [&[VerdictPair]; 6] = [
     ipc_claims::PAIRS,
     stack_claims::PAIRS,
     gigabit_claims::PAIRS,
+    gigabit_claims::SIMULATED,
     scaling_claims::PAIRS,
     distributed_claims::PAIRS,
 ];

@@ -2,19 +2,24 @@
 //! behind them.
 //!
 //! Over UDP, whose datagrams nobody cuts but IP, and over TCP, which cuts its own once it has learnt what
-//! the path takes.
+//! the path takes. In simulations the urgent packet comes to a switch that other connections use at four fifths of its rate, in packets of
+//! each size, and in cells of 53 bytes; and the switch may put it first.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use plumb_harness::report::LaunchFault;
 use plumb_harness::spec::{PathKind, PathSpec, SocketOptions};
+use plumb_report::figure::by_level::{self, LevelPlot};
 use plumb_report::figure::highest_median;
 
 use crate::claims::WEIGLE;
 use crate::factor::channel::level_number;
 use crate::factor::link;
+use crate::factor::numbers;
 use crate::factor::remote::{self, SAME_CPU};
 use crate::pages::{levels, of, range, sentence};
 use crate::prelude::*;
+use crate::simulation::{self, ResponseValues, SimulatedCell};
 
 /// Delivery and blocking against packet size and what the path takes.
 pub static EXPERIMENT: Experiment = Experiment {
@@ -29,27 +34,39 @@ pub static EXPERIMENT: Experiment = Experiment {
         Factor::of_words(
             "path",
             "what the second hop takes: jumbo packets, 1500 bytes and tells, the same with Linux's routers, or 1500 \
-             and is silent",
+             and is silent; or a simulated switch that others use",
             &PATHS,
         )
         .labelled(&[
+            (SWITCH, "simulated switch"),
             ("jumbo", "jumbo path"),
             ("narrow", "narrow hop"),
             (LINUX, "narrow hop of Linux's"),
             ("black-hole", "black hole"),
         ]),
-        Factor::of_words(
-            "fragments",
-            "whether routers may cut a packet: don't-fragment set or clear",
-            &["forbidden", "allowed"],
-        )
+        Factor {
+            applies: is_no_switch,
+            ..Factor::of_words(
+                "fragments",
+                "whether routers may cut a packet: don't-fragment set or clear",
+                &["forbidden", "allowed"],
+            )
+        }
         .labelled(&[("forbidden", "must stay whole"), ("allowed", "may be cut")]),
-        Factor::new(
+        Factor {
+            applies: |first| !is_no_switch(first),
+            ..Factor::of_words(
+                "queue",
+                "whether the switch sends in the order of arrival, or what is urgent first",
+                &["fifo", "priority"],
+            )
+        },
+        Factor { fit: |first, levels| if is_no_switch(first) { levels } else { numbers(&[CELL, 1_500, JUMBO]) }, ..Factor::new(
             "packet",
             "bytes of a packet, IP's header included",
             FactorDomain::Sizes,
             Numbers(&[576, 1_500, 4_352, JUMBO]),
-        )
+        ) }
         .at_quick(Numbers(&[1_500, JUMBO])),
         Factor {
             meaning: "rate of both hops, which Linux's have not",
@@ -58,15 +75,15 @@ pub static EXPERIMENT: Experiment = Experiment {
         }
             .at(Words(&["10mbit", "1gbit"]))
             .at_quick(Words(&["10mbit"])),
-        Factor::new(
+        Factor { applies: is_no_switch, ..Factor::new(
             "ahead",
             "packets sent right before the urgent one",
             // More would not fit the sender's buffer.
             FactorDomain::Between(0, 16, "a number"),
             Numbers(&[0, 1, 8]),
-        )
+        ) }
         .at_quick(Numbers(&[0, 8])),
-        SAME_CPU,
+        Factor { applies: is_no_switch, ..SAME_CPU },
     ],
     responses: &[
         ResponseVariable::share(
@@ -87,7 +104,8 @@ pub static EXPERIMENT: Experiment = Experiment {
         ),
         ResponseVariable::time(
             "urgent",
-            "round trip of a small packet sent right behind those ahead",
+            "round trip of a small packet sent right behind those ahead; of a simulated switch the time on the way that nine of ten \
+             small packets stay below",
         ),
     ],
     plan_cell,
@@ -106,7 +124,44 @@ pub static EXPERIMENT: Experiment = Experiment {
 };
 
 /// The kinds of path, the widest first.
-const PATHS: [&str; 4] = ["jumbo", "narrow", LINUX, "black-hole"];
+const PATHS: [&str; 5] = ["jumbo", "narrow", LINUX, "black-hole", SWITCH];
+
+/// A switch that others use, simulated.
+const SWITCH: &str = "switch";
+
+/// Bytes of a cell of ATM.
+const CELL: u64 = 53;
+
+/// For [`Factor::applies`].
+fn is_no_switch(first: &Factors) -> bool {
+    first.text("path") != Some(SWITCH)
+}
+
+/// Simulates a switch: others send at four fifths of its rate, small urgent packets come at a hundredth.
+pub(crate) fn simulate(cell: &SimulatedCell<'_>) -> Result<ResponseValues, LaunchFault> {
+    let (rate, packet) = (cell.rate("rate")?, cell.level("packet"));
+    let queue = match cell.level("queue") {
+        "priority" => "queue=priority,limit=10000packets",
+        _ => "limit=10000packets",
+    };
+    // As many urgent packets at any rate.
+    let seconds = 2_000.0 * URGENT as f64 * 8.0 / (rate / 100.0);
+    let links = simulation::chain(
+        &format!("rate={:.0}bit,delay=10us", rate * 100.0),
+        &format!("rate={rate:.0}bit,delay=10us,{queue}"),
+    );
+    let source = |rate: f64, size: &str, dscp: u8| {
+        format!(
+            "[[source]]\npattern = \"poisson\"\nfrom = \"left\"\nto = \"right\"\nrate = \"{rate:.0}bit\"\nsize = {size}\ndscp = {dscp}\n"
+        )
+    };
+    let others = source(rate * 0.8, packet, 0);
+    // The code point of the least delay of old (RFC 1349), which queues put first.
+    let urgent = source(rate / 100.0, &URGENT.to_string(), 4);
+    let text = format!("duration = \"{:.0}ms\"\n{links}{others}{urgent}", seconds * 1e3);
+    let report = cell.simulate(&text)?;
+    Ok(vec![("urgent", report.sources[1].delays.quantile(0.9) as f64)])
+}
 
 /// A path over Linux's own routers: what they do is not plumb's doing.
 const LINUX: &str = "linux-narrow";
@@ -124,6 +179,16 @@ const HEADERS_TCP: u64 = 52;
 const URGENT: u64 = 64;
 
 fn plan_cell(point: &DesignPoint<'_>) -> CellDecision {
+    if !is_no_switch(point.factors) {
+        let is_jumbo = level_number::<u64>(point.factors, "packet") == JUMBO;
+        return match point.response {
+            // Only what is long keeps what is urgent waiting.
+            "urgent" if is_jumbo || point.text("queue") == Some("fifo") => {
+                Ok(simulation::cell(EXPERIMENT.id, point))
+            }
+            _ => Err(Exclusion::NotApplicable),
+        };
+    }
     let path = point.text("path").unwrap_or_default();
     let rate = point.text("rate").unwrap_or_default();
     let packet: u64 = level_number(point.factors, "packet");
@@ -216,8 +281,43 @@ const CLAIMS: &[PublishedClaim] = &[
     PublishedClaim {
         id: "gigabit.mtu.jumbos-block-urgent-packets",
         claim: "A small high-priority packet behind several jumbo packets has to wait longer than \
-            behind as many of 1500 bytes.",
+            behind as many of 1500 bytes; and in simulations longer where as many bytes of others come in jumbos.",
         judge: urgent_packet_delayed,
+        ..PublishedClaim::of(WEIGLE)
+    },
+    PublishedClaim {
+        id: "gigabit.mtu.small-cells-or-priorities-do-not-block",
+        claim: "Switched networks with a small MTU (ATM, 53 bytes) or out-of-band data do not suffer that blocking (judged by simulations of \
+            equal load: nine of ten urgent packets stay below half of the time that they need behind jumbos in the order of arrival, or less).",
+        figures: &[PublishedFigure::alone("ATM cell", 53.0, Unit::Bytes, "ATM at 53 bytes")],
+        judge: |evidence| {
+            let jumbos = is_switched("fifo", JUMBO);
+            let mut found = ClaimCases::default();
+            for (other, (queue, packet)) in
+                [("packet", ("fifo", CELL)), ("queue", ("priority", JUMBO))]
+            {
+                let twins = evidence.twins(
+                    EXPERIMENT.id,
+                    "urgent",
+                    other,
+                    is_switched(queue, packet),
+                    &jumbos,
+                );
+                let cases = ClaimCases::of_twins(
+                    twins,
+                    |better, jumbo| {
+                        let label = format!(
+                            "jumbos in order/{queue}, {packet} at {}",
+                            better.level("rate")
+                        );
+                        ClaimCase::ratio_within("", label, (better, jumbo), (2.0, f64::INFINITY))
+                    },
+                    |better| format!("jumbos in order at {}", better.level("rate")),
+                );
+                found.cases.extend(cases.cases);
+            }
+            judge_all(found, "plumb run mtu.path --set path=switch")
+        },
         ..PublishedClaim::of(WEIGLE)
     },
 ];
@@ -304,6 +404,11 @@ fn fragment_counts(evidence: &ClaimEvidence<'_>) -> ClaimJudgment {
     judge_all(cases.collect(), kind.command)
 }
 
+/// Cells of the simulated switch.
+fn is_switched(queue: &'static str, bytes: u64) -> impl Fn(&MeasuredCell<'_>) -> bool {
+    move |cell| cell.is("path", SWITCH) && cell.is("queue", queue) && cell.is("packet", bytes)
+}
+
 /// Behind jumbos against behind as many packets of Ethernet's size.
 fn urgent_packet_delayed(evidence: &ClaimEvidence<'_>) -> ClaimJudgment {
     let ahead = |cell: &MeasuredCell<'_>| cell.int("ahead").unwrap_or(0);
@@ -311,7 +416,7 @@ fn urgent_packet_delayed(evidence: &ClaimEvidence<'_>) -> ClaimJudgment {
         let (ahead, packet, rate) = (ahead(jumbo), packet(jumbo), jumbo.level("rate"));
         format!("behind {ahead} of {packet}/{ETHERNET} at {rate}")
     };
-    let found = ClaimCases::of_twins(
+    let mut found = ClaimCases::of_twins(
         evidence.twins(
             EXPERIMENT.id,
             "urgent",
@@ -322,6 +427,21 @@ fn urgent_packet_delayed(evidence: &ClaimEvidence<'_>) -> ClaimJudgment {
         |jumbo, usual| ClaimCase::order(jumbo.level("placement"), label(jumbo), usual, jumbo),
         label,
     );
+    let twins = evidence.twins(
+        EXPERIMENT.id,
+        "urgent",
+        "packet",
+        is_switched("fifo", JUMBO),
+        is_switched("fifo", 1_500),
+    );
+    let label =
+        |jumbo: &MeasuredCell<'_>| format!("switch at {}, in jumbos/1500", jumbo.level("rate"));
+    let simulated = ClaimCases::of_twins(
+        twins,
+        |jumbo, usual| ClaimCase::order("", label(jumbo), usual, jumbo),
+        label,
+    );
+    found.cases.extend(simulated.cases);
     judge_all(found, "plumb run mtu.path --set path=jumbo --set packet=1500,9000 --set ahead=8")
 }
 
@@ -411,7 +531,7 @@ fn urgent(cells: &[&CellResult]) -> Vec<String> {
 
 fn tiles(data: &PageData<'_>) -> Vec<HeadlineTile> {
     let mut urgent = of(&data.cells, "urgent");
-    urgent.retain(|cell| cell.summary.ci95.is_some());
+    urgent.retain(|cell| cell.summary.ci95.is_some() && cell.level("path") != SWITCH);
     urgent.sort_by_key(|cell| (cell.number("ahead"), cell.number("packet")));
     let tile = |cell: &&CellResult| HeadlineTile {
         conditions: levels(cell, &["packet", "ahead", "rate", "placement"]),
@@ -433,10 +553,21 @@ fn figures(data: &PageData<'_>) -> Vec<Figure> {
         }
     }
     figures.extend(by_rate(&of(cells, "pieces")).into_iter().map(pieces_figure));
-    figures.extend(by_rate(&of(cells, "urgent")).iter().map(|cells| urgent_figure(cells)));
+    let (switched, real): (Vec<_>, Vec<_>) =
+        of(cells, "urgent").into_iter().partition(|cell| cell.level("path") == SWITCH);
+    figures.extend(by_rate(&real).iter().map(|cells| urgent_figure(cells)));
+    figures.extend(by_level::figures(&switched, &SWITCHED));
     figures.retain(|figure| !figure.is_empty());
     figures
 }
+
+/// What an urgent packet takes through a simulated switch.
+const SWITCHED: LevelPlot = LevelPlot {
+    factor: "queue",
+    order: &["fifo", "priority"],
+    panel_factors: &["rate"],
+    pictures: &[("Urgent packet through a simulated switch", &["urgent"], true)],
+};
 
 /// What became of the packets of a cell that did not arrive; empty where all arrived.
 fn undelivered_outcome(cell: &CellResult) -> &'static str {

@@ -1,13 +1,14 @@
 //! `path.length`: what each router on the way costs.
 //!
 //! Hops of one kind in a row, with a router between one and the next: plumb's, on links of a rate and a
-//! delay, or Linux's, on virtual Ethernets that have neither.
+//! delay, in real time and in simulations, or Linux's, on virtual Ethernets that have neither.
 
 use std::collections::BTreeMap;
 
 use plumb_analysis::slope::slope;
 use plumb_analysis::summary::CONFIDENCE;
 use plumb_base::stats::regression::{FittedLine, theil_sen};
+use plumb_harness::report::LaunchFault;
 use plumb_harness::spec::PathKind;
 use plumb_report::figure::against_factor::{FactorSeries, factor_series};
 
@@ -17,6 +18,7 @@ use crate::factor::link::{self, MTU};
 use crate::factor::remote::{self, BLOCKING_WAKE, INTERVAL_MIN, MESSAGE, SAME_CPU};
 use crate::pages::{of, sentence};
 use crate::prelude::*;
+use crate::simulation::{self, ResponseValues, SimulatedCell};
 
 /// Latency and throughput against the number of routers.
 pub static EXPERIMENT: Experiment = Experiment {
@@ -31,10 +33,11 @@ pub static EXPERIMENT: Experiment = Experiment {
             .at(Words(&["udp4", "tcp4"])),
         Factor::of_words(
             "forwarder",
-            "whose routers: plumb's, with links of 1 Gb/s and 20 µs, or Linux's, a namespace each",
-            &["plumb", LINUX],
+            "whose routers: plumb's, with links of 1 Gb/s and 20 µs, or Linux's, a namespace each; or simulated, \
+             with the same links",
+            &["plumb", LINUX, SIMULATED],
         )
-        .labelled(&[("plumb", "plumb's routers"), ("linux", "Linux's routers")]),
+        .labelled(&[("plumb", "plumb's routers"), ("linux", "Linux's routers"), (SIMULATED, "simulated routers")]),
         Factor::new(
             "routers",
             "routers between the two hosts",
@@ -68,6 +71,35 @@ const HOP: &str = "rate=1gbit,overhead=24,delay=20us,limit=256packets";
 /// The level of Linux's own routers.
 const LINUX: &str = "linux";
 
+/// The level of simulated hosts, routers and links.
+const SIMULATED: &str = "simulated";
+
+/// Simulates one setting; a message of UDP is answered in kind, so that its latency is that of one way.
+pub(crate) fn simulate(cell: &SimulatedCell<'_>) -> Result<ResponseValues, LaunchFault> {
+    let routers: u32 = cell.number("routers")?;
+    let mut links = String::new();
+    for hop in 0..=routers {
+        let node = |number: u32| match number {
+            0 => "left".to_owned(),
+            number if number > routers => "right".to_owned(),
+            number => format!("router{number}"),
+        };
+        links += &simulation::link(&node(hop), &node(hop + 1), HOP);
+    }
+    if cell.level("mechanism") == "tcp4" {
+        let flow = simulation::flow("left", "right", cell.level("congestion"), "");
+        let text = format!("duration = \"200ms\"\nwarmup = \"100ms\"\n{links}{flow}");
+        return Ok(vec![("throughput", cell.simulate(&text)?.goodput() / 8.0)]);
+    }
+    let size: u64 = cell.number("size")?;
+    let source = simulation::source(("left", "right"), "poisson", 1e6, size + HEADERS, "");
+    let text = format!("duration = \"2s\"\n{links}{source}");
+    Ok(vec![("latency", cell.simulate(&text)?.sources[0].delays.quantile(0.5) as f64)])
+}
+
+/// Bytes of the headers of IPv4 and UDP.
+const HEADERS: u64 = 28;
+
 fn plan_cell(point: &DesignPoint<'_>) -> CellDecision {
     let mechanism = channel::mechanism_of(point.factors)
         .ok_or_else(|| Exclusion::impossible("no mechanism is given"))?;
@@ -79,6 +111,14 @@ fn plan_cell(point: &DesignPoint<'_>) -> CellDecision {
         _ => BlockTask::SteadyRate { size: MESSAGE, interval_ns: INTERVAL_MIN.as_ns() },
     };
     let routers: u8 = channel::level_number(point.factors, "routers");
+    if point.text("forwarder") == Some(SIMULATED) {
+        // A message longer than a packet is fragmented, which simulated hosts do not do to others' datagrams.
+        return match (point.response, mechanism.is_lossy()) {
+            ("latency", true) if size <= 1_024 => Ok(simulation::cell(EXPERIMENT.id, point)),
+            ("throughput", false) => Ok(simulation::cell(EXPERIMENT.id, point)),
+            _ => Err(Exclusion::NotApplicable),
+        };
+    }
     let path = if point.text("forwarder") == Some(LINUX) {
         link::path(&format!("{routers} of Linux's routers"), PathKind::Routers(routers))
     } else {
@@ -130,8 +170,12 @@ fn is_linux(cell: &MeasuredCell<'_>) -> bool {
 
 /// What a case about a whole line is called.
 fn line_label(first: &MeasuredCell<'_>) -> String {
-    let linux = if is_linux(first) { ", Linux's" } else { "" };
-    format!("{} {}{linux}", first.level("mechanism"), bytes(size(first)))
+    let whose = match first.level("forwarder") {
+        LINUX => ", Linux's",
+        SIMULATED => ", simulated",
+        _ => "",
+    };
+    format!("{} {}{whose}", first.level("mechanism"), bytes(size(first)))
 }
 
 /// The slope of latency against the number of routers, robustly: above nothing.

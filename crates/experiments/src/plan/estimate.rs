@@ -11,6 +11,7 @@ use crate::definition::{CellAction, CellPlan, LaunchGroup};
 use crate::factor::{remote, streams};
 use crate::preset::RunLimits;
 use crate::scaling::scaling_http;
+use crate::simulation;
 
 /// Time to start and stop a pair of processes and open their channel.
 const LAUNCH: Span = Span::from_ms(15);
@@ -111,6 +112,9 @@ pub fn block_time(cell: &CellPlan, limits: &RunLimits) -> Span {
         return limits.block.max(Span::from_ms(500));
     }
     let CellAction::Measure { group, task, .. } = &cell.action else { return limits.block };
+    if let BlockTask::Simulation(_) = task {
+        return simulation::block_time(&cell.experiment);
+    }
     match &group.subject {
         LaunchSubject::Remote(remote) => limits.block.max(remote::block_time(remote, task)),
         LaunchSubject::Streams(streams) => streams::block_time(streams, limits.block),

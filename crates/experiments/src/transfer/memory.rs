@@ -6,9 +6,9 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use plumb_base::seed::Seed;
 use plumb_base::time::{Instant, Span};
 use plumb_harness::mirror::mirror_process::NamedSamples;
+use plumb_harness::program_task::ProgramRun;
 use plumb_harness::report::LaunchFault;
 use plumb_harness::spec::{StackEntry, TransferLoad, TransferSpec};
-use plumb_harness::transfer::TransferRun;
 use plumb_stack::host::IpHost;
 use plumb_stack::tcp::{Received, TcpId};
 use plumb_wire::machine::{Machine as _, PortId};
@@ -32,7 +32,7 @@ const SENDER: usize = 0;
 const RECEIVER: usize = 1;
 
 /// Carries out transfers for as long as a block lasts.
-pub(super) fn run(spec: &TransferSpec, run: &TransferRun) -> Result<NamedSamples, LaunchFault> {
+pub(super) fn run(spec: &TransferSpec, run: &ProgramRun) -> Result<NamedSamples, LaunchFault> {
     let TransferLoad::Bulk { write, entry, .. } = spec.load else {
         return Err(LaunchFault::Failed("a transfer in memory is of a file".to_owned()));
     };
@@ -71,7 +71,7 @@ fn serve(pair: &mut MemoryPair, requests: &Receiver<Vec<u8>>, reply: &SyncSender
 }
 
 /// Bytes a second, sample by sample.
-fn measure(run: &TransferRun, mut write: impl FnMut() -> u64) -> NamedSamples {
+fn measure(run: &ProgramRun, mut write: impl FnMut() -> u64) -> NamedSamples {
     let mut warm = 0;
     while warm < WARM_UP {
         warm += write();

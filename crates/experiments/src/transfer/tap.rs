@@ -10,9 +10,9 @@ use plumb_base::seed::Seed;
 use plumb_base::time::{Instant, Span};
 use plumb_clock::{InstantClock, monotonic_ns};
 use plumb_harness::mirror::mirror_process::NamedSamples;
+use plumb_harness::program_task::ProgramRun;
 use plumb_harness::report::LaunchFault;
 use plumb_harness::spec::{TransferLoad, TransferSpec};
-use plumb_harness::transfer::TransferRun;
 use plumb_netdev::device::Device as _;
 use plumb_netdev::device::DeviceWait;
 use plumb_netdev::device::driver::{Driver, DriverOptions};
@@ -44,7 +44,7 @@ const LOOK: Span = Span::from_ms(20);
 pub(super) fn run(
     spec: &TransferSpec,
     (sends, loss_ppm): (bool, u32),
-    run: &TransferRun,
+    run: &ProgramRun,
 ) -> Result<NamedSamples, LaunchFault> {
     let TransferLoad::Bulk { bytes, write, .. } = spec.load else {
         return Err(LaunchFault::Failed("a transfer over a TAP is of a file".to_owned()));

@@ -1,16 +1,20 @@
-//! Transfers over plumb's own TCP, in the worker: the program carries them out, for this crate does not know the stack.
+//! Blocks that the program carries out itself, in the worker: this crate knows neither the stack nor the simulator.
 
 use plumb_clock::Stopwatch;
 
 use crate::effort::{Canary, EffortMeter, KernelTimes};
 use crate::mirror::mirror_process::NamedSamples;
+use crate::page_load::FetchPage;
 use crate::report::{BlockError, BlockOutcome, BlockPartReport, BlockReport, LaunchFault};
 use crate::sampler;
-use crate::spec::{BlockSpec, TransferPath, TransferSpec};
+use crate::spec::{BlockSpec, BlockTask, SimulationSpec, TransferPath, TransferSpec};
 
-/// What one block of transfers is given.
+/// Flag of a block whose samples are of virtual time.
+pub const SIMULATED: &str = "simulated";
+
+/// What one block is given.
 #[derive(Clone, Copy, Debug)]
-pub struct TransferRun {
+pub struct ProgramRun {
     /// Seed of the block.
     pub seed: u64,
     /// Reads the clock.
@@ -20,20 +24,52 @@ pub struct TransferRun {
 }
 
 /// Carries out the transfers of a block; the samples of each response.
-pub type RunTransfers = fn(&TransferSpec, &TransferRun) -> Result<NamedSamples, LaunchFault>;
+pub type RunTransfers = fn(&TransferSpec, &ProgramRun) -> Result<NamedSamples, LaunchFault>;
 
-/// Measures a block.
+/// Simulates a cell; the samples of each response.
+pub type SimulateCell = fn(&SimulationSpec, &ProgramRun) -> Result<NamedSamples, LaunchFault>;
+
+/// What the program does in a worker.
+#[derive(Clone, Copy, Debug)]
+pub struct ProgramTasks {
+    /// Fetches a page.
+    pub fetch: FetchPage,
+    /// Carries out transfers.
+    pub transfers: RunTransfers,
+    /// Simulates a cell.
+    pub simulate: SimulateCell,
+}
+
+/// Carries out a block, where it is one of the program's.
 pub(super) fn measure(
-    transfer: &TransferSpec,
+    tasks: &ProgramTasks,
     block: &BlockSpec,
-    run: &TransferRun,
-    transfers: RunTransfers,
+    run: &ProgramRun,
+) -> Option<BlockOutcome> {
+    match &block.task {
+        BlockTask::Transfer(transfer) => {
+            let is_virtual = matches!(transfer.path, TransferPath::Virtual(_));
+            Some(report(block, run, is_virtual, || (tasks.transfers)(transfer, run)))
+        }
+        BlockTask::Simulation(simulation) => {
+            Some(report(block, run, true, || (tasks.simulate)(simulation, run)))
+        }
+        _ => None,
+    }
+}
+
+/// The report of what `samples` gives.
+fn report(
+    block: &BlockSpec,
+    run: &ProgramRun,
+    is_virtual: bool,
+    samples: impl FnOnce() -> Result<NamedSamples, LaunchFault>,
 ) -> BlockOutcome {
     let watch = run.watch;
     let canary = Canary::before(watch, block);
     let mut kernel = KernelTimes::new(Vec::new());
     let meter = EffortMeter::start(&mut kernel, watch, block);
-    let samples = transfers(transfer, run).map_err(|fault| match fault {
+    let samples = samples().map_err(|fault| match fault {
         LaunchFault::Unavailable(reason) => BlockError::Unavailable(reason),
         LaunchFault::Failed(reason) => BlockError::Failed(reason),
     })?;
@@ -41,8 +77,8 @@ pub(super) fn measure(
     let effort = meter.stop(&mut kernel, watch, operations);
     let mut report = BlockReport { batch: 1, effort, ..BlockReport::default() };
     report.effort.canary_ns = canary.after();
-    if matches!(transfer.path, TransferPath::Virtual(_)) {
-        report.flags.push("virtual-time".to_owned());
+    if is_virtual {
+        report.flags.push(SIMULATED.to_owned());
     }
     for (response, values) in samples {
         // A histogram counts in thousandths of the middle one.
