@@ -30,6 +30,7 @@ study! {
     tcp_options,
     udp_large,
     reliability,
+    fec_vs_arq,
 }
 
 study! {
@@ -87,6 +88,7 @@ study! {
 #[cfg(test)]
 mod analysis_tests;
 mod claims;
+mod codes;
 pub mod definition;
 pub mod error;
 pub mod factor;

@@ -26,6 +26,7 @@ use crate::{distributed, gigabit, ipc};
 /// The models, by the experiments that they are of, and about how many milliseconds one setting takes.
 const MODELS: &[(&Experiment, SimulationModel, u64)] = &[
     (&ipc::path_length::EXPERIMENT, ipc::path_length::simulate, 20),
+    (&ipc::fec_vs_arq::EXPERIMENT, ipc::fec_vs_arq::simulate, 100),
     (&gigabit::window_bdp::EXPERIMENT, gigabit::window_bdp::simulate, 40),
     (&gigabit::cc_utilisation::EXPERIMENT, gigabit::cc_utilisation::simulate, 150),
     (&gigabit::mtu_path::EXPERIMENT, gigabit::mtu_path::simulate, 20),

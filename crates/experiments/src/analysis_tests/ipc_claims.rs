@@ -6,11 +6,22 @@ use plumb_analysis::fixture::{SyntheticRun, local};
 use plumb_store::record::{FactorLevel, Factors};
 
 use super::claims::verdict;
+use super::stack_claims::results;
 use super::verdict_pairs::VerdictPair;
 use crate::claims::TABLE_1;
 use crate::claims::remote::{LATENCIES, LocalAndRemote, THROUGHPUTS};
 
 pub(super) const PAIRS: &[VerdictPair] = &[
+    (&["ipc.fec.saves-round-trips"], |holds| {
+        let at = |scheme: &str| format!("loss=iid-1% scheme={scheme} rtt=100ms");
+        let repaired = if holds { 9e7 } else { 3e8 };
+        results("fec.vs.arq", "delay-p99", &[(&at("arq"), 1.8e8), (&at("reed-solomon"), repaired)])
+    }),
+    (&["ipc.fec.worsens-congestion"], |holds| {
+        let at = |scheme: &str| format!("loss=congestion scheme={scheme} rtt=100ms");
+        let repaired = if holds { 2e5 } else { 1.2e6 };
+        results("fec.vs.arq", "goodput", &[(&at("arq"), 1.1e6), (&at("reed-solomon"), repaired)])
+    }),
     (
         &[
             "ipc.latency.ranks",

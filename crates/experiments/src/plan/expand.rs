@@ -258,7 +258,7 @@ mod tests {
     fn quick_experiments_end_soon() {
         for (ids, seconds) in [
             ("latency.remote throughput.remote path.length mtu.path", None),
-            ("host.model nic.memory flood.host unresponsive punish", Some(60)),
+            ("fec.vs.arq host.model nic.memory flood.host unresponsive punish", Some(60)),
             ("stack.pollution stack.nic", Some(60)),
             ("scaling.entry scaling.loopback scaling.lan scaling.wan scaling.http", Some(60)),
             ("scaling.smp host.peak host.buffers host.coalescing host.tweaks", Some(60)),
