@@ -5,6 +5,7 @@ use plumb_base::units::rate::Rate;
 use plumb_sim::network::{NetworkPlan, Topology};
 use plumb_sim::report::{FlowReport, SimulationReport, jain};
 use plumb_sim::scenario::{FlowSpec, Scenario, SendPattern, SourceSpec};
+use plumb_stack::tcp::config::EcnPolicy;
 use plumb_stack::tcp::congestion::CongestionChoice;
 
 use crate::network::{dumbbell, group, hop, plain, run, unlimited};
@@ -166,6 +167,26 @@ fn each_loss_that_two_connections_share_halves_their_difference() {
     assert!(differences[0] > 30.0, "{differences:?}");
     for pair in differences.windows(2) {
         assert!((pair[1] - pair[0] / 2.0).abs() < 2.0, "{differences:?}");
+    }
+}
+
+#[test]
+fn connections_that_are_marked_again_and_again_keep_a_link_busy() {
+    for congestion in [CongestionChoice::NewReno, CongestionChoice::Cubic] {
+        let mut config = plain(congestion);
+        config.ecn = EcnPolicy::Offer;
+        let bottleneck = "rate=20mbit,delay=18ms,queue=fq-codel,ecn=yes";
+        let mut scenario = dumbbell(4, "rate=1gbit,delay=1ms", bottleneck, &config);
+        scenario.duration = Span::from_secs(60);
+        scenario.warmup = Span::from_secs(10);
+        let report = run(scenario);
+        let marks: u64 = report.flows.iter().map(|flow| flow.counts.sent.marks).sum();
+        let link = report.link("router1 > router2").expect("the bottleneck");
+        let used = link.utilization.expect("a rate");
+        println!("{congestion}: {used:.4} used, {marks} reductions for {} marks", link.marked);
+        assert!(used > 0.9 && link.discarded == 0, "{congestion}: {used:.4} used");
+        // One a round trip, of which several marks may be.
+        assert!(marks > 0 && marks <= link.marked, "{congestion}: {marks} of {}", link.marked);
     }
 }
 

@@ -265,10 +265,11 @@ impl Sender {
         let after = self.recovery.phase();
         if after != before {
             self.counts.recoveries += u64::from(after == RecoveryPhase::Recovery);
-            if after == RecoveryPhase::Reduction {
-                self.counts.marks += 1;
-                self.announce_reduction = true;
-            }
+        }
+        if outcome.reduced {
+            // Also where one reduction follows another at once: the receiver echoes until it is told (RFC 3168 §6.1.3).
+            self.counts.marks += 1;
+            self.announce_reduction = true;
         }
         self.counts.undone += u64::from(outcome.undone);
     }

@@ -95,6 +95,8 @@ pub(super) struct RecoveryOutcome {
     pub undone: bool,
     /// Recovery or a reduction ended.
     pub ended: bool,
+    /// A reduction began: for a congestion mark, or a loss that a probe repaired.
+    pub reduced: bool,
 }
 
 /// Loss recovery of a connection.
@@ -155,10 +157,14 @@ impl LossRecovery {
         if ack.dsack {
             self.on_dsack(cx, &mut outcome);
         }
-        self.settle_probe(cx, ack);
+        self.settle_probe(cx, ack, &mut outcome);
         match self.phase {
             RecoveryPhase::Loss => self.on_ack_in_loss(cx, ack, &mut outcome),
-            RecoveryPhase::Recovery | RecoveryPhase::Reduction if cx.una >= self.point => {
+            RecoveryPhase::Recovery if cx.una >= self.point => {
+                self.end_reduction(cx, ack, &mut outcome);
+            }
+            // The segment at the point tells of the reduction: what was sent before it still brings echoes of the same mark.
+            RecoveryPhase::Reduction if cx.una > self.point => {
                 self.end_reduction(cx, ack, &mut outcome);
             }
             RecoveryPhase::Recovery if ack.acked > 0 => self.on_partial_ack(cx, ack, &mut outcome),
@@ -171,7 +177,7 @@ impl LossRecovery {
         } else if ack.ecn_echo
             && matches!(self.phase, RecoveryPhase::Open | RecoveryPhase::Disorder)
         {
-            self.begin_reduction(cx, ack);
+            self.begin_reduction(cx, ack, &mut outcome);
         }
         if matches!(self.phase, RecoveryPhase::Open | RecoveryPhase::Disorder) {
             let is_disordered = cx.queue.sacked() > 0 || self.duplicate_acks > 0;
@@ -198,7 +204,12 @@ impl LossRecovery {
     }
 
     /// Ends the episode of a tail loss probe (RFC 8985 §7.4.2).
-    fn settle_probe(&mut self, cx: &mut RecoveryContext<'_>, ack: &AckSummary) {
+    fn settle_probe(
+        &mut self,
+        cx: &mut RecoveryContext<'_>,
+        ack: &AckSummary,
+        outcome: &mut RecoveryOutcome,
+    ) {
         let Some(probe) = self.probe.filter(|probe| cx.una >= probe.end) else { return };
         self.probe = None;
         // The probe itself repaired a loss: that is congestion. A D-SACK says that there was none; a duplicate ACK, that both arrived.
@@ -208,7 +219,7 @@ impl LossRecovery {
             && self.phase == RecoveryPhase::Open
             && ack.acked > 0
         {
-            self.begin_reduction(cx, ack);
+            self.begin_reduction(cx, ack, outcome);
         }
     }
 
@@ -346,7 +357,13 @@ impl LossRecovery {
         self.probe = None;
     }
 
-    fn begin_reduction(&mut self, cx: &mut RecoveryContext<'_>, ack: &AckSummary) {
+    fn begin_reduction(
+        &mut self,
+        cx: &mut RecoveryContext<'_>,
+        ack: &AckSummary,
+        outcome: &mut RecoveryOutcome,
+    ) {
+        outcome.reduced = true;
         self.undo = None;
         self.begin(cx, ack, RecoveryPhase::Reduction);
         signal(cx, CongestionSignal::Mark);
