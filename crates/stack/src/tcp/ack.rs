@@ -74,6 +74,7 @@ impl Connection {
         self.tx.on_ack(now, received, ack, (&blocks.ranges[..blocks.count], summary), measured);
         if is_new {
             self.timers.progress = now;
+            self.soft_error = None;
             self.timers.acknowledged = Some(now);
         }
         self.is_ready = true;

@@ -87,6 +87,8 @@ pub struct Connection {
     pub(super) config: Arc<TcpConfig>,
     pub(super) state: TcpState,
     pub(super) error: Option<TcpSocketError>,
+    /// What the network reported last without ending it, since the peer acknowledged something new.
+    pub(super) soft_error: Option<DeliveryFailureKind>,
     pub(super) clock: TimestampClock,
     pub(super) agreed: AgreedOptions,
     pub(super) path: PathLimits,
@@ -236,6 +238,7 @@ impl Connection {
             config,
             state: TcpState::Established,
             error: None,
+            soft_error: None,
             clock: handshake.clock,
             agreed: AgreedOptions::default(),
             path,
@@ -384,6 +387,8 @@ impl Connection {
                 _ => TcpSocketError::Unreachable(kind),
             };
             self.fail(error);
+        } else {
+            self.soft_error = Some(kind);
         }
         true
     }

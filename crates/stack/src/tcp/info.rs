@@ -7,6 +7,7 @@ use super::receiver::ReceiverCounts;
 use super::recovery::RecoveryPhase;
 use super::sender::SenderCounts;
 use super::state::TcpState;
+use crate::context::DeliveryFailureKind;
 
 /// Figures of a connection. Sizes are bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +68,8 @@ pub struct TcpInfo {
     pub window_scale: Option<(u8, u8)>,
     /// Memory of both buffers.
     pub memory: usize,
+    /// What the network reported last without ending the connection, since the peer acknowledged something new (RFC 9293 §3.9.1.8).
+    pub soft_error: Option<DeliveryFailureKind>,
     /// What was sent.
     pub sent: SenderCounts,
     /// What was received.
@@ -167,6 +170,7 @@ impl Connection {
             options: (self.agreed.timestamps, tx.options.sack, tx.options.ecn),
             window_scale: self.agreed.window_scale.map(|(ours, theirs)| (theirs, ours)),
             memory: tx.buffer.memory() + rx.buffer.memory(),
+            soft_error: self.soft_error,
             sent: tx.counts,
             received: rx.counts,
         }

@@ -334,7 +334,7 @@ impl LossRecovery {
         (scan.lost, scan.wait)
     }
 
-    /// The time that reordering may take has passed (RFC 8985 §6.3).
+    /// The time that reordering may take has passed (RFC 8985 §6.2, step 5).
     pub fn on_reorder_timer(&mut self, cx: &mut RecoveryContext<'_>) -> RecoveryOutcome {
         let mut outcome = RecoveryOutcome::default();
         (outcome.lost, outcome.reorder_wait) = self.scan(cx);

@@ -108,7 +108,7 @@ pub(super) enum RetransmitTimer {
     Timeout,
     /// Tail loss probe (RFC 8985 §7).
     TailProbe,
-    /// Loss detection is to be repeated (RFC 8985 §6.3).
+    /// Loss detection is to be repeated (RFC 8985 §6.2, step 5).
     Reordering,
     /// The peer's window is too small for anything (RFC 9293 §3.8.6.1).
     Persist,

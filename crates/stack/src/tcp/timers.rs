@@ -63,7 +63,10 @@ impl Connection {
     /// RFC 6298 §5.4 to 5.7; RFC 9293 §3.8.3.
     fn on_timeout(&mut self, now: Instant) {
         if self.gives_up(now) {
-            self.fail(TcpSocketError::TimedOut);
+            // As Linux: what the network said is the reason, where it said something.
+            self.fail(
+                self.soft_error.map_or(TcpSocketError::TimedOut, TcpSocketError::Unreachable),
+            );
             return;
         }
         let tx = &mut self.tx;

@@ -156,7 +156,7 @@ fn stream_arrives_both_ways_and_everything_is_freed() {
     }
 }
 
-// MUST-12, MUST-47.
+// MUST-12.
 #[test]
 fn application_is_told_of_each_change_once() {
     let mut world = TcpWorld::new(Medium::Ethernet, false, Seed(2));
@@ -266,7 +266,6 @@ fn simultaneous_opens_meet_in_one_connection() {
     }
 }
 
-// MUST-47.
 #[test]
 fn connection_to_a_closed_port_is_refused_and_to_nobody_times_out() {
     for v6 in [false, true] {

@@ -12,6 +12,7 @@ use crate::tcp::{
     ListenerId, Received, TcpCounts, TcpEvent, TcpId, TcpOpenError, TcpSocketError, TcpState,
 };
 
+mod clauses;
 mod half_open;
 mod output;
 mod prediction;
