@@ -54,8 +54,11 @@ struct FairShare {
 }
 
 impl FairShare {
+    /// None while the link is not congested: there the share is the largest label of a window, which a flow that grows exceeds.
     fn drop_probability(&self, label: f64) -> f64 {
-        self.alpha.map_or(0.0, |alpha| (1.0 - alpha / label.max(1.0)).max(0.0))
+        self.alpha
+            .filter(|_| self.is_congested)
+            .map_or(0.0, |alpha| (1.0 - alpha / label.max(1.0)).max(0.0))
     }
 
     /// A frame has come; `is_short` is whether little waits, so that a link that is not congested stays so.
@@ -297,6 +300,28 @@ mod tests {
         let got = shares(&[1e6, 4e6, 8e6, 20e6], &[(1_024, 10_000_000), (1, 5_000_000)]);
         // 1 + 3 α = 5 there.
         assert_near(&got, &[1e6, 1.333e6, 1.333e6, 1.333e6], 0.15);
+    }
+
+    #[test]
+    fn a_flow_that_grows_loses_nothing_while_there_is_room() {
+        let mut bench = ElementFixture::new(4);
+        let average = Span::from_ms(100);
+        let limit = QueueLimit::Bytes(64_000);
+        let stream = Seed(1).stream("csfq");
+        let mut queue = CoreStatelessQueue::new(limit, 16, average, 10_000_000, stream);
+        let mut us = 0;
+        // From 0.4 to 8 Mb/s, four times faster every second.
+        for gap in [20_000, 5_000, 1_250, 1_000] {
+            for _ in 0..1_000_000 / gap {
+                us += gap;
+                let frame = bench.frame(at_us(us), &[0; 8], 1_000, 7);
+                queue.enqueue(at_us(us), frame, &mut bench.context());
+                while let Some(frame) = queue.dequeue(at_us(us), &mut bench.context()) {
+                    bench.free(frame);
+                }
+            }
+        }
+        assert_eq!(bench.discards.total(), (0, 0));
     }
 
     #[test]
