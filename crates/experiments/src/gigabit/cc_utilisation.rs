@@ -37,17 +37,26 @@ pub static EXPERIMENT: Experiment = Experiment {
                  holds the product of rate and round trip.",
     factors: &[
         simulation::HOSTS,
-        Factor::of_words(
-            "queue",
-            "room of the link's queue, in products of its rate and its round trip; 0bdp is one packet, and in simulations the three that \
-             one acknowledgement may send",
-            &QUEUES,
-        )
-        .at_quick(Words(&["0bdp", "0.5bdp", "1bdp", "2bdp"])),
         Factor {
             fit: |first, levels| {
- if simulation::are_simulated(first) { words(&["reno", "vegas", "cubic", "bbr"]) } else { levels }
- },
+                if simulation::are_simulated(first) { words(&QUEUES) } else { levels }
+            },
+            ..Factor::of_words(
+                "queue",
+                "room of the link's queue, in products of its rate and its round trip; 0bdp is one packet, and in simulations \
+                 the three that one acknowledgement may send",
+                &QUEUES,
+            )
+        }
+        .at_quick(Words(&["0bdp", "1bdp"])),
+        Factor {
+            fit: |first, levels| {
+                if simulation::are_simulated(first) {
+                    words(&["reno", "vegas", "cubic", "bbr"])
+                } else {
+                    levels
+                }
+            },
             ..simulation::of_all(CONGESTION)
         }
         .at(Words(&["reno", "cubic", "bbr"]))

@@ -90,7 +90,13 @@ pub(crate) fn simulate(cell: &SimulatedCell<'_>) -> Result<ResponseValues, Launc
     let (count, window, limits) = match cell.level("load") {
         "product" => {
             let window = parse_bytes(cell.level("memory")).unwrap_or(WINDOW);
-            (1, window, format!("congestion = \"fixed:{window}\""))
+            (
+                1,
+                window,
+                format!(
+                    "congestion = \"fixed:{window}\"\nsend_buffer = \"64MiB\"\nreceive_buffer = \"64MiB\""
+                ),
+            )
         }
         _ => (cell.number::<u64>("connections")?, WINDOW, format!("receive_buffer = \"{WINDOW}\"")),
     };

@@ -12,6 +12,7 @@ use plumb_harness::report::LaunchFault;
 use crate::claims::{WEIGLE, is_link_on_time};
 use crate::factor::channel::{CONGESTION, THROUGHPUT};
 use crate::factor::link::{self, MTU};
+use crate::factor::numbers;
 use crate::factor::remote::{self, INTERVAL_MIN, MESSAGE, SAME_CPU};
 use crate::pages::{levels, range};
 use crate::prelude::*;
@@ -26,13 +27,22 @@ pub static EXPERIMENT: Experiment = Experiment {
                  trip: 64 KiB fill a short pipe and leave a long one almost empty.",
     factors: &[
         simulation::HOSTS,
-        Factor::new(
-            "window",
-            "the most that the receiver offers; default leaves it to the kernel",
-            FactorDomain::Buffers,
-            Numbers(&[8 << 10, 64 << 10, 512 << 10, 4 << 20]),
-        )
-        .at_quick(Numbers(&[64 << 10, 4 << 20]))
+        Factor {
+            fit: |first, levels| {
+                if simulation::are_simulated(first) {
+                    numbers(&[8 << 10, 64 << 10, 512 << 10, 4 << 20])
+                } else {
+                    levels
+                }
+            },
+            ..Factor::new(
+                "window",
+                "the most that the receiver offers; default leaves it to the kernel",
+                FactorDomain::Buffers,
+                Numbers(&[8 << 10, 64 << 10, 512 << 10, 4 << 20]),
+            )
+        }
+        .at_quick(Numbers(&[64 << 10]))
         .at_paper(Numbers(&[
             8 << 10,
             16 << 10,
