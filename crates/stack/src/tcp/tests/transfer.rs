@@ -129,3 +129,38 @@ fn connection_to_nobody_times_out() {
     assert_eq!(pair.end(CLIENT).error(), Some(TcpSocketError::TimedOut));
     assert_eq!(pair.sent[CLIENT], 7, "a SYN and six retransmissions");
 }
+
+/// RFC 4821 §7.7: no ICMP tells of it.
+#[test]
+fn path_that_shrinks_and_grows_silently_is_followed() {
+    for mtu in [1_492, 1_300, 1_000, 600] {
+        let mut pair = Pair::new(TcpConfig::default(), TcpConfig::default(), 1);
+        let send = |pair: &mut Pair, total: u64| {
+            let (mut sent, mut received, mut out) = (0, 0, [0; 3_000]);
+            let is_whole = pair.run_until(Span::from_secs(60), |pair| {
+                let now = pair.now;
+                let bytes = vec![7; usize::try_from(total - sent).unwrap()];
+                sent += pair.end(CLIENT).send(now, &bytes).unwrap_or(0) as u64;
+                while let Some(Ok(Received::Data(len))) =
+                    pair.ends[SERVER].as_mut().map(|end| end.receive(now, &mut out))
+                {
+                    received += len as u64;
+                }
+                received == total
+            });
+            assert!(is_whole, "{mtu}: {received} of {total} bytes, {:#?}", pair.end(CLIENT).info());
+            pair.end(CLIENT).info()
+        };
+        assert!(pair.run_until(Span::from_secs(5), |pair| pair.end(CLIENT).state()
+            == TcpState::Established));
+        assert_eq!(send(&mut pair, 100_000).path_mtu, 1_500);
+        pair.weather[CLIENT].mtu = mtu;
+        let shrunk = send(&mut pair, 100_000);
+        assert!(shrunk.path_mtu as usize <= mtu, "{} of {mtu}", shrunk.path_mtu);
+        pair.weather[CLIENT].mtu = 65_535;
+        pair.now += Span::from_secs(601);
+        let grown = send(&mut pair, 100_000);
+        assert_eq!(grown.path_mtu, 1_500);
+        assert_eq!(grown.sent.retransmits, shrunk.sent.retransmits, "nothing was lost");
+    }
+}
