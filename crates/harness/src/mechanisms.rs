@@ -37,7 +37,7 @@ use crate::spec::Mechanism;
 pub(crate) use stream::{SocketCalls, StreamEnd};
 use stream_protocol::ProtocolChannel;
 use tcp::Tcp4Variant;
-pub(crate) use tcp::{connect, connected_pair, set_options, socket_facts};
+pub(crate) use tcp::{connect, connected_pair, set_congestion, set_options, socket_facts};
 pub(crate) use udp::{UdpEnd, connect_datagrams, set_datagram_options};
 
 /// Something to do with a channel whose type is known at compile time, so that no call between

@@ -32,7 +32,7 @@ use super::streams::sender::{SenderToWorker, WorkerToSender};
 use super::streams::{loaded_cpus, process_cpus, set_stream_options, start_sender};
 use crate::environment;
 use crate::mechanisms::{
-    IoResultExt as _, PeerHandover, set_datagram_options, set_options, socket_facts,
+    IoResultExt as _, PeerHandover, set_congestion, set_datagram_options, set_options, socket_facts,
 };
 use crate::peer_protocol::{PeerToWorker, WorkerToPeer};
 use crate::report::LaunchFault;
@@ -73,6 +73,10 @@ impl TaskService for LaunchService {
             .ok_or_else(|| TaskRefusal::InvalidSpec("a launch that cannot be read".to_owned()))?;
         let TaskContext { token, bind, control, overlap, .. } = context;
         let socket = AdmissionSocket::bind(bind, request.is_datagram()).map_err(failed)?;
+        if let AdmissionSocket::Listener(listener) = &socket {
+            // Where it is refused, whoever sets the options of the connections says so.
+            drop(set_congestion(request.congestion(), listener.as_fd()));
+        }
         let ready = encode(&socket.port().map_err(failed)?);
         let times = request.times();
         let run = move |messages: TaskMessages| {

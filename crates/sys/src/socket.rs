@@ -263,7 +263,10 @@ pub fn option(fd: BorrowedFd<'_>, option: IntOption) -> io::Result<i32> {
     Ok(value)
 }
 
-/// setsockopt(2) TCP_CONGESTION.
+/// setsockopt(2) TCP_CONGESTION: before connect(2), or on the listener, whose connections inherit it.
+///
+/// A connection that began with bbr is paced for as long as it lives, whatever it is told afterwards: Linux never takes
+/// `sk_pacing_status` back.
 pub fn set_congestion(fd: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     Ok(sockopt::set_tcp_congestion(fd, name)?)
 }

@@ -60,7 +60,7 @@ mod tests {
         let covariance = |lag: usize| {
             let power = |lag: f64| lag.abs().powf(2.0 * hurst);
             let lag = lag as f64;
-            (power(lag + 1.0) - 2.0 * power(lag) + power(lag - 1.0)) / 2.0
+            0.5 * (power(lag + 1.0) - 2.0 * power(lag) + power(lag - 1.0))
         };
         let mut noise = vec![normal()];
         let (mut weights, mut left): (Vec<f64>, f64) = (Vec::new(), 1.0);

@@ -101,7 +101,7 @@ impl<'a> PathProbe<'a> {
     }
 
     fn connection(&self) -> Result<bool, LaunchFault> {
-        let (near, far) = connect(&self.site.location, false)?;
+        let (near, far) = connect(&self.site.location, false, None)?;
         for stream in [&near, &far] {
             stream.set_read_timeout(Some(POLL_INTERVAL)).attempt("set SO_RCVTIMEO")?;
             stream.set_nodelay(true).attempt("set TCP_NODELAY")?;

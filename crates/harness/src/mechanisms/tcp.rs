@@ -6,9 +6,11 @@
 use std::io;
 use std::marker::PhantomData;
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use plumb_sys::socket::{self, IntOption};
+use plumb_net::measure::connect::connect_tcp;
+use plumb_remote::token_listener::CONNECT_TIMEOUT;
+use plumb_sys::socket::{self, InetSocketKind, IntOption};
 
 use super::stream::{SocketCalls, StreamEnd};
 use super::unix::set_buffers;
@@ -73,7 +75,7 @@ pub(crate) fn connected_pair(
     setup: &ChannelSetup<'_>,
     ipv6: bool,
 ) -> Result<(OwnedFd, PeerHandover), LaunchFault> {
-    let (here, there) = connect(setup.location, ipv6)?;
+    let (here, there) = connect(setup.location, ipv6, setup.channel.options.congestion.as_deref())?;
     let (here, there) = (OwnedFd::from(here), OwnedFd::from(there));
     for fd in [&here, &there] {
         set_options(&setup.channel.options, fd)?;
@@ -86,13 +88,25 @@ pub(crate) fn connected_pair(
 pub(crate) fn connect(
     location: &EndpointLocation,
     ipv6: bool,
+    congestion: Option<&str>,
 ) -> Result<(TcpStream, TcpStream), LaunchFault> {
     let at = location.far_address(ipv6)?;
     let listener = location.in_far(|| TcpListener::bind(at))?.attempt("listen")?;
+    set_congestion(congestion, listener.as_fd())?;
     let address = listener.local_addr().attempt("read the listener's address")?;
-    let near = location.in_near(|| TcpStream::connect(address))?.attempt("connect")?;
+    let near = location.in_near(|| socket::open(ipv6, InetSocketKind::Stream))?;
+    let near = near.attempt("open a socket")?;
+    set_congestion(congestion, near.as_fd())?;
+    let near = connect_tcp(near, address, CONNECT_TIMEOUT.into(), &|| false).attempt("connect")?;
     let (far, _) = listener.accept().attempt("accept")?;
     Ok((near, far))
+}
+
+/// Sets a launch's congestion control on a socket that is not connected yet, or listens: a connection that began with
+/// bbr stays paced under any other.
+pub(crate) fn set_congestion(name: Option<&str>, fd: BorrowedFd<'_>) -> Result<(), LaunchFault> {
+    let Some(name) = name else { return Ok(()) };
+    socket::set_congestion(fd, name).map_err(|error| congestion_refused(name, &error))
 }
 
 /// Sets a launch's options on a connected socket.
@@ -104,10 +118,8 @@ pub(crate) fn set_options(options: &SocketOptions, fd: &OwnedFd) -> Result<(), L
         let us = i32::try_from(us).unwrap_or(i32::MAX);
         socket::set_option(fd.as_fd(), IntOption::BusyPoll, us).attempt("set SO_BUSY_POLL")?;
     }
-    if let Some(name) = &options.congestion {
-        socket::set_congestion(fd.as_fd(), name)
-            .map_err(|error| congestion_refused(name, &error))?;
-    }
+    // It has it already where the kernel allows it; where not, here is said why.
+    set_congestion(options.congestion.as_deref(), fd.as_fd())?;
     options.window.map_or(Ok(()), |window| set_window(fd, window))
 }
 

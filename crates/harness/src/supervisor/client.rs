@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use plumb_base::time::{Instant, Span};
 use plumb_clock::{monotonic_ns, now};
+use plumb_net::measure::connect::connect_tcp;
 use plumb_remote::address::with_port;
 use plumb_remote::client::{ClientEvent, TaskClient, TaskClientError};
 use plumb_remote::control_stream::AgentChildProcess;
@@ -23,13 +24,14 @@ use plumb_remote::token::TestToken;
 use plumb_remote::token_listener::{show_token, wait_accepted};
 use plumb_remote::udp_handshake::{self, UdpHandshakeError};
 use plumb_sys::process;
+use plumb_sys::socket::{self, InetSocketKind};
 
 use super::protocol::{
     ADMISSION_TIMEOUT, LaunchRequest, LaunchWork, RemoteHostInfo, SupervisorReply,
     SupervisorRequest,
 };
 use crate::control_page::ControlPageWrite;
-use crate::mechanisms::{ChannelSetup, IoResultExt as _, set_options};
+use crate::mechanisms::{ChannelSetup, IoResultExt as _, set_congestion, set_options};
 use crate::report::LaunchFault;
 use crate::spec::{HostSpec, LaunchSpec, TcpStreamsSpec};
 
@@ -179,7 +181,7 @@ impl SupervisorClient {
         let connected = if request.is_datagram() {
             connect_datagrams(at, ready.token).map(|socket| (vec![socket], Span::ZERO))
         } else {
-            connect_streams(at, ready.token, request.connections())
+            connect_streams(at, ready.token, request)
         };
         match &connected {
             Ok(_) => self.client.start(),
@@ -386,13 +388,13 @@ impl SharedSupervisor {
 fn connect_streams(
     at: SocketAddr,
     token: TestToken,
-    count: u16,
+    request: &LaunchRequest,
 ) -> Result<(Vec<OwnedFd>, Span), LaunchFault> {
     let mut streams = Vec::new();
     let mut least = Span::from_secs(3_600);
-    for index in 0..count {
+    for index in 0..request.connections() {
         let began = monotonic_ns();
-        let stream = connect(at)?;
+        let stream = connect(at, request.congestion())?;
         least = least.min(Span::from_ns(monotonic_ns() - began));
         show_token(&stream, index, token).attempt("show the launch's token")?;
         streams.push(stream);
@@ -423,8 +425,10 @@ fn connect_datagrams(at: SocketAddr, token: TestToken) -> Result<OwnedFd, Launch
     Ok(socket.into())
 }
 
-fn connect(at: SocketAddr) -> Result<TcpStream, LaunchFault> {
-    TcpStream::connect_timeout(&at, CONNECT_TIMEOUT).map_err(|error| {
+fn connect(at: SocketAddr, congestion: Option<&str>) -> Result<TcpStream, LaunchFault> {
+    let socket = socket::open(at.is_ipv6(), InetSocketKind::Stream).attempt("open a socket")?;
+    set_congestion(congestion, socket.as_fd())?;
+    connect_tcp(socket, at, CONNECT_TIMEOUT.into(), &|| false).map_err(|error| {
         let why = match error.kind() {
             io::ErrorKind::TimedOut => format!(
                 "no connection to {at} within {} s, though the host itself is reached: let through what its firewall, \

@@ -61,6 +61,16 @@ impl LaunchRequest {
         matches!(&self.work, LaunchWork::Channel(channel) if channel.mechanism.is_lossy())
     }
 
+    /// The congestion control that its connections begin with: the host's default where there is none.
+    pub(super) fn congestion(&self) -> Option<&str> {
+        let options = match &self.work {
+            LaunchWork::Channel(channel) => &channel.options,
+            LaunchWork::Streams(streams) => &streams.options,
+            LaunchWork::Probe | LaunchWork::Page => return None,
+        };
+        options.congestion.as_deref()
+    }
+
     /// The connections that show the token.
     pub(super) const fn connections(&self) -> u16 {
         match &self.work {

@@ -92,12 +92,6 @@ impl BulkConnection {
         stream.set_read_timeout(Some(connection_pool::CALL_TIMEOUT))?;
         stream.set_write_timeout(Some(connection_pool::CALL_TIMEOUT))?;
         if sends {
-            if let Some(name) = &spec.congestion {
-                socket::set_congestion(stream.as_fd(), name).map_err(|error| {
-                    let why = format!("the sending host has no congestion control '{name}'");
-                    io::Error::new(error.kind(), format!("{why} ({error})"))
-                })?;
-            }
             // The thread keeps the rate; the kernel sends what it was given no faster than that either.
             if let Some(Ok(rate)) = send_rate_max.map(i32::try_from) {
                 socket::set_option(stream.as_fd(), IntOption::MaxPacingRate, rate)?;
@@ -167,6 +161,9 @@ pub(super) fn connect(
         let socket = socket::open(address.is_ipv6(), socket::InetSocketKind::Stream)?;
         // Before the window scale is settled.
         set_window(&socket, spec)?;
+        if spec.client_sends(usize::from(index)) {
+            set_congestion(&socket, spec)?;
+        }
         let stream = connect_tcp(socket, address, Span::from(CONNECT_TIMEOUT), &|| false)?;
         send_preamble(&stream, index, token)?;
         BulkConnection::new(index, spec, true, stream).map(Arc::new)
@@ -209,6 +206,15 @@ fn set_window(socket: &OwnedFd, spec: &BulkTcpSpec) -> io::Result<()> {
     socket::set_option(socket.as_fd(), IntOption::ReceiveBuffer, bytes)
 }
 
+/// Before the connection begins: one that began with bbr stays paced.
+fn set_congestion(socket: &OwnedFd, spec: &BulkTcpSpec) -> io::Result<()> {
+    let Some(name) = &spec.congestion else { return Ok(()) };
+    socket::set_congestion(socket.as_fd(), name).map_err(|error| {
+        let why = format!("the sending host has no congestion control '{name}'");
+        io::Error::new(error.kind(), format!("{why} ({error})"))
+    })
+}
+
 /// Where the connections of a test are taken: the agent's half.
 ///
 /// # Errors
@@ -218,6 +224,9 @@ pub(super) fn listen(spec: &BulkTcpSpec, at: BindAddress) -> io::Result<TcpListe
     listener.set_nonblocking(true)?;
     let socket = OwnedFd::from(listener);
     set_window(&socket, spec)?;
+    if (0..spec.connections()).any(|index| !spec.client_sends(index)) {
+        set_congestion(&socket, spec)?;
+    }
     Ok(TcpListener::from(socket))
 }
 

@@ -12,8 +12,8 @@ use plumb_base::time::Span;
 use plumb_netdev::lab::TestBed;
 use plumb_sys::clock::{ClockId, read_ns};
 use plumb_sys::datagram::{enable_receive_timestamps, receive_with_timestamp};
-use plumb_sys::sched;
-use plumb_sys::socket::{IntOption, congestion, set_congestion, set_option};
+use plumb_sys::socket::{self, InetSocketKind, IntOption, congestion, set_congestion, set_option};
+use plumb_sys::{fd, sched};
 
 use crate::BenchTask;
 use crate::bed::BenchBed;
@@ -369,10 +369,17 @@ pub fn stream(bed: &BenchBed, task: &BenchTask) {
             }
         }
     });
-    let mut stream = bed.bed.in_near(|| TcpStream::connect(address).unwrap()).unwrap();
-    if let Some(name) = &task.congestion {
-        set_congestion(stream.as_fd(), name).unwrap();
-    }
+    let connect = || {
+        let socket = socket::open(address.is_ipv6(), InetSocketKind::Stream).unwrap();
+        if let Some(name) = &task.congestion {
+            // Before it connects: a connection that began with bbr stays paced.
+            set_congestion(socket.as_fd(), name).unwrap();
+        }
+        fd::set_nonblocking(socket.as_fd(), false).unwrap();
+        socket::connect(socket.as_fd(), address).unwrap();
+        TcpStream::from(socket)
+    };
+    let mut stream = bed.bed.in_near(connect).unwrap();
     let name = congestion(stream.as_fd()).unwrap();
     stream.set_write_timeout(Some(Duration::from_secs(10))).unwrap();
     let chunk = vec![0; 256 << 10];

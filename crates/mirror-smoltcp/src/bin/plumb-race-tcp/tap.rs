@@ -21,7 +21,8 @@ use plumb_stack::interface::InterfaceConfig;
 use plumb_stack::service::{HostApplication, HostNode};
 use plumb_stack::tcp::config::TcpConfig;
 use plumb_stack::tcp::{ListenerId, Received, TcpId, TcpState};
-use plumb_sys::{sched, socket};
+use plumb_sys::socket::InetSocketKind;
+use plumb_sys::{fd, sched, socket};
 use plumb_wire::packet::{Packet, Pool, PoolConfig};
 use serde_json::{Value, json};
 use smoltcp::phy;
@@ -73,6 +74,7 @@ fn start(
     let (stack, cpu, counter) = (options.stack, options.cpus.1, Arc::clone(counter));
     if stack == RacedStack::Linux {
         let listener = bed.in_far(|| TcpListener::bind((TestBed::FAR_V4, PORT)))??;
+        socket::set_congestion(listener.as_fd(), "cubic")?;
         run_on(cpu, move || linux(&listener.accept()?.0, task, &counter));
         return Ok(());
     }
@@ -158,11 +160,18 @@ pub fn exchange(options: &RaceOptions) -> anyhow::Result<Value> {
 fn connect(bed: &TestBed) -> anyhow::Result<TcpStream> {
     let to = SocketAddr::from((TestBed::FAR_V4, PORT));
     let deadline = plumb_clock::monotonic_ns() + Span::from_secs(5).as_ns();
+    let attempt = || {
+        let socket = socket::open(false, InetSocketKind::Stream)?;
+        // Before it connects: a connection that began with bbr stays paced.
+        socket::set_congestion(socket.as_fd(), "cubic")?;
+        fd::set_nonblocking(socket.as_fd(), false)?;
+        socket::connect(socket.as_fd(), to)?;
+        io::Result::Ok(TcpStream::from(socket))
+    };
     loop {
-        match bed.in_near(|| TcpStream::connect(to))? {
+        match bed.in_near(attempt)? {
             Ok(stream) => {
                 stream.set_nodelay(true)?;
-                socket::set_congestion(stream.as_fd(), "cubic")?;
                 return Ok(stream);
             }
             Err(error) if plumb_clock::monotonic_ns() > deadline => {
@@ -177,7 +186,6 @@ fn connect(bed: &TestBed) -> anyhow::Result<TcpStream> {
 fn linux(stream: &TcpStream, task: StackTask, counter: &ByteCounter) -> anyhow::Result<()> {
     let (mut stream, mut chunk) = (stream, vec![1; CHUNK]);
     stream.set_nodelay(true)?;
-    socket::set_congestion(stream.as_fd(), "cubic")?;
     loop {
         match task {
             StackTask::Bulk(BulkDirection::Up) => stream.write_all(&chunk)?,
