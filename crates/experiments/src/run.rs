@@ -7,6 +7,7 @@ use plumb_analysis::document::{OUTER_LINK_AFTER, host_notes};
 use plumb_base::time::Span;
 use plumb_harness::launcher::LaunchError;
 use plumb_harness::mechanisms;
+use plumb_harness::program_task::SIMULATED;
 use plumb_harness::report::BlockReport;
 use plumb_harness::spec::{BlockSpec, BlockTask, LaunchSubject};
 use plumb_harness::stop_signals;
@@ -345,8 +346,12 @@ impl RunExecution<'_> {
             if let Some(part) = block::part(&report, &self.state.cells[cell].plan.response) {
                 self.store_block(visit, cell, part, flags.clone())?;
             } else {
-                let reason = "no tracepoint shows this in a round trip here".to_owned();
-                self.close_cells(&[cell], &CellStatus::Unavailable(reason))?;
+                let reason = if flags.iter().any(|flag| flag == SIMULATED) {
+                    "the model gives no such figure at these levels"
+                } else {
+                    "no tracepoint shows this in a round trip here"
+                };
+                self.close_cells(&[cell], &CellStatus::Unavailable(reason.to_owned()))?;
             }
         }
         Ok(Ok(kin))
