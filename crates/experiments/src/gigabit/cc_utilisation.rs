@@ -439,13 +439,14 @@ const QUEUE: LevelPlot = LevelPlot {
 fn sentences(data: &PageData<'_>) -> Vec<String> {
     let cells = of(&data.cells, "throughput");
     let mut controls: Vec<&str> = cells.iter().map(|cell| cell.level("congestion")).collect();
+    controls.sort_unstable();
     controls.dedup();
     let told = |control: &&str| {
         let share = |cell: &&&CellResult| {
             let link = WindowedLink::parse(cell.text("rate")?, cell.text("rtt")?, None)?;
             let share = cell.summary.median? / link.capacity;
             let share = value::estimate(Unit::Share, share, None);
-            Some(format!("{share} ({})", levels(cell, &["queue", "rtt", "rate"])))
+            Some(format!("{share} ({})", levels(cell, &["hosts", "queue", "rtt", "rate"])))
         };
         let mut cells: Vec<&&CellResult> =
             cells.iter().filter(|cell| cell.level("congestion") == *control).collect();
