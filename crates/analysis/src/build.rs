@@ -179,14 +179,15 @@ pub const fn status(status: RunStatus) -> &'static str {
     }
 }
 
-/// Rule 10's judgement of a run.
+/// Rule 10's judgement of a run: nothing outside a simulation disturbs it.
 pub fn trust(data: &RunData) -> RunTrust {
-    let blocks = data.blocks.len() as u64;
-    let flagged = data.blocks.iter().filter(|block| summary::is_disturbed(block)).count() as u64;
+    let measured = || data.blocks.iter().filter(|block| !summary::is_simulated(block));
+    let blocks = measured().count() as u64;
+    let flagged = measured().filter(|block| summary::is_disturbed(block)).count() as u64;
     RunTrust {
         blocks,
         flagged,
         trusted: flagged as f64 <= DISTURBED_MAX * blocks as f64,
-        flags: summary::flag_counts(&data.blocks),
+        flags: summary::flag_counts(measured()),
     }
 }

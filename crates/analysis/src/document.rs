@@ -103,7 +103,7 @@ pub struct RunHeader {
 /// Rule 10's judgement of the whole run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct RunTrust {
-    /// Blocks measured.
+    /// Blocks measured; simulated ones do not count here.
     pub blocks: u64,
     /// Blocks disturbed by steal, migration, a slow canary or page faults.
     pub flagged: u64,

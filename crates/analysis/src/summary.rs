@@ -21,7 +21,7 @@ mod percentile;
 pub mod single_process;
 mod weighted_samples;
 
-pub use flags::{DISTURBANCES, counts as flag_counts, groups_in_words, is_disturbed};
+pub use flags::{DISTURBANCES, counts as flag_counts, groups_in_words, is_disturbed, is_simulated};
 
 use percentile::TailPercentiles;
 use weighted_samples::WeightedSamples;

@@ -156,7 +156,7 @@ fn outer_link(document: &RunDocument) -> Option<String> {
 /// One sentence on whether the run is to be trusted, with the disturbances that were counted.
 pub fn trust(trust: &RunTrust) -> String {
     if trust.blocks == 0 {
-        return "No block was measured by this program, so there is nothing to say about its \
+        return "No block was measured in real time by this program, so there is nothing to say about its \
                 conditions."
             .to_owned();
     }

@@ -76,6 +76,12 @@ fn main() {
         scenario.groups =
             vec![FlowGroup { name, client: Arc::clone(&config), server: config, flows }];
     }
+    report(&kind, count, scenario);
+}
+
+/// Runs it, and prints what it took.
+fn report(kind: &str, count: u64, scenario: Scenario) {
+    let seconds = scenario.duration.as_secs_f64();
     let estimate = scenario.memory_need().expect("a scenario that can be simulated");
     let mut simulation = Simulation::new(scenario, 16 << 30).expect("enough memory");
     let begun = std::time::Instant::now();

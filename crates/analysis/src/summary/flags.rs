@@ -13,6 +13,9 @@ use crate::document::SampleSummary;
 /// Flags of blocks that were disturbed from outside (rule 10).
 pub const DISTURBANCES: [&str; 4] = ["steal", "migration", "canary", "page-faults"];
 
+/// Flag of a block in virtual time.
+const SIMULATED: &str = "simulated";
+
 /// Flags that the summary states in its own words.
 const SUMMARISED: [&str; 4] = ["batched", "below-floor", WARM_UP_ABOVE, WARM_UP_BELOW];
 
@@ -48,6 +51,11 @@ pub fn groups_in_words(LaunchGroups { low, high, ratio, .. }: LaunchGroups) -> S
 /// Whether something outside the measurement disturbed the block.
 pub fn is_disturbed(block: &SampleBlock) -> bool {
     block.flags.iter().any(|flag| DISTURBANCES.contains(&name(flag)))
+}
+
+/// Whether the block passed in virtual time.
+pub fn is_simulated(block: &SampleBlock) -> bool {
+    block.flags.iter().any(|flag| flag == SIMULATED)
 }
 
 /// The name of a flag without its detail: `steal` of `steal: 10 ms`.

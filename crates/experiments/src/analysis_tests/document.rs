@@ -39,6 +39,9 @@ fn more_than_a_fifth_of_disturbed_blocks_is_not_trusted() {
     data.blocks[2].flags = vec!["migration".to_owned()];
     let judged = trust(&data);
     assert!(!judged.trusted && judged.flagged == 3, "{judged:?}");
+    data.blocks[2].flags.push("simulated".to_owned());
+    let judged = trust(&data);
+    assert_eq!((judged.blocks, judged.flagged), (9, 2), "what is simulated is not disturbed");
     assert_eq!(judged.flags["steal"], 1);
 }
 

@@ -6,6 +6,7 @@
 //! begins a millisecond later changes everything after it.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use plumb_analysis::claim::ClaimOutcome;
@@ -24,7 +25,7 @@ use crate::claims::{WEIGLE, is_link_on_time, medians_within, stack_order};
 use crate::factor::channel::{CONGESTION, THROUGHPUT};
 use crate::factor::link::{self, MTU};
 use crate::factor::remote::{self, INTERVAL_MIN, MESSAGE, SAME_CPU};
-use crate::pages::{best_tile, levels, of, sentence};
+use crate::pages::{best_tile, levels, of, range, sentence};
 use crate::prelude::*;
 use crate::simulation::{self, ResponseValues, SimulatedCell};
 
@@ -435,28 +436,28 @@ const QUEUE: LevelPlot = LevelPlot {
     ],
 };
 
-/// What each congestion control fills of the link.
+/// What each congestion control fills of the link, by the room of the queue.
 fn sentences(data: &PageData<'_>) -> Vec<String> {
-    let cells = of(&data.cells, "throughput");
-    let mut controls: Vec<&str> = cells.iter().map(|cell| cell.level("congestion")).collect();
-    controls.sort_unstable();
-    controls.dedup();
-    let told = |control: &&str| {
-        let share = |cell: &&&CellResult| {
-            let link = WindowedLink::parse(cell.text("rate")?, cell.text("rtt")?, None)?;
-            let share = cell.summary.median? / link.capacity;
-            let share = value::estimate(Unit::Share, share, None);
-            Some(format!("{share} ({})", levels(cell, &["hosts", "queue", "rtt", "rate"])))
-        };
-        let mut cells: Vec<&&CellResult> =
-            cells.iter().filter(|cell| cell.level("congestion") == *control).collect();
-        cells.sort_by_cached_key(|cell| by_level::order(cell, "queue", &QUEUES));
-        let shares: Vec<String> = cells.iter().filter_map(share).collect();
+    let mut filled: BTreeMap<String, BTreeMap<_, (String, Vec<f64>)>> = BTreeMap::new();
+    for cell in of(&data.cells, "throughput") {
+        let link = cell.text("rate").zip(cell.text("rtt"));
+        let link = link.and_then(|(rate, rtt)| WindowedLink::parse(rate, rtt, None));
+        let (Some(link), Some(median)) = (link, cell.summary.median) else { continue };
+        let queues = filled.entry(levels(cell, &["congestion", "hosts"])).or_default();
+        let queue = queues.entry(by_level::order(cell, "queue", &QUEUES)).or_default();
+        queue.0 = levels(cell, &["queue"]);
+        queue.1.push(median / link.capacity);
+    }
+    let told = |(control, queues): (String, BTreeMap<_, (String, Vec<f64>)>)| {
+        let shares: Vec<String> = queues
+            .into_values()
+            .filter_map(|(queue, shares)| Some(format!("{} with a {queue}", range(&shares)?)))
+            .collect();
         sentence(&shares, "; ", |told| {
-            format!("{} fills, of what the link can carry: {told}.", name::capitalize(control))
+            format!("{} fills, of what the link can carry: {told}.", name::capitalize(&control))
         })
     };
-    controls.iter().flat_map(told).collect()
+    filled.into_iter().flat_map(told).collect()
 }
 
 #[cfg(test)]

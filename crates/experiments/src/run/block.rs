@@ -2,6 +2,7 @@
 
 use plumb_base::stats::quantile;
 use plumb_base::time::Span;
+use plumb_harness::program_task::SIMULATED;
 use plumb_harness::report::{BlockReport, CpuUsage, EffortReport, NOTHING_DELIVERED};
 use plumb_store::record::{BlockUsage, SampleBlock, SideCpu};
 
@@ -31,6 +32,9 @@ impl DisturbanceDetector {
     pub(super) fn of(&mut self, report: &BlockReport, pinned: bool) -> Vec<String> {
         let effort = &report.effort;
         let mut flags = report.flags.clone();
+        if flags.iter().any(|flag| flag == SIMULATED) {
+            return flags;
+        }
         let mut flag = |name: &str, when: bool| {
             if when {
                 flags.push(name.to_owned());
@@ -156,6 +160,13 @@ mod tests {
             assert_eq!(flags.of(&report(1100.0, 0), true), ["canary"]);
         }
         assert_eq!(flags.of(&report(1010.0, 10_000_000), true), ["steal"]);
+    }
+
+    #[test]
+    fn nothing_outside_disturbs_a_simulated_block() {
+        let mut simulated = report(1000.0, 10_000_000);
+        simulated.flags = vec![SIMULATED.to_owned()];
+        assert_eq!(DisturbanceDetector::default().of(&simulated, true), [SIMULATED]);
     }
 
     #[test]

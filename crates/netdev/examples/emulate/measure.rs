@@ -323,6 +323,17 @@ pub fn datagrams(bed: &BenchBed, task: &BenchTask) {
     );
 }
 
+/// A connection whose congestion control is set before it begins: one that began with bbr stays paced.
+fn connect(address: SocketAddr, congestion: Option<&str>) -> TcpStream {
+    let socket = socket::open(address.is_ipv6(), InetSocketKind::Stream).unwrap();
+    if let Some(name) = congestion {
+        set_congestion(socket.as_fd(), name).unwrap();
+    }
+    fd::set_nonblocking(socket.as_fd(), false).unwrap();
+    socket::connect(socket.as_fd(), address).unwrap();
+    TcpStream::from(socket)
+}
+
 /// A TCP stream for a while; what the receiver got of it.
 pub fn stream(bed: &BenchBed, task: &BenchTask) {
     if let Some(segments) = task.burst {
@@ -369,17 +380,7 @@ pub fn stream(bed: &BenchBed, task: &BenchTask) {
             }
         }
     });
-    let connect = || {
-        let socket = socket::open(address.is_ipv6(), InetSocketKind::Stream).unwrap();
-        if let Some(name) = &task.congestion {
-            // Before it connects: a connection that began with bbr stays paced.
-            set_congestion(socket.as_fd(), name).unwrap();
-        }
-        fd::set_nonblocking(socket.as_fd(), false).unwrap();
-        socket::connect(socket.as_fd(), address).unwrap();
-        TcpStream::from(socket)
-    };
-    let mut stream = bed.bed.in_near(connect).unwrap();
+    let mut stream = bed.bed.in_near(|| connect(address, task.congestion.as_deref())).unwrap();
     let name = congestion(stream.as_fd()).unwrap();
     stream.set_write_timeout(Some(Duration::from_secs(10))).unwrap();
     let chunk = vec![0; 256 << 10];
