@@ -3,7 +3,7 @@
 pub(crate) mod golay;
 pub(crate) mod hamming;
 
-/// What a word says.
+/// The message of a word, and whether it was corrected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DecodedWord {
     /// The data, and how many bits were flipped; more than the code promises to find may look like fewer.

@@ -26,9 +26,7 @@ use crate::mechanisms::{SocketCalls, StreamEnd, UdpEnd, set_options};
 use crate::orchestrator_pipe::{OrchestratorPipe, WorkerMessage};
 use crate::peer_handle::{PeerHandle, PeerStartup};
 use crate::peer_protocol::{PeerEnd, PeerRole, PeerTask, PeerToWorker, WorkerToPeer};
-use crate::report::{
-    BlockError, BlockOutcome, BlockPartReport, BlockReport, CpuUsage, LaunchFault,
-};
+use crate::report::{BlockError, BlockOutcome, BlockReport, CpuUsage, LaunchFault};
 use crate::sampler;
 use crate::spec::{
     BlockSpec, BlockTask, ChannelSpec, LaunchSpec, Mechanism, MirrorDevice, MirrorSpec,
@@ -195,18 +193,7 @@ fn measure_replay(peer: &mut PeerHandle, launch: &LaunchSpec, spec: &BlockSpec) 
     }
     let rates: Vec<f64> = values.iter().map(|ns| 1e9 / ns).collect();
     for (response, values, scale) in [("packet", values, 0.001), ("packets", rates, 1.0)] {
-        let mut part = BlockReport::default();
-        sampler::summarize(&values, scale, spec, &mut part);
-        let BlockReport { n, samples, histogram, histogram_scale, n_eff, .. } = part;
-        let response = response.to_owned();
-        report.parts.push(BlockPartReport {
-            response,
-            n,
-            samples,
-            histogram,
-            histogram_scale,
-            n_eff,
-        });
+        report.parts.push(sampler::summarize_part(response.to_owned(), &values, scale, spec));
     }
     Ok(report)
 }

@@ -5,7 +5,7 @@ use plumb_clock::Stopwatch;
 use crate::effort::{Canary, EffortMeter, KernelTimes};
 use crate::mirror::mirror_process::NamedSamples;
 use crate::page_load::FetchPage;
-use crate::report::{BlockError, BlockOutcome, BlockPartReport, BlockReport, LaunchFault};
+use crate::report::{BlockError, BlockOutcome, BlockReport, LaunchFault};
 use crate::sampler;
 use crate::spec::{BlockSpec, BlockTask, SimulationSpec, TransferPath, TransferSpec};
 
@@ -83,17 +83,8 @@ fn report(
     for (response, values) in samples {
         // A histogram counts in thousandths of the middle one.
         let middle = values.get(values.len() / 2).copied().unwrap_or(1.0);
-        let mut part = BlockReport::default();
-        sampler::summarize(&values, (middle / 1_000.0).max(1e-9), block, &mut part);
-        let BlockReport { n, samples, histogram, histogram_scale, n_eff, .. } = part;
-        report.parts.push(BlockPartReport {
-            response,
-            n,
-            samples,
-            histogram,
-            histogram_scale,
-            n_eff,
-        });
+        let scale = (middle / 1_000.0).max(1e-9);
+        report.parts.push(sampler::summarize_part(response, &values, scale, block));
     }
     Ok(report)
 }

@@ -6,11 +6,24 @@ use plumb_base::stats::histogram::Histogram;
 use plumb_base::stats::quantile;
 use plumb_base::units::whole;
 
-use crate::report::BlockReport;
+use crate::report::{BlockPartReport, BlockReport};
 use crate::spec::BlockSpec;
 
 /// Windows that a block's samples are cut into to look for its warm-up.
 const WINDOWS: usize = 32;
+
+/// One of several responses that a block gives at once, summarised as a block's own samples are.
+pub(crate) fn summarize_part(
+    response: String,
+    values: &[f64],
+    scale: f64,
+    spec: &BlockSpec,
+) -> BlockPartReport {
+    let mut report = BlockReport::default();
+    summarize(values, scale, spec, &mut report);
+    let BlockReport { n, samples, histogram, histogram_scale, n_eff, .. } = report;
+    BlockPartReport { response, n, samples, histogram, histogram_scale, n_eff }
+}
 
 /// Fills in the sample part of a report. `values` are in time order and in the response's unit;
 /// `scale` is what one histogram count is worth in it.

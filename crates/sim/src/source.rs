@@ -177,12 +177,12 @@ pub fn extra_len(packet: &Packet, pool: &Pool) -> u32 {
 
 /// Durations of a mean in picoseconds: exponential, or Pareto's of a shape above 1.
 #[derive(Clone, Copy, Debug)]
-struct PeriodLaw {
+struct PeriodDistribution {
     mean: f64,
     shape: Option<f64>,
 }
 
-impl PeriodLaw {
+impl PeriodDistribution {
     fn draw(self, stream: &mut RandomStream) -> Span {
         picoseconds(match self.shape {
             None => exponential(stream) * self.mean,
@@ -192,13 +192,13 @@ impl PeriodLaw {
 }
 
 /// How long a source sends, and is silent, where it does either for a time.
-fn periods(pattern: &SendPattern) -> Option<(PeriodLaw, PeriodLaw)> {
-    let law = |mean: Span, shape| PeriodLaw { mean: mean.as_ps() as f64, shape };
+fn periods(pattern: &SendPattern) -> Option<(PeriodDistribution, PeriodDistribution)> {
+    let law = |mean: Span, shape| PeriodDistribution { mean: mean.as_ps() as f64, shape };
     match *pattern {
         SendPattern::OnOff { on, off, shape, .. } => Some((law(on, shape), law(off, shape))),
         SendPattern::Web { peak, page, shape, think } => {
             let mean = page as f64 * 8e12 / peak.bits_per_second() as f64;
-            Some((PeriodLaw { mean, shape: Some(shape) }, law(think, None)))
+            Some((PeriodDistribution { mean, shape: Some(shape) }, law(think, None)))
         }
         SendPattern::Constant { .. } | SendPattern::Poisson { .. } => None,
     }

@@ -498,9 +498,12 @@ fn delivered(cells: &[&CellResult], what: &str, arrive: &str) -> Vec<String> {
         let same = shares.iter().all(|share| share.total_cmp(&shares[0]).is_eq());
         let share = range(if same { &shares[..1] } else { &shares }).unwrap_or_default();
         let undelivered = found.iter().find(|cell| cell.summary.median < Some(1.0));
-        let fate =
-            undelivered.map(|cell| undelivered_outcome(cell)).filter(|fate| !fate.is_empty());
-        format!("{path}: {share}{}", fate.map_or_else(String::new, |fate| format!(", {fate}")))
+        let outcome =
+            undelivered.map(|cell| undelivered_outcome(cell)).filter(|outcome| !outcome.is_empty());
+        format!(
+            "{path}: {share}{}",
+            outcome.map_or_else(String::new, |outcome| format!(", {outcome}"))
+        )
     };
     let told: Vec<String> = paths.into_iter().map(path).collect();
     sentence(&told, "; ", |told| format!("{what} {longest} B{arrive}: {told}."))
@@ -613,10 +616,10 @@ fn delivered_figure(mut cells: Vec<&CellResult>) -> Figure {
         };
         let label = format!("{transport}{}", levels(cell, &["fragments", "packet"]));
         let told = value::estimate(Unit::Share, share, None);
-        let fate = if share < 1.0 { undelivered_outcome(cell) } else { "" };
-        let comma = if fate.is_empty() { "" } else { ", " };
-        bars.push((format!("{label}: {told}{comma}{fate}"), share));
-        table.push([label, value::median(cell), fate.to_owned()]);
+        let outcome = if share < 1.0 { undelivered_outcome(cell) } else { "" };
+        let comma = if outcome.is_empty() { "" } else { ", " };
+        bars.push((format!("{label}: {told}{comma}{outcome}"), share));
+        table.push([label, value::median(cell), outcome.to_owned()]);
     }
     table.drop_empty_columns();
     let note = "Median share of the packets that is answered in kind. The others were refused by a router, \

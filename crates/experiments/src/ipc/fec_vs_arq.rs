@@ -118,8 +118,8 @@ const RATE: f64 = 10e6;
 /// Times that something is sent again before it is given up.
 const ATTEMPTS: u32 = 50;
 
-/// What becomes of one message: seconds until it is whole, if it ever is, and packets sent.
-struct MessageFate {
+/// How one message ended: seconds until it was whole, if it ever was, and packets sent.
+struct MessageOutcome {
     delay: Option<f64>,
     sent: f64,
 }
@@ -132,24 +132,24 @@ pub(crate) fn simulate(cell: &SimulatedCell<'_>) -> Result<ResponseValues, Launc
         .ok_or_else(|| failed("no such loss"))?;
     let mut random = Seed(cell.run.seed).stream("messages");
     let mut message = vec![0; SOURCE * PACKET];
-    let mut fates = Vec::with_capacity(MESSAGES);
+    let mut outcomes = Vec::with_capacity(MESSAGES);
     let watch = cell.run.watch;
     let mut in_codes = 0;
     for _ in 0..MESSAGES {
         random.fill_bytes(&mut message);
         let began = watch.begin();
-        let fate = match scheme {
+        let outcome = match scheme {
             "arq" => sent_again(&mut path, rtt),
             "reed-solomon" => reed_solomon(&message, &mut path, rtt)?,
             "raptorq" => raptorq(&message, &mut path, rtt),
             _ => words_of_code(scheme, &message, &mut path, rtt),
         };
         in_codes += watch.end().saturating_sub(began);
-        fates.push(fate);
+        outcomes.push(outcome);
     }
-    let mut delays: Vec<f64> = fates.iter().filter_map(|fate| fate.delay).collect();
+    let mut delays: Vec<f64> = outcomes.iter().filter_map(|outcome| outcome.delay).collect();
     delays.sort_by(f64::total_cmp);
-    let sent: f64 = fates.iter().map(|fate| fate.sent).sum();
+    let sent: f64 = outcomes.iter().map(|outcome| outcome.sent).sum();
     let seconds = sent * (PACKET * 8) as f64 / RATE;
     let intact = delays.len() as f64 * message.len() as f64;
     let mut values = vec![
@@ -229,7 +229,7 @@ fn arrival(packets: usize, rtt: f64) -> f64 {
 }
 
 /// Each lost packet is sent again a round trip after it was, until it arrives.
-fn sent_again(path: &mut LossyPath, rtt: f64) -> MessageFate {
+fn sent_again(path: &mut LossyPath, rtt: f64) -> MessageOutcome {
     let (mut sent, mut rounds) = (0_u32, 0);
     for _ in 0..SOURCE {
         let mut attempt = 1;
@@ -240,7 +240,7 @@ fn sent_again(path: &mut LossyPath, rtt: f64) -> MessageFate {
         rounds = rounds.max(attempt - 1);
     }
     let arrived = arrival(SOURCE, rtt) + f64::from(rounds) * rtt;
-    MessageFate { delay: (rounds < ATTEMPTS - 1).then_some(arrived), sent: f64::from(sent) }
+    MessageOutcome { delay: (rounds < ATTEMPTS - 1).then_some(arrived), sent: f64::from(sent) }
 }
 
 /// The message from whichever packets arrive, by Reed–Solomon.
@@ -248,7 +248,7 @@ fn reed_solomon(
     message: &[u8],
     path: &mut LossyPath,
     rtt: f64,
-) -> Result<MessageFate, LaunchFault> {
+) -> Result<MessageOutcome, LaunchFault> {
     let wrong = |error: reed_solomon_simd::Error| failed(error.to_string());
     let repair =
         reed_solomon_simd::encode(SOURCE, REPAIR, message.chunks(PACKET)).map_err(wrong)?;
@@ -258,21 +258,21 @@ fn reed_solomon(
     let restored = match reed_solomon_simd::decode(SOURCE, REPAIR, sources, repairs) {
         Ok(restored) => restored,
         Err(reed_solomon_simd::Error::NotEnoughShards { .. }) => {
-            return Ok(fate(&arrives, false, rtt));
+            return Ok(outcome(&arrives, false, rtt));
         }
         Err(error) => return Err(wrong(error)),
     };
     let is_right =
         restored.iter().all(|(index, bytes)| bytes == &message[index * PACKET..][..PACKET]);
     if is_right {
-        Ok(fate(&arrives, true, rtt))
+        Ok(outcome(&arrives, true, rtt))
     } else {
         Err(failed("Reed–Solomon restored other bytes"))
     }
 }
 
 /// The same by RaptorQ.
-fn raptorq(message: &[u8], path: &mut LossyPath, rtt: f64) -> MessageFate {
+fn raptorq(message: &[u8], path: &mut LossyPath, rtt: f64) -> MessageOutcome {
     let encoder = Encoder::with_defaults(message, u16::try_from(PACKET).expect("a packet"));
     let packets = encoder.get_encoded_packets(u32::try_from(REPAIR).expect("few"));
     let arrives: Vec<bool> = packets.iter().map(|_| path.carries(PACKET)).collect();
@@ -280,21 +280,21 @@ fn raptorq(message: &[u8], path: &mut LossyPath, rtt: f64) -> MessageFate {
     let arrived = packets.into_iter().zip(&arrives).filter(|(_, arrives)| **arrives);
     let mut arrived = arrived.map(|(packet, _): (EncodingPacket, _)| packet);
     let found = arrived.find_map(|packet| decoder.decode(packet));
-    fate(&arrives, found.is_some_and(|found| found == message), rtt)
+    outcome(&arrives, found.is_some_and(|found| found == message), rtt)
 }
 
 /// What becomes of a message: it is whole when enough packets have arrived.
-fn fate(arrives: &[bool], is_whole: bool, rtt: f64) -> MessageFate {
+fn outcome(arrives: &[bool], is_whole: bool, rtt: f64) -> MessageOutcome {
     let needed = arrives.iter().scan(0, |count, arrives| {
         *count += usize::from(*arrives);
         Some(*count)
     });
     let packets = needed.take_while(|count| *count < SOURCE).count() + 1;
-    MessageFate { delay: is_whole.then(|| arrival(packets, rtt)), sent: arrives.len() as f64 }
+    MessageOutcome { delay: is_whole.then(|| arrival(packets, rtt)), sent: arrives.len() as f64 }
 }
 
 /// A message in words of a code: it is lost by one word that cannot be corrected, or is corrected to another.
-fn words_of_code(scheme: &str, message: &[u8], path: &mut LossyPath, rtt: f64) -> MessageFate {
+fn words_of_code(scheme: &str, message: &[u8], path: &mut LossyPath, rtt: f64) -> MessageOutcome {
     let is_intact = |word: DecodedWord, sent: u16| matches!(word, DecodedWord::Data { data, .. } if data == sent);
     let mut whole = true;
     if scheme == "hamming" {
@@ -313,7 +313,7 @@ fn words_of_code(scheme: &str, message: &[u8], path: &mut LossyPath, rtt: f64) -
     }
     // Both codes double the bits.
     let packets = 2 * SOURCE;
-    MessageFate { delay: whole.then(|| arrival(packets, rtt)), sent: packets as f64 }
+    MessageOutcome { delay: whole.then(|| arrival(packets, rtt)), sent: packets as f64 }
 }
 
 const EXPECTATIONS: &[Expectation] = &[
@@ -431,12 +431,15 @@ mod tests {
     #[test]
     fn sending_again_takes_one_send_in_one_minus_the_loss() {
         let mut path = LossyPath::new("iid-5%", false, Seed(7)).unwrap();
-        let fates: Vec<MessageFate> = (0..2_000).map(|_| sent_again(&mut path, 0.1)).collect();
-        let mean = fates.iter().map(|fate| fate.sent).sum::<f64>() / 2_000.0 / SOURCE as f64;
+        let outcomes: Vec<MessageOutcome> =
+            (0..2_000).map(|_| sent_again(&mut path, 0.1)).collect();
+        let mean =
+            outcomes.iter().map(|outcome| outcome.sent).sum::<f64>() / 2_000.0 / SOURCE as f64;
         assert!((mean * 0.95 - 1.0).abs() < 0.005, "{mean}");
         // One of (1 − p)^32 loses nothing.
-        let at_once =
-            fates.iter().filter(|fate| fate.sent < SOURCE as f64 + 0.5).count() as f64 / 2_000.0;
+        let at_once = outcomes.iter().filter(|outcome| outcome.sent < SOURCE as f64 + 0.5).count()
+            as f64
+            / 2_000.0;
         assert!(is_near(at_once, 0.95_f64.powi(32), 2e3), "{at_once}");
     }
 

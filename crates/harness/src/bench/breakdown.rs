@@ -11,7 +11,7 @@ use crate::channel::{ChannelEnd, ChannelError};
 use crate::control_page::ControlPage;
 use crate::effort::CpuReading;
 use crate::peer_protocol::{PeerReport, PeerRole};
-use crate::report::{BlockError, BlockOutcome, BlockPartReport, BlockReport};
+use crate::report::{BlockError, BlockOutcome, BlockReport};
 use crate::sampler::{self, reserve_samples};
 use crate::spec::BlockSpec;
 use crate::trace::RoundTrip;
@@ -212,11 +212,7 @@ fn report_findings(
     parts.push(("rtt".to_owned(), plain));
     parts.push(("rtt-probed".to_owned(), trips.probed.iter().map(whole).collect()));
     for (response, values) in parts {
-        let mut one = BlockReport::default();
-        sampler::summarize(&values, 0.001, spec, &mut one);
-        let BlockReport { n, samples, histogram, histogram_scale, n_eff, .. } = one;
-        let part = BlockPartReport { response, n, samples, histogram, histogram_scale, n_eff };
-        report.parts.push(part);
+        report.parts.push(sampler::summarize_part(response, &values, 0.001, spec));
     }
     Ok(())
 }

@@ -1,8 +1,8 @@
-//! RED with preferential dropping: flows that RED strikes again and again are dropped from before they reach it.
+//! RED with preferential dropping: flows that RED drops from (or marks) again and again lose some of their packets before they reach it.
 //!
 //! Mahajan, Floyd & Wetherall, "Controlling High-Bandwidth Flows at the Congested Router" (ICNP 2001). A TCP with the target round
-//! trip R is struck once in R / √(1.5 p) at a drop rate p. Who is struck in `OFTEN` of the last `LISTS` intervals, each
-//! `OFTEN / LISTS` of that, sends more than such a TCP: it is penalised until it is not struck any more than others.
+//! trip R has a drop once in R / √(1.5 p) at a drop rate p. A flow with drops in `OFTEN` of the last `LISTS` intervals, each
+//! `OFTEN / LISTS` of that, sends more than such a TCP: it is penalised until it has no more drops than others.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,7 +15,7 @@ use crate::chance::open_unit;
 use crate::frame::{DiscardReason, FrameTotals, HopContext, LinkFrame};
 use crate::spec::QueueLimit;
 
-/// Intervals that are remembered, and in how many of them a flow is struck that is penalised (§3.1 of the paper).
+/// Intervals that are remembered, and in how many of them a penalised flow has drops (§3.1 of the paper).
 const LISTS: usize = 5;
 const OFTEN: usize = 3;
 /// Flows of one interval that are remembered at most, so that forged addresses do not fill memory.
@@ -38,19 +38,19 @@ struct FlowPenalty {
     changed: u64,
 }
 
-/// Bytes of each flow that RED struck in one interval.
-type StruckFlows = BTreeMap<u64, u64>;
+/// Bytes of each flow that RED dropped or marked in one interval.
+type EarlyDrops = BTreeMap<u64, u64>;
 
 /// Who is penalised, and how much.
 #[derive(Debug, Default)]
 struct PenaltyBox {
     penalties: BTreeMap<u64, FlowPenalty>,
     /// Of the intervals before, the last at the end.
-    history: VecDeque<StruckFlows>,
-    struck: StruckFlows,
-    /// Bytes that came to RED in this interval, and that it struck.
+    history: VecDeque<EarlyDrops>,
+    early_drops: EarlyDrops,
+    /// Bytes that came to RED in this interval, and that it dropped or marked.
     arrived_bytes: u64,
-    struck_bytes: u64,
+    dropped_bytes: u64,
     /// Averaged over intervals.
     drop_rate: Option<f64>,
     interval: u64,
@@ -61,12 +61,12 @@ impl PenaltyBox {
         self.penalties.get(&flow).map_or(0.0, |penalty| penalty.probability)
     }
 
-    fn record(&mut self, flow: u64, bytes: u64, is_struck: bool) {
+    fn record(&mut self, flow: u64, bytes: u64, is_dropped: bool) {
         self.arrived_bytes += bytes;
-        if is_struck {
-            self.struck_bytes += bytes;
-            if self.struck.len() < LISTED_MAX || self.struck.contains_key(&flow) {
-                *self.struck.entry(flow).or_default() += bytes;
+        if is_dropped {
+            self.dropped_bytes += bytes;
+            if self.early_drops.len() < LISTED_MAX || self.early_drops.contains_key(&flow) {
+                *self.early_drops.entry(flow).or_default() += bytes;
             }
         }
     }
@@ -81,11 +81,11 @@ impl PenaltyBox {
     /// An interval has ended: penalties change.
     fn end_interval(&mut self) {
         self.interval += 1;
-        let struck = std::mem::take(&mut self.struck_bytes) as f64;
-        let now = struck / (std::mem::take(&mut self.arrived_bytes).max(1)) as f64;
+        let dropped = std::mem::take(&mut self.dropped_bytes) as f64;
+        let now = dropped / (std::mem::take(&mut self.arrived_bytes).max(1)) as f64;
         let average = f64::midpoint(self.drop_rate.unwrap_or(now), now);
         self.drop_rate = Some(average);
-        self.history.push_back(std::mem::take(&mut self.struck));
+        self.history.push_back(std::mem::take(&mut self.early_drops));
         if self.history.len() > LISTS {
             self.history.pop_front();
         }
@@ -95,7 +95,7 @@ impl PenaltyBox {
         self.lower();
     }
 
-    /// Raises penalties of those struck often, by the drop rate in proportion to how much each is struck.
+    /// Raises penalties of flows with frequent drops, by the drop rate in proportion to the bytes that each lost.
     fn raise(&mut self, drop_rate: f64) {
         let mut often: BTreeMap<u64, (usize, u64)> = BTreeMap::new();
         for (flow, bytes) in self.history.iter().flatten() {
@@ -124,12 +124,12 @@ impl PenaltyBox {
         }
     }
 
-    /// Lowers penalties of those that are not struck any more.
+    /// Lowers penalties of flows without recent drops.
     fn lower(&mut self) {
         let (history, interval) = (&self.history, self.interval);
         self.penalties.retain(|flow, penalty| {
-            let is_struck = history.iter().any(|list| list.contains_key(flow));
-            if is_struck || interval - penalty.changed < LOWER_AFTER {
+            let is_dropped = history.iter().any(|list| list.contains_key(flow));
+            if is_dropped || interval - penalty.changed < LOWER_AFTER {
                 return true;
             }
             penalty.changed = interval;
@@ -183,8 +183,8 @@ impl QueueDiscipline for PreferentialQueue {
             return context.discard(frame, DiscardReason::Early);
         }
         let (flow, bytes) = (frame.flow, u64::from(frame.wire_len));
-        let is_struck = self.red.offer(now, frame, context);
-        self.penalised.record(flow, bytes, is_struck);
+        let is_dropped = self.red.offer(now, frame, context);
+        self.penalised.record(flow, bytes, is_dropped);
         if self.due.is_none() {
             self.due = Some(now + self.penalised.interval_length(self.rtt));
         }
@@ -229,14 +229,14 @@ mod tests {
     const CURVE: RedCurve = RedCurve { min: 20_000.0, max: 60_000.0, p_max: 0.1 };
 
     /// What flows of a link of 10 Mb/s sent and got, in packets of 1,250 bytes, of which the link sends one a millisecond.
-    struct Shared {
+    struct FlowShares {
         bench: ElementFixture,
         queue: PreferentialQueue,
         now_us: u64,
         stream: RandomStream,
     }
 
-    impl Shared {
+    impl FlowShares {
         fn new() -> Self {
             let limit = QueueLimit::Frames(200);
             let rtt = Span::from_ms(40);
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn a_flow_of_nine_tenths_loses_what_is_too_much_and_others_do_not() {
-        let mut shared = Shared::new();
+        let mut shared = FlowShares::new();
         shared.run(60, &offered(60, 9.0));
         let got = shared.run(60, &offered(60, 9.0));
         for (flow, got) in got.iter().enumerate().take(9) {
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn a_penalty_ends_after_its_flow_sends_no_more_than_others() {
-        let mut shared = Shared::new();
+        let mut shared = FlowShares::new();
         shared.run(60, &offered(60, 9.0));
         assert!(shared.queue.penalised.penalty(9) > 0.2);
         shared.run(120, &offered(120, 0.5));
@@ -307,7 +307,7 @@ mod tests {
 
     #[test]
     fn equal_flows_that_fit_are_never_penalised() {
-        let mut shared = Shared::new();
+        let mut shared = FlowShares::new();
         shared.run(120, &offered(120, 5.0));
         assert!(shared.queue.penalised.penalties.is_empty());
     }

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::seq::SeqNum;
 
-/// What the application says of the end of a write.
+/// What follows a write, as the application says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WriteEnd {
     /// What was written may leave.
@@ -29,7 +29,7 @@ pub(super) struct WriteEnds {
     records: Option<Box<RecordEnds>>,
 }
 
-/// In sequence.
+/// Sequence numbers at which records end, in order.
 #[derive(Debug, Default)]
 struct RecordEnds(VecDeque<SeqNum>);
 

@@ -9,7 +9,7 @@ use crate::tcp::stream::Received;
 
 /// What the applications do.
 #[derive(Clone, Copy, Debug, Default)]
-struct Pattern {
+struct TrafficPattern {
     /// Bytes of a write, and how many there are.
     write: usize,
     writes: usize,
@@ -24,7 +24,7 @@ struct Pattern {
 }
 
 /// Runs a pattern over a link with this delay; retransmissions of both ends, and what either says.
-fn retransmits(pattern: Pattern, personalities: [Personality; 2], delay: Span) -> [u64; 2] {
+fn retransmits(pattern: TrafficPattern, personalities: [Personality; 2], delay: Span) -> [u64; 2] {
     let config =
         |personality| TcpConfig { personality, nagle: pattern.nagle, ..TcpConfig::default() };
     let mut pair = Pair::new(config(personalities[0]), config(personalities[1]), 5);
@@ -72,7 +72,7 @@ fn retransmits(pattern: Pattern, personalities: [Personality; 2], delay: Span) -
 /// All that differ in one of: who sends and who receives, Nagle's algorithm, delay of the link, wait of the reader.
 ///
 /// Both acknowledge within 200 ms, which is what a sender allows for; [`Personality::plain`] may take 500 ms.
-fn check(pattern: Pattern, waits_ms: &[u64]) {
+fn check(pattern: TrafficPattern, waits_ms: &[u64]) {
     let both = [Personality::linux(), Personality::freebsd()];
     for from in both {
         for to in both {
@@ -81,7 +81,7 @@ fn check(pattern: Pattern, waits_ms: &[u64]) {
                 .flat_map(|nagle| waits_ms.iter().map(move |wait| (nagle, *wait)))
             {
                 for delay in [Span::from_us(20), Span::from_ms(20)] {
-                    let pattern = Pattern { nagle, wait: Span::from_ms(wait), ..pattern };
+                    let pattern = TrafficPattern { nagle, wait: Span::from_ms(wait), ..pattern };
                     let count = retransmits(pattern, [from, to], delay);
                     assert_eq!(count, [0, 0], "{delay:?}, {pattern:?} from {from:?} to {to:?}");
                 }
@@ -94,7 +94,8 @@ fn check(pattern: Pattern, waits_ms: &[u64]) {
 fn lines_to_a_slow_reader_are_sent_once() {
     for (write, writes) in [(40, 200), (700, 60), (2_000, 20)] {
         for every in [Span::ZERO, Span::from_us(10), Span::from_ms(30)] {
-            let pattern = Pattern { write, writes, every, read: 1_000, ..Pattern::default() };
+            let pattern =
+                TrafficPattern { write, writes, every, read: 1_000, ..TrafficPattern::default() };
             check(pattern, &[0, 30]);
         }
     }
@@ -103,7 +104,13 @@ fn lines_to_a_slow_reader_are_sent_once() {
 #[test]
 fn requests_and_responses_are_sent_once() {
     for write in [1, 64, 2_000] {
-        let pattern = Pattern { write, writes: 20, read: 64, answers: true, ..Pattern::default() };
+        let pattern = TrafficPattern {
+            write,
+            writes: 20,
+            read: 64,
+            answers: true,
+            ..TrafficPattern::default()
+        };
         check(pattern, &[0, 1, 30, 250]);
     }
 }
