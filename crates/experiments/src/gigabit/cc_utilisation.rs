@@ -454,7 +454,7 @@ fn sentences(data: &PageData<'_>) -> Vec<String> {
             .filter_map(|(queue, shares)| Some(format!("{} with a {queue}", range(&shares)?)))
             .collect();
         sentence(&shares, "; ", |told| {
-            format!("{} fills, of what the link can carry: {told}.", name::capitalize(&control))
+            format!("{}: of what the link can carry, {told}.", name::capitalize(&control))
         })
     };
     filled.into_iter().flat_map(told).collect()
