@@ -242,16 +242,7 @@ impl SessionService for AgentSessions<'_> {
 
 impl AgentSessions<'_> {
     fn say(&self, limit: &Mutex<LogLimit>, text: &str) {
-        let mut limit = limit.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(left_out) = limit.admit(plumb_clock::now()) else { return };
-        if self.output.quiet {
-            return;
-        }
-        let text = match left_out {
-            0 => text.to_owned(),
-            _ => format!("{text} ({left_out} before it are left out)"),
-        };
-        self.output.message(&text);
+        self.output.note_limited(&mut limit.lock().unwrap_or_else(PoisonError::into_inner), text);
     }
 }
 

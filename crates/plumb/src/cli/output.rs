@@ -5,6 +5,7 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use plumb_remote::log_limit::LogLimit;
 use plumb_report::printable;
 use plumb_report::terminal::{TerminalStyle, TextRole};
 use rustix::termios::tcgetwinsize;
@@ -127,6 +128,16 @@ impl CliOutput {
     pub fn note(&self, text: &str) {
         if !self.quiet {
             self.message(text);
+        }
+    }
+
+    /// Like [`Self::note`], for what others can make happen: a flood of it fills no log and, where nobody reads
+    /// standard error, blocks no server.
+    pub fn note_limited(&self, limit: &mut LogLimit, text: &str) {
+        match limit.admit(plumb_clock::now()) {
+            None => {}
+            Some(0) => self.note(text),
+            Some(left_out) => self.note(&format!("{text} ({left_out} before it are left out)")),
         }
     }
 

@@ -12,12 +12,16 @@ use plumb_interop::iperf3::server::{
     Iperf3Server, Iperf3ServerError, Iperf3ServerEvent, Iperf3ServerOptions,
 };
 use plumb_interop::iperf3::session::Iperf3Limits;
+use plumb_remote::log_limit::LogLimit;
 
 use super::page;
 use crate::cli::output::{CliOutput, CommandError, CommandResult};
 use crate::cli::{handle_stop_signals, is_stopped};
 use crate::net::address;
 use crate::problem::{ExitReason, Problem};
+
+/// Most lines a minute about clients that got no test, and about tests.
+const NOTES_PER_MINUTE: u32 = 60;
 
 /// Serve iperf3 clients, one test after another or several at a time
 #[derive(Clone, Debug, Args)]
@@ -106,8 +110,9 @@ impl Iperf3ServerCommand {
         let names: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
         output.note(&format!("serving iperf3 clients on {}", names.join(" and ")));
         let mut failure = None;
+        let mut limits = [NOTES_PER_MINUTE; 2].map(LogLimit::new);
         let mut report = |event| {
-            if let Err(error) = print_event(event, output) {
+            if let Err(error) = print_event(event, output, &mut limits) {
                 failure.get_or_insert(error);
             }
         };
@@ -146,14 +151,22 @@ fn problem(error: &Iperf3ServerError) -> Problem {
     }
 }
 
-fn print_event(event: Iperf3ServerEvent, output: &CliOutput) -> Result<(), CommandError> {
+/// Prints an event; refused clients and tests have a limit each, so that neither hides the other.
+fn print_event(
+    event: Iperf3ServerEvent,
+    output: &CliOutput,
+    [refusals, tests]: &mut [LogLimit; 2],
+) -> Result<(), CommandError> {
     match event {
-        Iperf3ServerEvent::Began { client } => output.note(&format!("{client}: test started")),
+        Iperf3ServerEvent::Began { client } => {
+            output.note_limited(tests, &format!("{client}: test started"));
+        }
         Iperf3ServerEvent::Failed { client, why } => {
-            output.note(&format!("{client}: no test: {why}"));
+            output.note_limited(refusals, &format!("{client}: no test: {why}"));
         }
         Iperf3ServerEvent::Refused { client } => {
-            output.note(&format!("{client}: refused, too many tests are running"));
+            let text = format!("{client}: refused, too many tests are running");
+            output.note_limited(refusals, &text);
         }
         Iperf3ServerEvent::Ended(test) => {
             let report = report::document(&test);
@@ -167,7 +180,7 @@ fn print_event(event: Iperf3ServerEvent, output: &CliOutput) -> Result<(), Comma
                 output.page(&page::test(&test, &report, output.style))?;
             }
             if let Some(error) = &test.error {
-                output.note(&format!("{}: {error}", test.remote));
+                output.note_limited(tests, &format!("{}: {error}", test.remote));
             }
         }
     }

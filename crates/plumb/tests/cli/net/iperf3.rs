@@ -1,6 +1,7 @@
 //! `plumb net --iperf3 --json` as programs read it that were written for iperf3's JSON, and as plumb imports it.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{ChildStderr, Command, Stdio};
 
@@ -48,7 +49,7 @@ fn read_by_theirs(text: &str) -> Option<Value> {
 pub struct Iperf3ServerProcess {
     child: KilledOnDrop,
     /// Kept open for further messages.
-    _stderr: BufReader<ChildStderr>,
+    stderr: BufReader<ChildStderr>,
     pub port: String,
 }
 
@@ -65,11 +66,20 @@ impl Iperf3ServerProcess {
         let mut line = String::new();
         stderr.read_line(&mut line).expect("a line");
         let port = line.trim().rsplit(':').next().expect("a port").to_owned();
-        Self { child: KilledOnDrop(child), _stderr: stderr, port }
+        Self { child: KilledOnDrop(child), stderr, port }
     }
 
     pub fn id(&self) -> u32 {
         self.child.0.id()
+    }
+
+    /// Kills it; what it has written on standard error.
+    fn stderr_of_killed(self) -> String {
+        let Self { child, mut stderr, .. } = self;
+        drop(child);
+        let mut text = String::new();
+        stderr.read_to_string(&mut text).expect("text");
+        text
     }
 }
 
@@ -150,4 +160,23 @@ fn iperf3_consumers_and_import_read_every_mode_alike() {
         let Some(theirs) = read_by_theirs(&text) else { continue };
         assert_same_figures(&theirs, &ours);
     }
+}
+
+#[test]
+fn a_flood_of_refused_clients_is_counted_in_few_lines() {
+    let bench = TestHome::new();
+    let server = Iperf3ServerProcess::start();
+    // A cookie, and parameters of 4 GiB.
+    let request = [&[b'a'; 37][..], &u32::MAX.to_be_bytes()].concat();
+    let port: u16 = server.port.parse().unwrap();
+    for _ in 0..200 {
+        let mut client = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        client.write_all(&request).unwrap();
+        // Until the server closes it.
+        drop(client.read_to_end(&mut Vec::new()));
+    }
+    bench.stdout_of(&["net", "--iperf3", "127.0.0.1", "-p", &server.port, "-t", "1"]);
+    let text = server.stderr_of_killed();
+    let lines = text.lines().filter(|line| line.contains("no test")).count();
+    assert!((1..=60).contains(&lines), "{lines} lines: {text}");
 }
