@@ -34,6 +34,7 @@ pub mod http_response;
 pub mod http_server;
 pub mod ping;
 pub mod replay;
+pub mod served_socket;
 pub mod services;
 pub mod stream_client;
 pub mod stream_services;

@@ -3,6 +3,7 @@
 
 pub mod address;
 pub mod agent_connection;
+mod counted_time;
 mod datagrams;
 pub mod document;
 pub mod host_target;

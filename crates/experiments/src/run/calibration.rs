@@ -90,7 +90,7 @@ impl CalibratedClock {
             deadline_ns: Span::from_secs(10).as_ns(),
         };
         let mut abort = || plumb_harness::stop_signals::stop_requests() >= 2;
-        let mut launch = super::source::program()
+        let mut launch = std::env::current_exe()
             .map_err(LaunchError::from)
             .and_then(|program| RunningLaunch::start(&program, &spec, &mut abort))
             .map_err(|error| {

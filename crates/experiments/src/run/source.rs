@@ -1,8 +1,6 @@
 //! Where the launches of a run come from, and by which clock it goes: processes and this machine's clock, or simulated
 //! ones in the self-test.
 
-use std::io;
-
 use plumb_base::time::Span;
 use plumb_clock::monotonic_ns;
 use plumb_harness::launcher::{LaunchError, RunningLaunch};
@@ -88,7 +86,7 @@ impl LaunchSource for ProcessLaunches<'_> {
         deadline: Span,
     ) -> Result<Box<dyn OpenLaunch>, LaunchError> {
         let spec = self.spec(group, seed, deadline).map_err(LaunchError::Unavailable)?;
-        Ok(Box::new(RunningLaunch::start(&program()?, &spec, &mut is_aborted)?))
+        Ok(Box::new(RunningLaunch::start(&std::env::current_exe()?, &spec, &mut is_aborted)?))
     }
 }
 
@@ -105,11 +103,6 @@ impl OpenLaunch for RunningLaunch {
         // Every block of it is stored; how the processes end changes nothing.
         drop((*self).finish());
     }
-}
-
-/// The program to start as a worker: this one.
-pub(super) fn program() -> io::Result<std::path::PathBuf> {
-    std::env::current_exe()
 }
 
 /// Whether the user asked twice to stop: a block under way is not waited for.

@@ -10,7 +10,7 @@ use std::path::Path;
 use plumb_stack::tcp::{Received, TcpSocketError};
 use plumb_sys::fd;
 
-use super::stream_services::{ServedSocket, StreamStep};
+use super::served_socket::{ServedSocket, StreamStep};
 
 /// Longest head of a request, in bytes.
 const HEAD_MAX: usize = 8_192;
@@ -64,13 +64,6 @@ impl HttpStatus {
     const VERSION: Self = Self(505, "HTTP Version Not Supported");
 }
 
-/// Requests that were answered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct HttpSessionCounts {
-    pub served: u64,
-    pub refused: u64,
-}
-
 /// What is wanted.
 #[derive(Debug, PartialEq, Eq)]
 struct HttpRequest {
@@ -120,10 +113,7 @@ impl HttpSession {
                 let answer = answer(request, files);
                 let is_served = answer.1;
                 self.answer = Some(answer.0);
-                socket.count(HttpSessionCounts {
-                    served: u64::from(is_served),
-                    refused: u64::from(!is_served),
-                });
+                socket.count_request(is_served);
                 continue;
             }
             // A head that fills the buffer has been refused, so there is room.

@@ -14,7 +14,8 @@ use plumb_wire::packet::Pool;
 
 use super::WatchedApplication;
 use super::http_server::FileDirectory;
-use super::stream_services::{StreamServiceCounts, StreamServiceKind, StreamServices};
+use super::served_socket::StreamServiceCounts;
+use super::stream_services::{StreamServiceKind, StreamServices};
 
 /// Kind of service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,10 +11,11 @@ use plumb_base::time::{Instant, Span};
 use plumb_stack::host::IpHost;
 use plumb_stack::tcp::config::{BufferLimits, TcpConfig};
 use plumb_stack::tcp::congestion::CongestionChoice;
-use plumb_stack::tcp::{ListenerId, Received, TcpEvent, TcpId, TcpOpenError, TcpSocketError};
+use plumb_stack::tcp::{ListenerId, TcpEvent, TcpId, TcpOpenError};
 
 use super::byte_pattern::BytePattern;
-use super::http_server::{FileDirectory, HttpSession, HttpSessionCounts};
+use super::http_server::{FileDirectory, HttpSession};
+use super::served_socket::{PIECE, ServedSocket, StreamServiceCounts, StreamStep};
 
 /// Connections served at a time; more wait in the accept queues.
 pub const CONNECTIONS_MAX: usize = 256;
@@ -24,8 +25,6 @@ const BACKLOG: usize = 128;
 const BUFFER_MAX: u32 = 1 << 20;
 /// Time between two looks for idle connections.
 const EXPIRY_INTERVAL: Span = Span::from_secs(1);
-/// Bytes moved at a time.
-const PIECE: usize = 65_536;
 
 /// What is done with a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,25 +47,6 @@ impl StreamServiceKind {
             Self::Echo | Self::Discard | Self::Source => Span::from_secs(600),
         }
     }
-}
-
-/// What a service did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StreamServiceCounts {
-    /// Connections accepted.
-    pub connections: u64,
-    /// Bytes received.
-    pub received: u64,
-    /// Bytes sent.
-    pub sent: u64,
-    /// HTTP requests answered with a file, or with its length.
-    pub requests: u64,
-    /// HTTP requests refused.
-    pub refused: u64,
-    /// Connections that ended by an error.
-    pub failed: u64,
-    /// Connections ended for being idle.
-    pub idle: u64,
 }
 
 #[derive(Debug)]
@@ -100,19 +80,6 @@ enum ServiceProgress {
     Http(Box<HttpSession>),
     /// All is said: what the peer still sends is dropped until the connection ends.
     Closing,
-}
-
-/// What becomes of a connection after a step of its service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum StreamStep {
-    /// It waits for data or for room.
-    Wait,
-    /// It goes on once the others had their turn.
-    Yield,
-    /// Nothing more will be sent.
-    Finish,
-    /// It cannot go on.
-    Abort,
 }
 
 /// Services at the TCP listeners of a host.
@@ -296,106 +263,12 @@ impl StreamServices {
     }
 }
 
-/// One connection during one step of its service.
-#[derive(Debug)]
-pub(super) struct ServedSocket<'a> {
-    host: &'a mut IpHost,
-    id: TcpId,
-    now: Instant,
-    counts: &'a mut StreamServiceCounts,
-}
-
-impl ServedSocket<'_> {
-    pub fn receive(&mut self, out: &mut [u8]) -> Result<Received, TcpSocketError> {
-        let received = self.host.tcp_receive(self.now, self.id, out)?;
-        if let Received::Data(len) = received {
-            self.counts.received += len as u64;
-        }
-        Ok(received)
-    }
-
-    pub fn send(&mut self, bytes: &[u8]) -> Result<usize, TcpSocketError> {
-        let sent = self.host.tcp_send(self.now, self.id, bytes)?;
-        self.counts.sent += sent as u64;
-        Ok(sent)
-    }
-
-    /// Lets `write` fill a piece of the send buffer; 0 where it has no room.
-    pub fn send_with(
-        &mut self,
-        max: usize,
-        write: impl FnOnce(&mut [u8]) -> usize,
-    ) -> Result<usize, TcpSocketError> {
-        let sent = self.host.tcp_send_with(self.now, self.id, max, write)?;
-        self.counts.sent += sent as u64;
-        Ok(sent)
-    }
-
-    pub fn count(&mut self, counts: HttpSessionCounts) {
-        self.counts.requests += counts.served;
-        self.counts.refused += counts.refused;
-    }
-
-    fn echo(
-        &mut self,
-        held: &mut Vec<u8>,
-        scratch: &mut [u8],
-    ) -> Result<StreamStep, TcpSocketError> {
-        loop {
-            let sent = self.send(held)?;
-            held.drain(..sent);
-            if !held.is_empty() {
-                return Ok(StreamStep::Wait);
-            }
-            match self.receive(scratch)? {
-                Received::Data(len) => {
-                    let sent = self.send(&scratch[..len])?;
-                    held.extend_from_slice(&scratch[sent..len]);
-                }
-                Received::Empty => return Ok(StreamStep::Wait),
-                Received::End => return Ok(StreamStep::Finish),
-            }
-        }
-    }
-
-    /// Drops what has arrived.
-    fn drain(&mut self) -> Result<StreamStep, TcpSocketError> {
-        loop {
-            match self.host.tcp_receive_with(self.now, self.id, <[u8]>::len)? {
-                Received::Data(len) => self.counts.received += len as u64,
-                Received::Empty => return Ok(StreamStep::Wait),
-                Received::End => return Ok(StreamStep::Finish),
-            }
-        }
-    }
-
-    fn produce(
-        &mut self,
-        sent: &mut u64,
-        pattern: &BytePattern,
-    ) -> Result<StreamStep, TcpSocketError> {
-        if self.drain()? == StreamStep::Finish {
-            return Ok(StreamStep::Finish);
-        }
-        if self.host.tcp_state(self.id).is_none_or(|state| !state.can_send()) {
-            return Ok(StreamStep::Finish);
-        }
-        loop {
-            let offset = *sent;
-            let written = self.send_with(PIECE, |room| pattern.fill(offset, room))?;
-            *sent += written as u64;
-            if written == 0 {
-                return Ok(StreamStep::Wait);
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use plumb_base::seed::Seed;
     use plumb_stack::host::HostConfig;
     use plumb_stack::interface::InterfaceConfig;
+    use plumb_stack::tcp::Received;
     use plumb_wire::machine::{Machine as _, PortId};
     use plumb_wire::packet::{Pool, PoolConfig};
 

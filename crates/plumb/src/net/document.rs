@@ -15,7 +15,8 @@ use plumb_result::net::{
 };
 
 use super::agent_connection::AgentConnection;
-use super::phase::{self, seconds};
+use super::counted_time::seconds;
+use super::phase;
 use super::test_run::{MeasuredPhase, NetMeasurement};
 use super::{datagrams, round_trips, tcp_flow};
 use crate::VERSION;

@@ -7,7 +7,7 @@ use plumb_net::measure::request_response::RequestPacing;
 use plumb_net::measure::test_spec::{PartSpec, TestSpec};
 use plumb_result::net::{NetDistribution, NetPhase, NetProbes, NetRequestResponse, RequestOrder};
 
-use super::phase::{each, seconds};
+use super::counted_time::{each, seconds};
 
 /// The least part of the rate of an open loop that passes for all of it.
 const CARRIED_LEAST: f64 = 0.95;

@@ -8,8 +8,8 @@ use plumb_base::time::Span;
 use plumb_base::units::quantity::parse_span;
 use plumb_netdev::host::RunWatch;
 use plumb_netdev::host::http_server::FileDirectory;
+use plumb_netdev::host::served_socket::StreamServiceCounts;
 use plumb_netdev::host::services::{OfferedServices, ServiceKind, ServicePort};
-use plumb_netdev::host::stream_services::StreamServiceCounts;
 use plumb_stack::service::{HostNode, ServiceCounts};
 use plumb_stack::tcp::congestion::CongestionChoice;
 
