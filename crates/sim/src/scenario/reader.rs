@@ -98,6 +98,9 @@ impl<'a> ScenarioReader<'a> {
         self.set(table, "duration", &mut scenario.duration, parse_span)?;
         self.set(table, "warmup", &mut scenario.warmup, parse_span)?;
         self.set(table, "seed", &mut scenario.seed.0, whole::<u64>)?;
+        if let Some(seed) = point.seed {
+            scenario.seed.0 = seed;
+        }
         self.set(table, "mtu", &mut scenario.mtu, whole::<u32>)?;
         self.set(table, "ring", &mut scenario.ring, whole::<u32>)?;
         self.set_some(table, "sample_every", &mut scenario.sample_every, parse_span)?;

@@ -19,6 +19,8 @@ pub struct SweepPoint {
     pub values: BTreeMap<String, String>,
     /// Which replication, from 0.
     pub replication: u64,
+    /// Seed instead of the file's; replications have seeds that are derived from it.
+    pub seed: Option<u64>,
 }
 
 /// Every point of the sweep of a text: one without values for one that has no sweep. The last variable changes fastest, then
@@ -98,8 +100,11 @@ impl ScenarioReader<'_> {
             );
         }
         let numbered = |values: BTreeMap<String, String>| {
-            (0..replications)
-                .map(move |replication| SweepPoint { values: values.clone(), replication })
+            (0..replications).map(move |replication| SweepPoint {
+                values: values.clone(),
+                replication,
+                seed: None,
+            })
         };
         Ok(grid.into_iter().flat_map(numbered).collect())
     }
