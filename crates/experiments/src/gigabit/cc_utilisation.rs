@@ -19,6 +19,7 @@ use plumb_report::figure::by_level::{self, LevelPlot};
 
 use plumb_sim::report::SimulationReport;
 use plumb_sim::simulation::{PacketObserver, START};
+use plumb_wire::packet::ChecksumState;
 
 use super::window_bdp::{ROUND_TRIP, WindowedLink};
 use crate::claims::{WEIGLE, is_link_on_time, medians_within, stack_order};
@@ -157,13 +158,14 @@ fn plan_cell(point: &DesignPoint<'_>) -> CellDecision {
     else {
         return Err(Exclusion::impossible("no round trip, no rate or no queue is given"));
     };
-    // A queue has room for one packet at least.
-    let limit = if queue == "0bdp" { "1packet" } else { queue };
-    let text = format!("rate={rate},delay={},queue=drop-tail,limit={limit}", format_span(rtt / 2));
+    let Some(link) = WindowedLink::parse(rate, &format_span(rtt), None) else {
+        return Err(Exclusion::impossible("the rate or the round trip is not understood"));
+    };
+    let limit = queue_packets(queue, link.bdp).max(1.0);
+    let delay = format_span(rtt / 2);
+    let text = format!("rate={rate},delay={delay},queue=drop-tail,limit={limit:.0}packets");
     let path = link::path_over_link(&format!("{rate} {} {queue}", format_span(rtt)), &text, MTU)?;
-    let cycle = WindowedLink::parse(rate, &format_span(rtt), None).map_or(Span::ZERO, |link| {
-        sawtooth(link.bdp, queue.trim_end_matches("bdp").parse().unwrap_or(1.0), rtt)
-    });
+    let cycle = sawtooth(link.bdp, products(queue), rtt);
     if cycle > CYCLE_MAX {
         return Err(Exclusion::impossible(format!(
             "one cycle of Reno's window takes up to {cycle} there, and more than {CYCLE_MAX} is left out: choose a \
@@ -179,7 +181,7 @@ fn plan_cell(point: &DesignPoint<'_>) -> CellDecision {
 pub(crate) fn simulate(cell: &SimulatedCell<'_>) -> Result<ResponseValues, LaunchFault> {
     let (rtt, rate) = (cell.span("rtt")?, cell.rate("rate")?);
     let flows: u32 = cell.number("flows")?;
-    let limit = if cell.level("queue") == "0bdp" { "3packets" } else { cell.level("queue") };
+    let limit = queue_packets(cell.level("queue"), rate * rtt.as_secs_f64() / 8.0).max(3.0);
     let us = |share: u64| rtt.as_ns() / 1_000 / share;
     let options = match cell.level("tcp") {
         "no-sack" => "sack = false",
@@ -197,7 +199,7 @@ pub(crate) fn simulate(cell: &SimulatedCell<'_>) -> Result<ResponseValues, Launc
             us(8) as f64 + vary,
             us(8)
         ),
-        &format!("rate={rate:.0}bit,overhead=14,delay={}us,limit={limit}", us(8) * 3),
+        &format!("rate={rate:.0}bit,overhead=14,delay={}us,limit={limit:.0}packets", us(8) * 3),
     );
     // Many flows make up for shorter times.
     let seconds = if flows > 1 { MEASURED_S / 3 * 2 } else { MEASURED_S };
@@ -258,7 +260,7 @@ struct ArrivalCounts {
 struct SharedCounts(Rc<RefCell<ArrivalCounts>>);
 
 impl PacketObserver for SharedCounts {
-    fn on_arrival(&mut self, at: Instant, link: u32, _: &[u8]) {
+    fn on_arrival(&mut self, at: Instant, link: u32, _: &[u8], _: ChecksumState) {
         // The first link of the scenario, in its first direction.
         if link > 0 {
             return;
@@ -281,6 +283,16 @@ fn window_distance(a: &SimulationReport, b: &SimulationReport) -> f64 {
         pairs.map(|(a, b)| a.cwnd.abs_diff(b.cwnd) as f64).sum::<f64>()
     });
     apart.sum()
+}
+
+/// The room of a queue in products of the path's rate and round trip.
+fn products(queue: &str) -> f64 {
+    queue.trim_end_matches("bdp").parse().unwrap_or(1.0)
+}
+
+/// The same in packets: a limit that the link is given in products is ten packets at least.
+fn queue_packets(queue: &str, bdp: f64) -> f64 {
+    (products(queue) * bdp / FRAME).round()
 }
 
 /// The longest that Reno's window takes from one loss to the next: half of its packets at a packet a round trip, each
