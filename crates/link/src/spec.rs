@@ -372,6 +372,13 @@ impl LinkSpec {
 }
 
 impl DirectionSpec {
+    /// Whether a limit in products of rate and delay, other than the default, comes to less than [`BDP_LIMIT_MIN`],
+    /// so that this is the limit.
+    pub fn is_limit_raised(&self, round_trip: Span) -> bool {
+        matches!(self.queue.limit(), LimitSpec::Bdp(thousandths) if thousandths != 1_000)
+            && self.limit(round_trip) == QueueLimit::Bytes(BDP_LIMIT_MIN)
+    }
+
     /// How much may wait, on a link of this delay there and back.
     ///
     /// Where the rate is not limited nothing waits, and a limit in products of rate and delay is none.

@@ -12,7 +12,7 @@ use plumb_link::spec::FaultSpec;
 use plumb_wire::flow::{FiveTuple, SipKey};
 use plumb_wire::ipv4;
 use plumb_wire::machine::{Machine as _, Medium};
-use plumb_wire::packet::{Packet, Pool, PoolConfig};
+use plumb_wire::packet::{ChecksumState, Packet, Pool, PoolConfig};
 
 use crate::directed_link::DirectedLink;
 use crate::event_queue::EventQueue;
@@ -47,8 +47,9 @@ enum NodeKind {
 
 /// Sees each packet that arrives at the end of a link.
 pub trait PacketObserver: std::fmt::Debug {
-    /// A packet came out of this one-way link.
-    fn on_arrival(&mut self, at: Instant, link: u32, bytes: &[u8]);
+    /// A packet came out of this one-way link: edge `link / 2` of the network, "up" where `link` is even. Hosts may
+    /// leave its checksum partial, which nothing on the way needs.
+    fn on_arrival(&mut self, at: Instant, link: u32, bytes: &[u8], checksum: ChecksumState);
 }
 
 /// A simulation that runs.
@@ -81,7 +82,7 @@ pub struct Simulation {
     /// Times that no memory was left for another packet.
     without_memory: u64,
     hash: SipKey,
-    observer: Option<Box<dyn PacketObserver>>,
+    observers: Vec<Box<dyn PacketObserver>>,
     sampled: SampledSeries,
     packets: Vec<Packet>,
     batch: Vec<Packet>,
@@ -128,7 +129,7 @@ impl Simulation {
             misdirected: 0,
             without_memory: 0,
             hash: SipKey::new(scenario.seed, "paths"),
-            observer: None,
+            observers: Vec::new(),
             sampled: SampledSeries::new(directed_links.len()),
             packets: Vec::new(),
             batch: Vec::new(),
@@ -159,12 +160,7 @@ impl Simulation {
 
     /// Shows each packet to `observer` as it leaves a link.
     pub fn observe(&mut self, observer: Box<dyn PacketObserver>) {
-        self.observer = Some(observer);
-    }
-
-    /// The observer that was given.
-    pub fn take_observer(&mut self) -> Option<Box<dyn PacketObserver>> {
-        self.observer.take()
+        self.observers.push(observer);
     }
 
     /// What it runs.
@@ -236,9 +232,10 @@ impl Simulation {
         let is_awaited = std::mem::take(&mut directed.is_awaited);
         self.queue.set(link, directed.next());
         self.packet_hops += packets.len() as u64;
-        if let Some(observer) = &mut self.observer {
+        for observer in &mut self.observers {
             for packet in &packets {
-                observer.on_arrival(self.now, link, self.pool.bytes(packet));
+                let bytes = self.pool.bytes(packet);
+                observer.on_arrival(self.now, link, bytes, packet.meta.checksum);
             }
         }
         let node = self.routes.end(link);

@@ -7,12 +7,13 @@ use plumb_analysis::document::sim::{SCHEMA, SimDocument, SimRun};
 use plumb_report::{html, terminal};
 
 use super::export::{check_writable, write_file};
-use super::handle_stop_signals;
 use super::output::{CliOutput, CommandResult};
+use super::{GlobalOptions, handle_stop_signals};
 use crate::problem::{ExitReason, Problem};
 
 mod report_document;
 pub mod scenario_file;
+mod stored_run;
 mod trace;
 
 use scenario_file::{ScenarioFile, ScenarioOptions, SimProgress, SweptScenario};
@@ -23,7 +24,8 @@ use scenario_file::{ScenarioFile, ScenarioOptions, SimProgress, SweptScenario};
 The hosts run plumb's own TCP, the links are those of 'plumb link', and time is virtual: a result is the same every
 time and on every machine, whatever else that does. No privileges are needed. A file with a [sweep] is run at each of
 its points. In every run conservation of packets and bytes, Little's law, and that no packet is earlier than
-transmission and propagation allow, are checked; exit code 4 if one does not hold.
+transmission and propagation allow, are checked; exit code 4 if one does not hold. The result is a run of the store, in
+which each replication counts as a launch: 'plumb show', 'report' and 'compare' read it.
 
 A scenario, in TOML:
   duration = \"30s\"
@@ -53,7 +55,8 @@ Examples:
   plumb sim scenarios/buffer-size.toml
   plumb sim scenarios/buffer-size.toml --set buffer=1bdp --all
   plumb sim my.toml --check
-  plumb sim my.toml --json --digest")]
+  plumb sim my.toml --json --digest
+  plumb sim my.toml --pcap packets.pcapng          for Wireshark; frame.interface_name is the link")]
 pub struct SimCommand {
     #[command(flatten)]
     scenario: ScenarioOptions,
@@ -66,15 +69,21 @@ pub struct SimCommand {
     /// Draw connections and queues over time in this page
     #[arg(long, short, value_name = "FILE.html", conflicts_with = "check")]
     output: Option<PathBuf>,
+    /// Do not store the result
+    #[arg(long)]
+    no_store: bool,
 }
 
 impl SimCommand {
     /// Runs the scenario at each point of its sweep and prints what was found.
     ///
     /// # Errors
-    /// A file that cannot be read or simulated; an interruption.
-    pub fn perform(self, output: &CliOutput) -> CommandResult {
+    /// A file that cannot be read or simulated; a store that cannot be written; an interruption.
+    pub fn perform(self, global: &GlobalOptions, output: &CliOutput) -> CommandResult {
         let file = self.scenario.load()?;
+        if let Some(warning) = file.warning()? {
+            output.note(&warning);
+        }
         if self.check && output.json {
             return Err(Problem::usage("a check has no document to print")
                 .because("it prints a line of text")
@@ -99,7 +108,8 @@ impl SimCommand {
         if let Some(page) = &self.output {
             write_file(page, html::simulation(&document, env!("CARGO_PKG_VERSION")).as_bytes())?;
         }
-        show(&document, self.all, output)
+        let store = (!self.no_store).then_some(global);
+        show(&document, self.all, store, output)
     }
 }
 
@@ -113,9 +123,17 @@ pub(super) fn document(file: &ScenarioFile, runs: Vec<SimRun>) -> SimDocument {
     }
 }
 
-/// Prints simulations; a failure where one broke a law.
-pub(super) fn show(document: &SimDocument, all: bool, output: &CliOutput) -> CommandResult {
+/// Stores simulations, in a store if any, and prints them; a failure where one broke a law.
+pub(super) fn show(
+    document: &SimDocument,
+    all: bool,
+    store: Option<&GlobalOptions>,
+    output: &CliOutput,
+) -> CommandResult {
+    // Printed even where they cannot be stored.
+    let stored = store.map_or(Ok(()), |global| stored_run::store(global, output, document));
     output.show(document, |style| terminal::sim::render(document, all, style))?;
+    stored?;
     let is_sound = document.runs.iter().all(|run| run.violations.is_empty());
     Ok(if is_sound { ExitReason::Success } else { ExitReason::Failure })
 }

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use plumb_analysis::document::sim::SimRun;
 
-use super::handle_stop_signals;
 use super::output::{CliOutput, CommandResult};
 use super::sim::scenario_file::{ScenarioFile, ScenarioOptions, SimProgress, SweptScenario};
 use super::sim::{document, show};
+use super::{GlobalOptions, handle_stop_signals};
 use crate::problem::{ExitReason, Problem};
 
 /// Simulate a part of a sweep, and keep each simulation in a file
@@ -17,7 +17,7 @@ use crate::problem::{ExitReason, Problem};
 Each simulation is kept in a file of the folder, whose name depends on the scenario, the point of its sweep, the options
 and the version of plumb. One that is there is not run again, so that a sweep that was cut goes on where it was, and parts
 that several machines have done are merged by copying their files into one folder. When every point is there, the whole is
-printed. Without --shard, SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT are heeded.
+printed and stored as a run. Without --shard, SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT are heeded.
 
 Examples:
   plumb sweep scenarios/fairness.toml --results fairness
@@ -31,6 +31,9 @@ pub struct SweepCommand {
     /// Which part of how many: every COUNT-th point
     #[arg(long, value_name = "PART/COUNT", value_parser = parse_shard)]
     shard: Option<SweepShard>,
+    /// Do not store the whole as a run
+    #[arg(long)]
+    no_store: bool,
 }
 
 /// A part of a sweep.
@@ -46,7 +49,7 @@ impl SweepCommand {
     ///
     /// # Errors
     /// A file or folder that cannot be read or written; an interruption.
-    pub fn perform(self, output: &CliOutput) -> CommandResult {
+    pub fn perform(self, global: &GlobalOptions, output: &CliOutput) -> CommandResult {
         let file = self.scenario.load()?;
         let shard = match self.shard {
             Some(shard) => shard,
@@ -89,7 +92,8 @@ impl SweepCommand {
             ));
             return Ok(ExitReason::Success);
         }
-        show(&document(&file, runs), false, output)
+        let store = (!self.no_store).then_some(global);
+        show(&document(&file, runs), false, store, output)
     }
 
     fn path(&self, file: &ScenarioFile, point: &SweptScenario) -> PathBuf {

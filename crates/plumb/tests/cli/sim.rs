@@ -1,6 +1,11 @@
 //! `plumb sim` and `plumb cc-report`: documents, sweeps, checks, and mistakes with their lines.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+
+use plumb_wire::capture::CaptureReader;
+use plumb_wire::ipv4::Ipv4Packet;
+use serde_json::Value;
 
 use crate::documents::valid;
 use crate::home::TestHome;
@@ -114,4 +119,71 @@ fn parts_of_a_sweep_make_up_the_whole_and_are_not_run_twice() {
     assert!(again.stderr.contains("2 of 2 simulations were there already"), "{}", again.stderr);
     place.file("out/a.txt", "not a result");
     place.assert_errors(&[("sweep s.toml --results out --shard 3/2", 2, "PART/COUNT")]);
+}
+
+#[test]
+fn simulations_are_runs_that_are_shown_reported_and_compared() {
+    let place = TestHome::new();
+    place.file("s.toml", format!("replications = 6\n{SCENARIO}"));
+    let simulated =
+        valid(&place.assert_success("sim s.toml --set=buffer=1bdp --json"), "plumb.sim/1");
+    let first = simulated["runs"].as_array().unwrap();
+    assert_eq!(first.len(), 6);
+    let second = place.json_of("sim s.toml --set=buffer=1bdp --seed=2 --json");
+    let seeds = |runs: &Value| -> BTreeSet<u64> {
+        runs.as_array().unwrap().iter().map(|run| run["seed"].as_u64().unwrap()).collect()
+    };
+    let all: BTreeSet<u64> = &seeds(&simulated["runs"]) | &seeds(&second["runs"]);
+    assert_eq!(all.len(), 12, "each replication has a seed of its own");
+    let shown = valid(&place.assert_success("show last~1 --json"), "plumb.run/1");
+    let goodput = |shown: &Value| {
+        let results = shown["results"].as_array().unwrap().iter();
+        let mut found = results.filter(|result| result["response"] == "goodput");
+        found.next().expect("a goodput")["summary"].clone()
+    };
+    let summary = goodput(&shown);
+    assert_eq!(summary["launches"], 6);
+    let mut rates: Vec<f64> =
+        first.iter().map(|run| run["goodput"].as_f64().unwrap() / 8.0).collect();
+    rates.sort_by(f64::total_cmp);
+    let estimate = summary["median"].as_f64().unwrap();
+    assert!(rates[0] <= estimate && estimate <= rates[5], "{summary}");
+    let compared = place.run("compare last~1 last");
+    assert!(compared.stdout.contains("goodput"), "{}", compared.stdout);
+    place.assert_success("report last -o page.html");
+    assert!(place.stdout_of("sim s.toml --no-store").contains("simulations"));
+    assert_eq!(place.json_of("runs --json")["runs"].as_array().unwrap().len(), 2);
+}
+
+#[test]
+fn a_limit_that_is_raised_is_told() {
+    let place = TestHome::new();
+    place.file("s.toml", SCENARIO);
+    place.file("long.toml", SCENARIO.replace("delay=10ms", "delay=100ms"));
+    let raised = place.assert_success("sim s.toml --check").stderr;
+    assert!(
+        raised.contains("router1 > router2 (and 1 others) has room for ten packets"),
+        "{raised}"
+    );
+    assert_eq!(place.assert_success("sim long.toml --check").stderr, "");
+}
+
+#[test]
+fn a_recording_has_every_packet_with_whole_checksums() {
+    let place = TestHome::new();
+    place.file("s.toml", SCENARIO);
+    let run = place.json_of("sim s.toml --set=buffer=1bdp --pcap=seen.pcapng --no-store --json");
+    let file = std::fs::read(place.path("seen.pcapng")).unwrap();
+    let mut packets = 0;
+    for packet in CaptureReader::new(&file).unwrap() {
+        let packet = packet.unwrap();
+        let ip = Ipv4Packet::parse(packet.bytes).expect("an IPv4 packet");
+        assert!(ip.pseudo().verifies(ip.payload()), "packet {packets}");
+        packets += 1;
+    }
+    assert_eq!(Some(packets), run["runs"][0]["packet_hops"].as_u64());
+    place.assert_errors(&[
+        ("sim s.toml --pcap=seen.pcapng", 2, "a recording is of one"),
+        ("sim s.toml --set=buffer=1bdp --pcap=absent/seen.pcapng", 2, "cannot write"),
+    ]);
 }

@@ -105,6 +105,24 @@ impl Scenario {
         Ok(memory_need(self, &paths))
     }
 
+    /// Directions of links whose queues have more room than was asked for: a limit in products of rate and delay is
+    /// ten packets at least.
+    ///
+    /// # Errors
+    /// [`ScenarioError`] when it cannot be simulated at all.
+    pub fn raised_limits(&self) -> Result<Vec<String>, ScenarioError> {
+        let paths = check(self, &RouteTable::new(&self.network))?;
+        let is_raised = |(index, round_trip): &(usize, Span)| {
+            let spec = &self.network.edges[index / 2].spec;
+            let direction = if index % 2 == 0 { &spec.up } else { &spec.down };
+            direction.is_limit_raised(*round_trip)
+        };
+        let raised = paths.round_trips.into_iter().enumerate().filter(is_raised);
+        Ok(raised
+            .map(|(index, _)| self.network.direction_name(index / 2, index % 2 == 0))
+            .collect())
+    }
+
     /// Bytes of buffer that no connection between these ends needs more than: twice what its path and the longest queue on it hold.
     pub fn buffer_for(&self, flows: &[FlowSpec]) -> u32 {
         /// The largest window of TCP (RFC 7323).

@@ -8,6 +8,7 @@ use plumb_base::time::{Instant, Span};
 use plumb_sim::scenario::Scenario;
 use plumb_sim::simulation::{PacketObserver, Simulation};
 use plumb_stack::tcp::congestion::CongestionChoice;
+use plumb_wire::packet::ChecksumState;
 
 use crate::network::{MEMORY, dumbbell, plain};
 
@@ -16,7 +17,7 @@ use crate::network::{MEMORY, dumbbell, plain};
 struct TraceHash(Rc<RefCell<(u64, u64)>>);
 
 impl PacketObserver for TraceHash {
-    fn on_arrival(&mut self, at: Instant, link: u32, bytes: &[u8]) {
+    fn on_arrival(&mut self, at: Instant, link: u32, bytes: &[u8], _: ChecksumState) {
         let mut state = self.0.borrow_mut();
         let words = at.since_origin().as_ps().to_be_bytes().into_iter().chain(link.to_be_bytes());
         for byte in words.chain(bytes.iter().copied()) {

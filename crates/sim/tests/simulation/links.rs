@@ -7,6 +7,7 @@ use plumb_base::time::{Instant, Span};
 use plumb_sim::network::Topology;
 use plumb_sim::scenario::{Scenario, SendPattern, SourceSpec};
 use plumb_sim::simulation::{PacketObserver, START, Simulation};
+use plumb_wire::packet::ChecksumState;
 
 use crate::network::{MEMORY, hop};
 
@@ -15,7 +16,7 @@ use crate::network::{MEMORY, hop};
 struct LastArrival(Rc<RefCell<(u64, Span)>>);
 
 impl PacketObserver for LastArrival {
-    fn on_arrival(&mut self, at: Instant, _: u32, _: &[u8]) {
+    fn on_arrival(&mut self, at: Instant, _: u32, _: &[u8], _: ChecksumState) {
         let mut last = self.0.borrow_mut();
         *last = (last.0 + 1, at - START);
     }

@@ -1,7 +1,7 @@
 //! A scenario's file on the command line, and the simulations of its points.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use plumb_analysis::document::sim::SimRun;
@@ -14,7 +14,7 @@ use plumb_sim::simulation::Simulation;
 use ring::digest::{SHA256, digest};
 
 use super::report_document;
-use super::trace::{TraceDigest, hexadecimal};
+use super::trace::{PacketRecording, TraceDigest, hexadecimal};
 use crate::cli::is_stopped;
 use crate::cli::link::options::LocalFiles;
 use crate::cli::output::CliOutput;
@@ -39,6 +39,9 @@ pub struct ScenarioOptions {
     /// Compute the SHA-256 of every arrival of a packet
     #[arg(long)]
     digest: bool,
+    /// Record every packet of every link in this pcapng file
+    #[arg(long, value_name = "FILE.pcapng")]
+    pcap: Option<PathBuf>,
     /// Memory that packets may take
     #[arg(long, value_name = "BYTES", default_value = "4GiB", value_parser = parse_bytes)]
     memory: u64,
@@ -53,6 +56,29 @@ pub struct ScenarioFile {
     pub sha256: String,
     /// Its scenarios: one for each point of its sweep.
     pub points: Vec<SweptScenario>,
+}
+
+impl ScenarioFile {
+    /// What the user may not expect: queues with more room than was asked for.
+    ///
+    /// # Errors
+    /// A scenario that cannot be simulated.
+    pub fn warning(&self) -> Result<Option<String>, Problem> {
+        let mut raised = BTreeSet::new();
+        for point in &self.points {
+            raised.extend(point.scenario.raised_limits().map_err(Problem::rejected)?);
+        }
+        Ok(raised.first().map(|first| {
+            let others = match raised.len() {
+                1 => String::new(),
+                count => format!(" (and {} others)", count - 1),
+            };
+            format!(
+                "the queue of {first}{others} has room for ten packets, the least that a limit in bdp comes to; write \
+                 limit=4packets for fewer"
+            )
+        }))
+    }
 }
 
 /// A scenario at a point of a sweep.
@@ -103,6 +129,9 @@ impl ScenarioOptions {
                 slot.clone_from(value);
             }
         }
+        for point in &mut points {
+            point.seed = self.seed;
+        }
         let mut seen = BTreeSet::new();
         points.retain(|point| seen.insert(point.clone()));
         Ok(points)
@@ -111,9 +140,6 @@ impl ScenarioOptions {
     fn scenario(&self, text: &str, name: &str, point: &SweepPoint) -> Result<Scenario, Problem> {
         let mut scenario =
             Scenario::from_toml(text, name, point, &LocalFiles).map_err(Problem::rejected)?;
-        if let Some(seed) = self.seed {
-            scenario.seed.0 = seed;
-        }
         if let Some(duration) = self.duration {
             scenario.duration = duration;
             scenario.check().map_err(Problem::rejected)?;
@@ -123,12 +149,11 @@ impl ScenarioOptions {
 
     /// What tells the simulation of a point from every other: its file, point and options, in digits.
     pub fn key(&self, file: &ScenarioFile, point: &SweptScenario) -> String {
-        let SweepPoint { values, replication } = &point.point;
+        let SweepPoint { values, replication, seed } = &point.point;
         let text = format!(
-            "{} {} {values:?} {replication} {:?} {:?} {}",
+            "{} {} {values:?} {replication} {seed:?} {:?} {}",
             crate::VERSION,
             file.sha256,
-            self.seed,
             self.duration,
             self.digest
         );
@@ -152,6 +177,7 @@ impl ScenarioOptions {
             let problem = Problem::rejected(error);
             Problem { what: format!("{}: {}", file.name, problem.what), ..problem }
         })?;
+        let recording = self.record(file, &mut simulation)?;
         let digest = self.digest.then(|| TraceDigest::attach(&mut simulation));
         while simulation.run_some(EVENTS) {
             if is_stopped() {
@@ -161,6 +187,9 @@ impl ScenarioOptions {
             progress.draw(simulation.elapsed().as_secs_f64() / duration.as_secs_f64());
         }
         let report = simulation.finish();
+        if let Some((path, recording)) = recording {
+            recording.finish().map_err(|error| not_recorded(path, &error))?;
+        }
         let mut run =
             report_document::run(&report, title, seed, (monotonic_ns() - began_ns) as f64 / 1e9);
         run.trace_sha256 = digest.map(TraceDigest::finish);
@@ -169,6 +198,35 @@ impl ScenarioOptions {
         progress.done += 1;
         Ok(run)
     }
+}
+
+impl ScenarioOptions {
+    /// Records a simulation, where that is wanted.
+    fn record(
+        &self,
+        file: &ScenarioFile,
+        simulation: &mut Simulation,
+    ) -> Result<Option<(&Path, PacketRecording)>, Problem> {
+        let Some(path) = &self.pcap else { return Ok(None) };
+        if file.points.len() > 1 {
+            return Err(Problem::usage(format!(
+                "{} has {} simulations, and a recording is of one",
+                file.name,
+                file.points.len()
+            ))
+            .fix("choose one with --set NAME=VALUE, and leave replications out"));
+        }
+        let recording = PacketRecording::attach(simulation, path);
+        recording
+            .map(|recording| Some((&**path, recording)))
+            .map_err(|error| not_recorded(path, &error))
+    }
+}
+
+fn not_recorded(path: &Path, error: &std::io::Error) -> Problem {
+    Problem::usage(format!("cannot write '{}'", path.display()))
+        .because(error)
+        .fix("name a file that you may write, on a disk with room")
 }
 
 /// How far all simulations of a file are.

@@ -1,0 +1,203 @@
+//! Simulations as a run of the store: a cell for each group of connections, source and busy link at each point of the
+//! sweep; every replication is a launch.
+
+use std::collections::BTreeMap;
+
+use plumb_analysis::document::sim::{SCHEMA, SimDocument, SimFlow, SimLink, SimRun, SimSource};
+use plumb_base::units::Unit;
+use plumb_harness::environment;
+use plumb_harness::program_task::SIMULATED;
+use plumb_store::record::{
+    Better, BlockUsage, Cell, CellStatus, Factors, LaunchRecord, RunData, RunRecord, RunStatus,
+    SampleBlock,
+};
+use plumb_store::sqlite::StoreMode;
+
+use crate::VERSION;
+use crate::cli::output::CliOutput;
+use crate::cli::{GlobalOptions, store};
+use crate::problem::Problem;
+
+/// A link is stored where so much of its rate was used, or a packet was discarded on it.
+const BUSY_MIN: f64 = 0.5;
+
+/// Stores simulations as a run, with the whole document as its evidence; the run's id.
+///
+/// # Errors
+/// The store's.
+pub fn store(
+    global: &GlobalOptions,
+    output: &CliOutput,
+    document: &SimDocument,
+) -> Result<(), Problem> {
+    let mut store = store::open(global, StoreMode::Write)?;
+    let random = plumb_clock::entropy().map_err(|error| {
+        Problem::failure("cannot read random bits from /dev/urandom").because(error)
+    })?;
+    let created_unix_ms = plumb_clock::unix_ms();
+    let mut data = run_data(document);
+    data.run.created_unix_ms = created_unix_ms;
+    data.run.id = store.new_run_id(&data.run.title, created_unix_ms, random)?;
+    data.run.provenance = environment::capture();
+    store.insert(&data)?;
+    let json = serde_json::to_string(document)
+        .map_err(|error| Problem::failure("cannot write the evidence as JSON").because(error))?;
+    store.put_attachment(&data.run.id, SCHEMA, &json)?;
+    output.note(&format!("stored as {}", data.run.id));
+    Ok(())
+}
+
+fn run_data(document: &SimDocument) -> RunData {
+    let notes = [("sim.file", &document.file), ("sim.file_sha256", &document.file_sha256)];
+    let mut data = RunData {
+        run: RunRecord {
+            id: String::new(),
+            title: "sim".to_owned(),
+            created_unix_ms: 0,
+            status: RunStatus::Complete,
+            plan_toml: String::new(),
+            seed: document.runs.first().map_or(0, |run| run.seed),
+            code_version: VERSION.to_owned(),
+            provenance: BTreeMap::new(),
+            notes: notes.map(|(name, fact)| (name.to_owned(), fact.clone())).into(),
+        },
+        cells: Vec::new(),
+        launches: Vec::new(),
+        blocks: Vec::new(),
+    };
+    let mut ids = BTreeMap::new();
+    for (launch, run) in (1..).zip(&document.runs) {
+        let point = point(run);
+        data.launches.push(LaunchRecord {
+            id: launch,
+            round: u32::try_from(run.replication + 1).unwrap_or(u32::MAX),
+            group: point.to_string(),
+            started_ns: 0,
+        });
+        for figure in figures(run, &point) {
+            let next = ids.len() as i64 + 1;
+            let cell = *ids.entry(figure.cell.key()).or_insert(next);
+            if cell == next {
+                data.cells.push(Cell { id: cell, ..figure.cell });
+            }
+            data.blocks.push(block(cell, launch, figure.value));
+        }
+    }
+    data
+}
+
+/// The swept variables of a simulation.
+fn point(run: &SimRun) -> Factors {
+    let set = |factors: Factors, (name, value): (&String, &String)| match value.parse::<u64>() {
+        Ok(number) => factors.with(name, number),
+        Err(_) => factors.with(name, value.as_str()),
+    };
+    run.variables.iter().fold(Factors::default(), set)
+}
+
+/// One value of one simulation.
+struct SimFigure {
+    cell: Cell,
+    value: f64,
+}
+
+impl SimFigure {
+    fn new(experiment: &str, factors: Factors, response: &str, unit: Unit, value: f64) -> Self {
+        let is_cost = unit == Unit::Nanoseconds || matches!(response, "loss" | "retransmits");
+        let cell = Cell {
+            id: 0,
+            experiment: experiment.to_owned(),
+            factors,
+            response: response.to_owned(),
+            unit: unit.name().to_owned(),
+            better: if is_cost { Better::Lower } else { Better::Higher },
+            status: CellStatus::Done("simulated".to_owned()),
+            imported: None,
+        };
+        Self { cell, value }
+    }
+}
+
+fn figures(run: &SimRun, point: &Factors) -> Vec<SimFigure> {
+    let mut found = Vec::new();
+    let mut groups: BTreeMap<&str, Vec<&SimFlow>> = BTreeMap::new();
+    for flow in &run.flows {
+        groups.entry(&flow.name).or_default().push(flow);
+    }
+    for (name, flows) in groups {
+        found.extend(flow_figures(&flows, &point.clone().with("flows", name)));
+    }
+    for source in &run.sources {
+        found.extend(source_figures(source, &point.clone().with("source", source.name.as_str())));
+    }
+    for link in &run.links {
+        if link.discarded > 0 || link.utilisation.is_some_and(|used| used >= BUSY_MIN) {
+            found.extend(link_figures(link, &point.clone().with("link", link.name.as_str())));
+        }
+    }
+    if let Some(fairness) = run.fairness {
+        found.push(SimFigure::new("sim.run", point.clone(), "fairness", Unit::Share, fairness));
+    }
+    found
+}
+
+/// Goodput of a group of connections together, the share of segments that were retransmissions, and the mean of
+/// their round trips.
+fn flow_figures(flows: &[&SimFlow], factors: &Factors) -> Vec<SimFigure> {
+    let figure =
+        |response, unit, value| SimFigure::new("sim.flows", factors.clone(), response, unit, value);
+    let goodput: f64 = flows.iter().map(|flow| flow.goodput / 8.0).sum();
+    let mut found = vec![figure("goodput", Unit::BytesPerSecond, goodput)];
+    let segments: u64 = flows.iter().map(|flow| flow.segments).sum();
+    if segments > 0 {
+        let retransmits: u64 = flows.iter().map(|flow| flow.retransmits).sum();
+        let share = retransmits as f64 / segments as f64;
+        found.push(figure("retransmits", Unit::Share, share));
+    }
+    let rtts: Vec<f64> = flows.iter().filter_map(|flow| flow.rtt_ms).collect();
+    if !rtts.is_empty() {
+        let mean_ms = rtts.iter().sum::<f64>() / rtts.len() as f64;
+        found.push(figure("rtt", Unit::Nanoseconds, mean_ms * 1e6));
+    }
+    found
+}
+
+fn source_figures(source: &SimSource, factors: &Factors) -> Vec<SimFigure> {
+    let figure = |response, unit, value| {
+        SimFigure::new("sim.sources", factors.clone(), response, unit, value)
+    };
+    let mut found = vec![figure("goodput", Unit::BytesPerSecond, source.received / 8.0)];
+    if source.packets_received > 0 {
+        found.push(figure("delay", Unit::Nanoseconds, source.delay_ms_p50 * 1e6));
+    }
+    found
+}
+
+fn link_figures(link: &SimLink, factors: &Factors) -> Vec<SimFigure> {
+    let figure =
+        |response, unit, value| SimFigure::new("sim.links", factors.clone(), response, unit, value);
+    let mut found = vec![
+        figure("loss", Unit::Share, link.loss),
+        figure("wait", Unit::Nanoseconds, link.wait_ms_p50 * 1e6),
+    ];
+    found.extend(link.utilisation.map(|used| figure("utilisation", Unit::Share, used)));
+    found
+}
+
+fn block(cell: i64, launch: i64, value: f64) -> SampleBlock {
+    SampleBlock {
+        cell,
+        launch,
+        pass: 0,
+        batch: 1,
+        n: 1,
+        warmup: 0,
+        samples: vec![value],
+        histogram: Vec::new(),
+        histogram_scale: 1.0,
+        n_eff: None,
+        effort: BlockUsage::default(),
+        counters: BTreeMap::new(),
+        flags: vec![SIMULATED.to_owned()],
+    }
+}
