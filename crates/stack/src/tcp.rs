@@ -27,6 +27,7 @@ pub mod segment;
 mod sender;
 mod sent;
 pub mod seq;
+mod size_probe;
 mod slab;
 mod socket;
 mod state;

@@ -256,6 +256,8 @@ fn difference_sent(after: &SenderCounts, before: &SenderCounts) -> SenderCounts 
         undone: after.undone - before.undone,
         dsacks: after.dsacks - before.dsacks,
         marks: after.marks - before.marks,
+        size_probes: after.size_probes - before.size_probes,
+        size_probes_lost: after.size_probes_lost - before.size_probes_lost,
     }
 }
 

@@ -133,6 +133,7 @@ impl Sender {
         let flight_before = self.flight();
         let is_limited = self.congestion.is_cwnd_limited();
         let mut timing = Timing::default();
+        self.settle_size_probe(now);
         summary.sacked_before = self.queue.sacked();
         self.remove_acked(now, ack, &mut summary, &mut timing);
         self.apply_blocks(now, blocks, &mut summary, &mut timing);
@@ -148,6 +149,7 @@ impl Sender {
             RecoveryOutcome::default()
         } else {
             let (recovery, mut cx) = self.recovery_context(now);
+        self.check_size_probe(now, false);
             recovery.on_ack(&mut cx, &summary)
         };
         self.note_phase(phase, &outcome);
@@ -214,9 +216,7 @@ impl Sender {
         if ack >= self.end && self.buffer.memory() > IDLE_MEMORY {
             self.buffer.release();
         }
-        if self.size.on_delivered(now) {
-            self.congestion.window.mss = self.size.payload().into();
-        }
+        self.size.on_delivered();
     }
 
     #[inline]

@@ -130,6 +130,8 @@ pub(super) struct ConnectionTimers {
     pub heard: Instant,
     /// Probes of a silent or closed peer that were not answered.
     pub unanswered: u32,
+    /// Retransmissions reached R1, and nobody was told yet.
+    pub is_doubtful: bool,
 }
 
 impl ConnectionTimers {
@@ -142,6 +144,7 @@ impl ConnectionTimers {
             acknowledged: None,
             heard: now,
             unanswered: 0,
+            is_doubtful: false,
         }
     }
 }
@@ -202,6 +205,7 @@ impl Connection {
         let size =
             segment_size(&config, &ends, path, handshake.peer_mss, handshake.timestamps.is_some());
         let window = initial_window(&config, size.payload());
+        let pacer = SegmentPacer::new(size.payload().into());
         let algorithm = config.congestion.build(config.hystart, handshake.iss.into());
         let defects = &config.defects;
         let tx = Sender {
@@ -219,7 +223,7 @@ impl Connection {
             recovery: LossRecovery::new(iss),
             rtt: RttEstimator::new(&config.personality, defects.fixed_rto),
             rate: DeliveryRate::new(),
-            pacer: SegmentPacer::new(size.payload().into()),
+            pacer,
             options: sender_options(&config, handshake),
             small_end: iss,
             timer: None,
@@ -354,7 +358,11 @@ impl Connection {
 
     #[cold]
     fn on_path_mtu(&mut self) {
-        if self.tx.size.on_path_mtu(self.path.mtu) {
+        let by_probes = self.config.mtu_probing
+            && self.state.is_synchronized()
+            && self.tx.options.sack
+            && !self.tx.options.timeout_only;
+        if self.tx.size.on_path_mtu(self.path.mtu, by_probes) {
             self.shrink_segments();
         }
         self.tx.congestion.window.mss = self.tx.size.payload().into();
@@ -391,6 +399,12 @@ impl Connection {
             self.soft_error = Some(kind);
         }
         true
+    }
+
+    /// Whether so many retransmissions in a row were not answered that the way to the peer is to be looked at (RFC 9293 §3.8.3, R1); told
+    /// once.
+    pub const fn take_advice(&mut self) -> bool {
+        std::mem::replace(&mut self.timers.is_doubtful, false)
     }
 
     /// What a TIME-WAIT record needs; `None` in any other state.

@@ -1,19 +1,24 @@
 //! The size of segments: what the peer takes, what the path carries, and what probing finds out about it.
 //!
 //! ICMP tells a smaller path MTU (RFC 1191, RFC 8201). Where it does not, and only full segments are lost, they
-//! are made smaller until they arrive (RFC 4821 §7.7); a larger size is tried again later.
+//! are made smaller until they arrive (RFC 4821 §7.7). A larger size is used again once a probe of it was delivered
+//! ([`super::size_probe`] sends them).
 
 use plumb_base::time::{Instant, Span};
+
+use super::seq::SeqNum;
 
 /// Timeouts in a row of full segments after which the path is taken for a black hole (Linux's `tcp_retries1`).
 const BLACK_HOLE_TIMEOUTS: u8 = 3;
 /// MTUs that are tried, largest first, where full segments vanish (RFC 1191 §7.1, shortened).
 const PLATEAUS: [u32; 5] = [4_352, 1_492, 1_280, 1_024, 576];
-/// How long a size that was found by black-hole detection is kept before the path's own is tried again (RFC 1981 §4).
-const RETRY_AFTER: Span = Span::from_secs(600);
+/// The search is over when it has less to gain, in bytes (Linux's `tcp_probe_threshold`).
+const CONVERGED: u32 = 8;
+/// How long after that it begins anew, as the path may have changed (RFC 4821 §7.3, RFC 8899 §5.1.1).
+const RAISE_AFTER: Span = Span::from_secs(600);
 
 /// Sizes of segments of a connection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct SegmentSize {
     /// Bytes of IP and TCP header without options.
     headers: u32,
@@ -23,10 +28,43 @@ pub(super) struct SegmentSize {
     peer: u16,
     /// MTU of the path as it is known from routing and ICMP.
     path: u32,
-    /// MTU found by black-hole detection, and when.
-    found: Option<(u32, Instant)>,
+    /// Present while segments are smaller than `path` allows, and a larger size is looked for.
+    search: Option<Box<MtuSearch>>,
     timeouts: u8,
     payload: u16,
+}
+
+/// The search for the largest packet that the path carries (RFC 4821 §7.1).
+#[derive(Clone, Copy, Debug)]
+struct MtuSearch {
+    /// Packets of this size arrive; it is in use.
+    low: u32,
+    /// Packets of more than this do not; unlimited while that has not been tried.
+    high: u32,
+    /// No probe before.
+    next_at: Instant,
+    probe: Option<MtuProbe>,
+}
+
+/// A probe on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct MtuProbe {
+    /// Its first sequence number.
+    pub seq: SeqNum,
+    /// Behind its last.
+    pub end: SeqNum,
+    mtu: u32,
+}
+
+/// What became of a probe that was not delivered (RFC 4821 §7.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ProbeFailure {
+    /// It alone was lost: it was too large.
+    Lost,
+    /// The retransmission timer expired.
+    TimedOut,
+    /// Other segments were lost too: it may have been congestion.
+    Inconclusive,
 }
 
 impl SegmentSize {
@@ -34,14 +72,13 @@ impl SegmentSize {
     pub fn new(mtu: u32, is_v6: bool, peer: u16, options: u16) -> Self {
         let headers = if is_v6 { 60 } else { 40 };
         let mut size =
-            Self { headers, options, peer, path: mtu, found: None, timeouts: 0, payload: 0 };
+            Self { headers, options, peer, path: mtu, search: None, timeouts: 0, payload: 0 };
         size.settle();
         size
     }
 
     fn settle(&mut self) {
-        let mtu = self.found.map_or(self.path, |(found, _)| found.min(self.path));
-        let fits = mtu.saturating_sub(self.headers).min(self.peer.into());
+        let fits = self.mtu().saturating_sub(self.headers).min(self.peer.into());
         let payload = fits.saturating_sub(self.options.into()).max(8);
         self.payload = u16::try_from(payload).unwrap_or(u16::MAX);
     }
@@ -54,13 +91,32 @@ impl SegmentSize {
 
     /// The MTU in use.
     pub fn mtu(&self) -> u32 {
-        self.found.map_or(self.path, |(found, _)| found.min(self.path))
+        self.search.as_ref().map_or(self.path, |search| search.low.min(self.path))
     }
 
-    /// Routing or ICMP told the path's MTU; whether segments become smaller.
-    pub fn on_path_mtu(&mut self, mtu: u32) -> bool {
+    /// The largest packet that can be of use.
+    fn ceiling(&self) -> u32 {
+        self.path.min(u32::from(self.peer) + self.headers)
+    }
+
+    /// Begins to look for a size larger than `low`, which arrives; nothing is left to be looked for at the ceiling.
+    fn search_above(&mut self, low: u32, next_at: Instant) {
+        let search = MtuSearch { low, high: u32::MAX, next_at, probe: None };
+        self.search = (low < self.ceiling()).then(|| Box::new(search));
+        self.settle();
+    }
+
+    /// Routing or ICMP told the path's MTU; whether segments become smaller. They become larger at once, or by probes where these
+    /// are possible (RFC 4821 §7.2).
+    pub fn on_path_mtu(&mut self, mtu: u32, by_probes: bool) -> bool {
         let before = self.payload;
+        let (used, has_grown) = (self.mtu(), mtu > self.path);
         self.path = mtu;
+        if has_grown && by_probes {
+            self.search_above(used, Instant::ORIGIN);
+        } else if self.search.as_ref().is_some_and(|search| search.low >= self.ceiling()) {
+            self.search = None;
+        }
         self.settle();
         self.payload < before
     }
@@ -75,22 +131,76 @@ impl SegmentSize {
         if self.timeouts < BLACK_HOLE_TIMEOUTS {
             return false;
         }
-        self.found = Some((smaller, now));
-        self.settle();
+        self.search_above(smaller, now);
         true
     }
 
-    /// A full segment arrived; after some time at a reduced size the path's own is tried again. Whether segments become larger.
+    /// Something was delivered: the path is no black hole.
     #[inline]
-    pub fn on_delivered(&mut self, now: Instant) -> bool {
+    pub const fn on_delivered(&mut self) {
         self.timeouts = 0;
-        let Some((_, since)) = self.found else { return false };
-        if now.saturating_since(since) < RETRY_AFTER {
-            return false;
+    }
+
+    /// Most payload of a probe, if one is due.
+    #[inline]
+    pub fn due_probe(&self, now: Instant) -> Option<u16> {
+        let search = self.search.as_ref()?;
+        let is_due = search.probe.is_none() && now >= search.next_at;
+        let payload = |mtu: u32| mtu - self.headers - u32::from(self.options);
+        is_due.then(|| u16::try_from(payload(self.next_mtu(search))).unwrap_or(u16::MAX))
+    }
+
+    /// The next size to be tried: all that may be gained, then halfway (RFC 4821 §7.3).
+    fn next_mtu(&self, search: &MtuSearch) -> u32 {
+        let ceiling = self.ceiling();
+        if search.high >= ceiling { ceiling } else { u32::midpoint(search.low, search.high + 1) }
+    }
+
+    /// A probe leaves, of the size that was due.
+    pub fn on_probe_sent(&mut self, seq: SeqNum, end: SeqNum) {
+        let mtu = self.search.as_ref().map_or(0, |search| self.next_mtu(search));
+        if let Some(search) = &mut self.search {
+            search.probe = Some(MtuProbe { seq, end, mtu });
         }
-        self.found = None;
+    }
+
+    /// The probe on its way.
+    #[inline]
+    pub fn probe(&self) -> Option<MtuProbe> {
+        self.search.as_ref()?.probe
+    }
+
+    /// The probe arrived: segments are as large from now on (RFC 4821 §7.6.1).
+    pub fn on_probe_delivered(&mut self, now: Instant) {
+        let Some(search) = &mut self.search else { return };
+        let Some(probe) = search.probe.take() else { return };
+        search.low = search.low.max(probe.mtu);
+        if search.low >= self.ceiling() {
+            self.search = None;
+        } else {
+            self.check_converged(now);
+        }
         self.settle();
-        true
+    }
+
+    /// The probe did not arrive; the next one waits for at least `interval`, the expected time between two losses by congestion
+    /// (RFC 4821 §7.6.2).
+    pub fn on_probe_failed(&mut self, now: Instant, why: ProbeFailure, interval: Span) {
+        let Some(search) = &mut self.search else { return };
+        let Some(probe) = search.probe.take() else { return };
+        match why {
+            ProbeFailure::Lost => search.next_at = now + interval,
+            ProbeFailure::TimedOut => search.next_at = now + interval * 5,
+            ProbeFailure::Inconclusive => return,
+        }
+        search.high = probe.mtu - 1;
+        self.check_converged(now);
+    }
+
+    fn check_converged(&mut self, now: Instant) {
+        if let Some(search) = self.search.as_mut().filter(|it| it.high < it.low + CONVERGED) {
+            (search.high, search.next_at) = (u32::MAX, now + RAISE_AFTER);
+        }
     }
 }
 
@@ -99,6 +209,7 @@ mod tests {
     use super::*;
 
     const NOW: Instant = Instant::after_origin(Span::from_secs(1));
+    const FIRST: SeqNum = SeqNum::initial(1);
 
     #[test]
     fn segments_shrink_when_full_ones_vanish() {
@@ -109,9 +220,62 @@ mod tests {
         assert_eq!(shrunk, [false, false, true, true]);
         assert_eq!(size.mtu(), 1_280);
         assert!(!size.on_timeout(NOW, 500, 576), "smaller ones were lost before");
-        assert!(!size.on_delivered(NOW + Span::from_secs(1)));
-        assert!(size.on_delivered(NOW + RETRY_AFTER));
+    }
+
+    /// Probes until nothing is due, over a path of `real` bytes; the sizes tried.
+    fn search(size: &mut SegmentSize, now: &mut Instant, real: u32) -> Vec<u16> {
+        let mut tried = Vec::new();
+        while let Some(payload) = size.due_probe(*now) {
+            tried.push(payload + 52);
+            size.on_probe_sent(FIRST, FIRST + u64::from(payload));
+            assert_eq!(size.due_probe(*now), None, "one at a time");
+            if u32::from(payload) + 52 <= real {
+                size.on_probe_delivered(*now);
+            } else {
+                size.on_probe_failed(*now, ProbeFailure::Lost, Span::from_secs(2));
+                assert_eq!(size.due_probe(*now), None, "RFC 4821 §7.6.2");
+                *now += Span::from_secs(2);
+            }
+        }
+        tried
+    }
+
+    #[test]
+    fn search_halves_what_is_left_and_begins_anew_after_ten_minutes() {
+        let mut size = SegmentSize::new(1_500, false, 1_460, 12);
+        size.on_path_mtu(1_280, true);
+        assert_eq!(size.due_probe(NOW), None, "the path is known");
+        size.on_path_mtu(1_500, true);
+        assert_eq!(size.mtu(), 1_280, "not before a probe arrived");
+        let mut now = NOW;
+        assert_eq!(search(&mut size, &mut now, 1_400), [1_500, 1_390, 1_445, 1_417, 1_403, 1_396]);
+        assert_eq!((size.mtu(), size.payload()), (1_396, 1_344));
+        assert_eq!(size.due_probe(now + Span::from_secs(590)), None);
+        now += Span::from_secs(600);
+        assert_eq!(search(&mut size, &mut now, 1_500), [1_500]);
         assert_eq!(size.payload(), 1_448);
+        assert_eq!(size.due_probe(now + Span::from_secs(600)), None, "nothing is left to gain");
+    }
+
+    #[test]
+    fn only_a_probe_lost_alone_says_that_it_was_too_large() {
+        let mut size = SegmentSize::new(9_000, false, 8_960, 12);
+        for _ in 0..BLACK_HOLE_TIMEOUTS {
+            size.on_timeout(NOW, 8_948, 576);
+        }
+        let interval = Span::from_secs(2);
+        for (why, wait, next) in [
+            (ProbeFailure::Inconclusive, 0, 9_000),
+            (ProbeFailure::Lost, 2, 6_676),
+            (ProbeFailure::TimedOut, 10, 5_514),
+        ] {
+            let due = size.due_probe(NOW + Span::from_secs(100)).unwrap();
+            size.on_probe_sent(FIRST, FIRST + u64::from(due));
+            size.on_probe_failed(NOW, why, interval);
+            assert_eq!(size.due_probe(NOW).is_some(), wait == 0, "{why:?}");
+            let due = size.due_probe(NOW + Span::from_secs(wait)).unwrap();
+            assert_eq!(due + 52, next, "{why:?}");
+        }
     }
 
     // MUST-16.

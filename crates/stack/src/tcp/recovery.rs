@@ -74,6 +74,8 @@ pub(super) struct RecoveryContext<'a> {
     pub congestion: &'a mut CongestionState,
     pub rtt_min: Span,
     pub srtt: Span,
+    /// First sequence number of a probe for a larger segment size.
+    pub size_probe: Option<SeqNum>,
     pub sack: bool,
     pub timeout_only: bool,
 }
@@ -172,7 +174,7 @@ impl LossRecovery {
         }
         self.detect_losses(cx, ack, &mut outcome);
         let begins = !matches!(self.phase, RecoveryPhase::Recovery | RecoveryPhase::Loss);
-        if outcome.lost > 0 && begins {
+        if outcome.lost > 0 && begins && !cx.is_size_probe(outcome.lost) {
             self.begin_recovery(cx, ack);
         } else if ack.ecn_echo
             && matches!(self.phase, RecoveryPhase::Open | RecoveryPhase::Disorder)
@@ -338,8 +340,8 @@ impl LossRecovery {
     pub fn on_reorder_timer(&mut self, cx: &mut RecoveryContext<'_>) -> RecoveryOutcome {
         let mut outcome = RecoveryOutcome::default();
         (outcome.lost, outcome.reorder_wait) = self.scan(cx);
-        if outcome.lost > 0 && !matches!(self.phase, RecoveryPhase::Recovery | RecoveryPhase::Loss)
-        {
+        let begins = !matches!(self.phase, RecoveryPhase::Recovery | RecoveryPhase::Loss);
+        if outcome.lost > 0 && begins && !cx.is_size_probe(outcome.lost) {
             self.begin_recovery(cx, &AckSummary::default());
             self.reduce(cx, &AckSummary::default(), outcome.lost);
         }

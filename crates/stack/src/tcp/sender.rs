@@ -99,6 +99,10 @@ pub struct SenderCounts {
     pub dsacks: u64,
     /// Reductions for congestion marks.
     pub marks: u64,
+    /// Segments that probed for a larger size.
+    pub size_probes: u64,
+    /// Of these, those that did not arrive.
+    pub size_probes_lost: u64,
 }
 
 /// What the sender's timer is for.
@@ -152,7 +156,7 @@ impl Sender {
 
     /// Where a new segment ends at the latest: with the record, or with what is buffered.
     #[inline]
-    fn stop(&self) -> SeqNum {
+    pub fn record_stop(&self) -> SeqNum {
         self.writes.record_end(self.nxt).unwrap_or(self.end)
     }
 
@@ -171,6 +175,7 @@ impl Sender {
             queue: &mut self.queue,
             congestion: &mut self.congestion,
             rtt_min,
+            size_probe: self.size.probe().map(|probe| probe.seq),
             srtt: self.rtt.srtt().unwrap_or(Span::ZERO),
             sack: self.options.sack,
             timeout_only: self.options.timeout_only,
@@ -184,12 +189,15 @@ impl Sender {
         if let Some(plan) = self.plan_retransmission(now, options, super_segment) {
             return Some(plan);
         }
+        if let Some(len) = self.due_size_probe(now, options) {
+            return self.plan_size_probe(now, len);
+        }
         self.plan_new(now, options, super_segment)
     }
 
     /// Whether pacing lets something leave.
     #[inline]
-    fn is_paced_out(&self, now: Instant) -> bool {
+    pub fn is_paced_out(&self, now: Instant) -> bool {
         self.pacing_rate().is_some() && self.pacer.ready_at() > now
     }
 
@@ -284,7 +292,7 @@ impl Sender {
         let window = self.window.end().saturating_since(self.nxt);
         // A FIN alone takes no room of the window (as in Linux).
         let is_bare_fin = self.nxt == self.end;
-        let data = self.stop().saturating_since(self.nxt).min(window);
+        let data = self.record_stop().saturating_since(self.nxt).min(window);
         if data == 0 && !is_bare_fin {
             return self.plan_window_probe(now, window, payload);
         }
@@ -354,7 +362,7 @@ impl Sender {
         if !self.probe_window || window == 0 {
             return None;
         }
-        let len = (self.stop() - self.nxt).min(window).min(payload.into());
+        let len = (self.record_stop() - self.nxt).min(window).min(payload.into());
         self.small_end = self.nxt + len;
         Some(SegmentPlan {
             seq: self.nxt,

@@ -80,6 +80,7 @@ impl Connection {
         self.tx.arm(now);
     }
 
+        self.tx.check_size_probe(now, true);
     fn gives_up(&self, now: Instant) -> bool {
         let personality = &self.config.personality;
         if self.config.user_timeout.is_some() {
@@ -122,6 +123,7 @@ impl Connection {
     /// The window is too small for anything: as much as it takes is sent, else a probe (RFC 9293 §3.8.6.1).
     fn on_persist_timer(&mut self, now: Instant) {
         let tx = &mut self.tx;
+        self.tx.check_size_probe(now, false);
         if !tx.queue.is_empty() || tx.stream_end() <= tx.nxt {
             tx.arm(now);
             return;

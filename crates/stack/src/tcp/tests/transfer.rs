@@ -2,9 +2,11 @@
 
 use plumb_base::time::Span;
 
-use super::pair::{CLIENT, Pair, SERVER, Weather};
-use crate::tcp::config::TcpConfig;
-use crate::tcp::connection::TcpSocketError;
+use super::pair::{CLIENT, Pair, SERVER, Weather, path};
+use crate::tcp::config::{BufferLimits, TcpConfig};
+use crate::tcp::congestion::CongestionChoice;
+use crate::tcp::connection::{PathLimits, TcpSocketError};
+use crate::tcp::info::TcpInfo;
 use crate::tcp::state::TcpState;
 use crate::tcp::stream::Received;
 
@@ -130,37 +132,84 @@ fn connection_to_nobody_times_out() {
     assert_eq!(pair.sent[CLIENT], 7, "a SYN and six retransmissions");
 }
 
-/// RFC 4821 §7.7: no ICMP tells of it.
+/// Sends and receives so many bytes; what the sender says afterwards.
+fn move_bytes(pair: &mut Pair, total: u64) -> TcpInfo {
+    let (mut sent, mut received, mut out) = (0, 0, [0; 3_000]);
+    let is_whole = pair.run_until(Span::from_secs(300), |pair| {
+        let now = pair.now;
+        let bytes = vec![7; usize::try_from(total - sent).unwrap().min(40_000)];
+        sent += pair.end(CLIENT).send(now, &bytes).unwrap_or(0) as u64;
+        while let Some(Ok(Received::Data(len))) =
+            pair.ends[SERVER].as_mut().map(|end| end.receive(now, &mut out))
+        {
+            received += len as u64;
+        }
+        received == total
+    });
+    assert!(is_whole, "{received} of {total} bytes, {:#?}", pair.end(CLIENT).info());
+    pair.end(CLIENT).info()
+}
+
+/// An open connection with a window of some 20 segments, so that a probe may follow another soon.
+fn established(congestion: CongestionChoice) -> Pair {
+    let send_buffer = BufferLimits::fixed(30_000);
+    let config = TcpConfig { congestion, send_buffer, ..TcpConfig::default() };
+    let mut pair = Pair::new(config, TcpConfig::default(), 1);
+    let is_open = |pair: &mut Pair| pair.end(CLIENT).state() == TcpState::Established;
+    assert!(pair.run_until(Span::from_secs(5), is_open));
+    pair
+}
+
+/// RFC 4821 §7.7, §7.3: no ICMP tells of it.
 #[test]
 fn path_that_shrinks_and_grows_silently_is_followed() {
-    for mtu in [1_492, 1_300, 1_000, 600] {
-        let mut pair = Pair::new(TcpConfig::default(), TcpConfig::default(), 1);
-        let send = |pair: &mut Pair, total: u64| {
-            let (mut sent, mut received, mut out) = (0, 0, [0; 3_000]);
-            let is_whole = pair.run_until(Span::from_secs(60), |pair| {
-                let now = pair.now;
-                let bytes = vec![7; usize::try_from(total - sent).unwrap()];
-                sent += pair.end(CLIENT).send(now, &bytes).unwrap_or(0) as u64;
-                while let Some(Ok(Received::Data(len))) =
-                    pair.ends[SERVER].as_mut().map(|end| end.receive(now, &mut out))
-                {
-                    received += len as u64;
-                }
-                received == total
-            });
-            assert!(is_whole, "{mtu}: {received} of {total} bytes, {:#?}", pair.end(CLIENT).info());
-            pair.end(CLIENT).info()
-        };
-        assert!(pair.run_until(Span::from_secs(5), |pair| pair.end(CLIENT).state()
-            == TcpState::Established));
-        assert_eq!(send(&mut pair, 100_000).path_mtu, 1_500);
+    for mtu in [1_492, 1_400, 1_300, 1_000, 600] {
+        let mut pair = established(CongestionChoice::Cubic);
+        assert_eq!(move_bytes(&mut pair, 100_000).path_mtu, 1_500);
         pair.weather[CLIENT].mtu = mtu;
-        let shrunk = send(&mut pair, 100_000);
+        let shrunk = move_bytes(&mut pair, 100_000);
         assert!(shrunk.path_mtu as usize <= mtu, "{} of {mtu}", shrunk.path_mtu);
+        let searched = move_bytes(&mut pair, 20_000_000);
+        let found = searched.path_mtu as usize;
+        assert!(found <= mtu && found + 8 > mtu, "{found} of {mtu}");
+        assert_eq!(searched.sent.timeouts, shrunk.sent.timeouts, "a search needs no timeout");
         pair.weather[CLIENT].mtu = 65_535;
         pair.now += Span::from_secs(601);
-        let grown = send(&mut pair, 100_000);
+        let grown = move_bytes(&mut pair, 100_000);
         assert_eq!(grown.path_mtu, 1_500);
-        assert_eq!(grown.sent.retransmits, shrunk.sent.retransmits, "nothing was lost");
+        assert_eq!(grown.sent.retransmits, searched.sent.retransmits, "nothing was lost");
     }
+}
+
+/// RFC 4821 §7.6.2.
+#[test]
+fn lost_size_probe_is_repeated_in_smaller_segments_and_not_taken_for_congestion() {
+    for congestion in [CongestionChoice::NewReno, CongestionChoice::Cubic] {
+        let mut pair = established(congestion);
+        pair.end(CLIENT).on_path(PathLimits { mtu: 1_280, ..path() });
+        let before = move_bytes(&mut pair, 1_000_000);
+        pair.weather[CLIENT].mtu = 1_280;
+        pair.end(CLIENT).on_path(path());
+        let after = move_bytes(&mut pair, 4_000_000);
+        let lost = after.sent.size_probes_lost;
+        assert!(lost > 0 && after.sent.size_probes - lost <= 1, "{after:#?}");
+        assert_eq!(after.path_mtu, 1_280);
+        assert_eq!(after.sent.retransmits, 2 * lost, "each in two segments: {after:#?}");
+        assert_eq!((after.sent.recoveries, after.sent.timeouts), (0, 0));
+        assert!(after.ssthresh >= before.ssthresh && after.cwnd >= before.cwnd, "{after:#?}");
+    }
+}
+
+/// RFC 8201 §4, RFC 4821 §7.2: what ICMP took away comes back by a probe, without losing a whole window of packets.
+#[test]
+fn segments_grow_only_after_a_probe_arrived() {
+    let mut pair = established(CongestionChoice::Cubic);
+    pair.end(CLIENT).on_path(PathLimits { mtu: 1_280, ..path() });
+    assert_eq!(move_bytes(&mut pair, 100_000).path_mtu, 1_280);
+    pair.end(CLIENT).on_path(path());
+    assert_eq!(pair.end(CLIENT).info().path_mtu, 1_280);
+    let few = move_bytes(&mut pair, 4_000);
+    assert_eq!((few.path_mtu, few.sent.size_probes), (1_280, 0), "too few bytes follow it");
+    let grown = move_bytes(&mut pair, 100_000);
+    assert_eq!((grown.path_mtu, grown.sent.size_probes, grown.sent.retransmits), (1_500, 1, 0));
 }
