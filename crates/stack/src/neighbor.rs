@@ -264,6 +264,18 @@ impl NeighborCache {
         }
     }
 
+    /// A protocol above is not answered by way of a neighbor: it is probed at its known address, from now on (RFC 9293 §3.8.3, R1).
+    pub(crate) fn doubt(&mut self, core: &mut HostCore, port: PortId, address: IpAddr) {
+        let Some(&id) = self.index.get(&(port, address)) else { return };
+        let entry = self.entry_mut(id);
+        if matches!(entry.state, NeighborState::Reachable(_) | NeighborState::Stale) {
+            entry.state = NeighborState::Delay;
+            entry.solicitations_sent = 0;
+            core.timers.arm(entry.timer, core.now);
+            self.generation += 1;
+        }
+    }
+
     /// Handles the timer of an entry; the solicitation to send, if its neighbor is not given up.
     pub(crate) fn handle_timer(
         &mut self,

@@ -140,6 +140,9 @@ impl IpHost {
             let room = max.saturating_sub(self.interfaces[port].queue.len());
             if room == 0 {
                 return TurnEnd::Interrupted;
+        if entry.connection.take_advice() {
+            self.neighbors.doubt(&mut self.core, port, path.next_hop);
+        }
             }
             // Frames are at hand before segments are made: what a connection has sent has left it.
             let Some((mut limits, frames)) = frame_limits(&path, pool) else {

@@ -10,6 +10,9 @@ use super::state::TcpState;
 /// Least MTU of a path, below which no segment is made smaller (RFC 791, RFC 8200).
 const MTU_MIN: (u32, u32) = (576, 1_280);
 
+/// Timeouts in a row after which IP is advised that the path may be dead (R1 of RFC 9293 §3.8.3: three at least).
+const ADVICE_TIMEOUTS: u8 = 3;
+
 impl Connection {
     /// When [`Connection::handle_deadline`] is to be called, if nothing happens before.
     #[inline]
@@ -72,6 +75,7 @@ impl Connection {
         let tx = &mut self.tx;
         tx.counts.timeouts += 1;
         tx.rtt.back_off();
+        self.timers.is_doubtful |= tx.rtt.backoff() == ADVICE_TIMEOUTS;
         tx.rto_base = now;
         let retransmit_all = tx.options.retransmit_all;
         let (recovery, mut cx) = tx.recovery_context(now);

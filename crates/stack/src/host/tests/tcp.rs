@@ -428,6 +428,31 @@ fn acknowledged_data_confirm_the_neighbor() {
     }
 }
 
+// MUST-20.
+#[test]
+fn third_retransmission_has_a_confirmed_neighbor_probed() {
+    for family in Family::both() {
+        let (mut bench, mut peer, id) = connected(family);
+        bench.host.tcp_send(bench.now, id, b"data").unwrap();
+        let [first] = heard(&bench.take()).try_into().unwrap();
+        peer.ack = first.header.seq.wrapping_add(4);
+        bench.give(&peer.frame(ACK, b""));
+        bench.host.tcp_send(bench.now, id, b"more").unwrap();
+        let (mut segments, mut probed_after) = (0, None);
+        for _ in 0..40 {
+            let frames = bench.take();
+            let count = heard(&frames).len();
+            if count < frames.len() && probed_after.is_none() {
+                probed_after = Some(segments);
+            }
+            segments += count;
+            bench.pass(Span::from_ms(100));
+        }
+        assert_eq!(probed_after, Some(1 + 3), "{segments} segments");
+        bench.account();
+    }
+}
+
 // MUST-56.
 #[test]
 fn icmp_error_does_not_end_an_open_connection() {
