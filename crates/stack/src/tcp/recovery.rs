@@ -213,14 +213,15 @@ impl LossRecovery {
         outcome: &mut RecoveryOutcome,
     ) {
         let Some(probe) = self.probe.filter(|probe| cx.una >= probe.end) else { return };
+        // A D-SACK or a duplicate ACK says that both arrived: there was no loss. Either may come until something later is acknowledged.
+        let was_needless =
+            !probe.is_retransmission || ack.dsack || cx.una == probe.end && ack.is_duplicate;
+        if !was_needless && cx.una == probe.end {
+            return;
+        }
         self.probe = None;
-        // The probe itself repaired a loss: that is congestion. A D-SACK says that there was none; a duplicate ACK, that both arrived.
-        if probe.is_retransmission
-            && !ack.dsack
-            && !ack.is_duplicate
-            && self.phase == RecoveryPhase::Open
-            && ack.acked > 0
-        {
+        // Else the probe repaired a loss: that is congestion.
+        if !was_needless && self.phase == RecoveryPhase::Open {
             self.begin_reduction(cx, ack, outcome);
         }
     }

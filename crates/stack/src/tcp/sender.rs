@@ -457,8 +457,9 @@ impl Sender {
         }
         let timeout = (self.rto_base + self.rtt.rto()).max(now + TIMER_MIN);
         self.timer = Some(match self.tail_probe_at(now) {
-            Some(at) if at < timeout => (RetransmitTimer::TailProbe, at),
-            _ => (RetransmitTimer::Timeout, timeout),
+            // RFC 8985 §7.2: where the timeout is the earlier one, a probe takes its place.
+            Some(at) => (RetransmitTimer::TailProbe, at.min(timeout)),
+            None => (RetransmitTimer::Timeout, timeout),
         });
     }
 

@@ -41,7 +41,7 @@ impl Connection {
             self.tx.timer = None;
             match timer {
                 RetransmitTimer::Timeout => self.on_timeout(now),
-                RetransmitTimer::TailProbe => self.on_tail_probe(),
+                RetransmitTimer::TailProbe => self.on_tail_probe(now),
                 RetransmitTimer::Reordering => self.on_reorder_timer(now),
                 RetransmitTimer::Persist => self.on_persist_timer(now),
             }
@@ -80,11 +80,11 @@ impl Connection {
         let retransmit_all = tx.options.retransmit_all;
         let (recovery, mut cx) = tx.recovery_context(now);
         recovery.on_timeout(&mut cx, retransmit_all);
+        self.tx.check_size_probe(now, true);
         self.check_black_hole(now);
         self.tx.arm(now);
     }
 
-        self.tx.check_size_probe(now, true);
     fn gives_up(&self, now: Instant) -> bool {
         let personality = &self.config.personality;
         if self.config.user_timeout.is_some() {
@@ -109,8 +109,10 @@ impl Connection {
         }
     }
 
-    fn on_tail_probe(&mut self) {
+    /// RFC 8985 §7.3: the timeout begins anew with the probe.
+    fn on_tail_probe(&mut self, now: Instant) {
         self.tx.probe_tail = true;
+        self.tx.rto_base = now;
     }
 
     fn on_reorder_timer(&mut self, now: Instant) {
@@ -121,13 +123,13 @@ impl Connection {
         {
             self.tx.counts.recoveries += 1;
         }
+        self.tx.check_size_probe(now, false);
         self.tx.rearm(now, false, outcome.reorder_wait);
     }
 
     /// The window is too small for anything: as much as it takes is sent, else a probe (RFC 9293 §3.8.6.1).
     fn on_persist_timer(&mut self, now: Instant) {
         let tx = &mut self.tx;
-        self.tx.check_size_probe(now, false);
         if !tx.queue.is_empty() || tx.stream_end() <= tx.nxt {
             tx.arm(now);
             return;

@@ -4,6 +4,7 @@ use plumb_base::time::Span;
 
 use super::pair::{CLIENT, Pair, SERVER, Weather};
 use crate::tcp::config::{Personality, TcpConfig};
+use crate::tcp::info::TcpInfo;
 use crate::tcp::state::TcpState;
 use crate::tcp::stream::Received;
 
@@ -23,8 +24,8 @@ struct TrafficPattern {
     answers: bool,
 }
 
-/// Runs a pattern over a link with this delay; retransmissions of both ends, and what either says.
-fn retransmits(pattern: TrafficPattern, personalities: [Personality; 2], delay: Span) -> [u64; 2] {
+/// Runs a pattern over a link with this delay; what both ends say afterwards.
+fn infos(pattern: TrafficPattern, personalities: [Personality; 2], delay: Span) -> [TcpInfo; 2] {
     let config =
         |personality| TcpConfig { personality, nagle: pattern.nagle, ..TcpConfig::default() };
     let mut pair = Pair::new(config(personalities[0]), config(personalities[1]), 5);
@@ -66,7 +67,7 @@ fn retransmits(pattern: TrafficPattern, personalities: [Personality; 2], delay: 
             pair.now = pair.wake.unwrap_or(now);
         }
     }
-    [CLIENT, SERVER].map(|end| pair.end(end).info().sent.retransmits)
+    [CLIENT, SERVER].map(|end| pair.end(end).info())
 }
 
 /// All that differ in one of: who sends and who receives, Nagle's algorithm, delay of the link, wait of the reader.
@@ -82,7 +83,8 @@ fn check(pattern: TrafficPattern, waits_ms: &[u64]) {
             {
                 for delay in [Span::from_us(20), Span::from_ms(20)] {
                     let pattern = TrafficPattern { nagle, wait: Span::from_ms(wait), ..pattern };
-                    let count = retransmits(pattern, [from, to], delay);
+                    let ends = infos(pattern, [from, to], delay);
+                    let count = ends.map(|info| info.sent.retransmits);
                     assert_eq!(count, [0, 0], "{delay:?}, {pattern:?} from {from:?} to {to:?}");
                 }
             }
@@ -112,5 +114,26 @@ fn requests_and_responses_are_sent_once() {
             ..TrafficPattern::default()
         };
         check(pattern, &[0, 1, 30, 250]);
+    }
+}
+
+/// Where a receiver acknowledges later than the 200 ms that a sender allows for, RFC 8985 §7.2 makes a probe of what would be a timeout,
+/// and its D-SACK says that nothing was lost (§7.4.2): the window stays. Before long the estimator knows the delay.
+#[test]
+fn acknowledgements_after_half_a_second_cost_a_few_probes_and_no_window() {
+    let pattern = TrafficPattern {
+        write: 100,
+        writes: 40,
+        every: Span::from_secs(1),
+        read: 1_000,
+        ..TrafficPattern::default()
+    };
+    for delay in [Span::from_us(20), Span::from_ms(20)] {
+        let info = infos(pattern, [Personality::linux(), Personality::plain()], delay)[CLIENT];
+        let sent = info.sent;
+        assert!((1..=6).contains(&sent.tail_probes), "{delay:?}: {info:#?}");
+        assert_eq!((sent.retransmits, sent.dsacks), (sent.tail_probes, sent.tail_probes));
+        assert_eq!((sent.timeouts, sent.marks), (0, 0), "{delay:?}: {info:#?}");
+        assert_eq!(info.cwnd, 10 * u64::from(info.mss));
     }
 }
