@@ -11,9 +11,6 @@ use super::segment::{InboundSegment, SACK_BLOCKS_MAX};
 use super::sender::Sender;
 use super::seq::SeqNum;
 
-/// Bytes of memory that an empty send buffer may keep.
-const IDLE_MEMORY: usize = 65_536;
-
 /// When what was delivered had been sent, of segments that were sent once (Karn's rule).
 #[derive(Clone, Copy, Debug, Default)]
 struct Timing {
@@ -133,10 +130,10 @@ impl Sender {
         let flight_before = self.flight();
         let is_limited = self.congestion.is_cwnd_limited();
         let mut timing = Timing::default();
-        self.settle_size_probe(now);
         summary.sacked_before = self.queue.sacked();
         self.remove_acked(now, ack, &mut summary, &mut timing);
         self.apply_blocks(now, blocks, &mut summary, &mut timing);
+        self.settle_size_probe(now);
         if summary.dsack {
             self.counts.dsacks += 1;
         }
@@ -149,10 +146,10 @@ impl Sender {
             RecoveryOutcome::default()
         } else {
             let (recovery, mut cx) = self.recovery_context(now);
-        self.check_size_probe(now, false);
             recovery.on_ack(&mut cx, &summary)
         };
         self.note_phase(phase, &outcome);
+        self.check_size_probe(now, false);
         let acked = if self.congestion.window.in_slow_start() {
             newly_acked(&summary, told, mss)
         } else {
@@ -213,7 +210,8 @@ impl Sender {
         self.una = ack;
         self.rtt.reset_backoff();
         self.buffer.advance(ack.min(self.end).max(self.data_start()));
-        if ack >= self.end && self.buffer.memory() > IDLE_MEMORY {
+        if self.is_closed && ack > self.end {
+            // Our FIN: nothing follows.
             self.buffer.release();
         }
         self.size.on_delivered();

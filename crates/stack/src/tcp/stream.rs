@@ -8,6 +8,9 @@ use super::seq::SeqNum;
 use super::state::TcpState;
 use super::write_end::WriteEnd;
 
+/// Bytes of memory that an empty send buffer may keep.
+const IDLE_MEMORY: usize = 65_536;
+
 /// What reading gave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
@@ -31,6 +34,15 @@ impl Connection {
             return true;
         }
         self.state.is_synchronized() && self.tx.room() * 3 >= self.tx.buffer.capacity_limit()
+    }
+
+    /// Gives the memory of a large send buffer back that has nothing in it. Not to be called each time that this is so: a buffer that is
+    /// soon filled again is costly to make anew.
+    pub fn release_idle_memory(&mut self) {
+        let tx = &mut self.tx;
+        if tx.una >= tx.end && tx.buffer.memory() > IDLE_MEMORY {
+            tx.buffer.release();
+        }
     }
 
     /// Queues a copy of as much of `bytes` as there is room for; how many.

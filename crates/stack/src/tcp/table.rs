@@ -414,6 +414,9 @@ impl TcpTable {
             let is_over = entry.connection.state() == TcpState::Closed;
             self.owners.slots.announce(index, is_over);
         }
+        } else {
+            // Armed for what has been acknowledged since: at most one retransmission timeout passes between two looks.
+            entry.connection.release_idle_memory();
         self.settle(core, index);
     }
 
