@@ -9,8 +9,8 @@ use std::os::fd::BorrowedFd;
 use plumb_base::time::{Instant, Span};
 use plumb_sys::clock::{ClockId, read_ns};
 use plumb_wire::ethernet::MacAddr;
-use plumb_wire::machine::DeviceCapabilities;
-use plumb_wire::packet::{Batch, Pool};
+use plumb_wire::machine::{DeviceCapabilities, Machine};
+use plumb_wire::packet::{Batch, Packet, PacketMeta, Pool};
 
 pub mod driver;
 pub mod fault;
@@ -172,6 +172,20 @@ pub trait Device {
     /// When the device is gone or the kernel refuses for good.
     fn transmit(&mut self, batch: &mut Batch, pool: &mut Pool) -> Result<(), DeviceError>;
 
+    /// The same for packets that `machine` was just polled for, some of which may have their payload there.
+    ///
+    /// # Errors
+    /// As for [`Device::transmit`].
+    fn transmit_from(
+        &mut self,
+        batch: &mut Batch,
+        pool: &mut Pool,
+        machine: &dyn Machine,
+    ) -> Result<(), DeviceError> {
+        join_tails(batch, pool, machine);
+        self.transmit(batch, pool)
+    }
+
     /// Waits until there may be something to receive, at most `timeout` (for ever when absent), in
     /// the way the device was opened with; whether there may be. An interruption by a signal ends the wait early
     /// with `false`.
@@ -229,6 +243,20 @@ pub trait DeviceLayer {
         self.below_mut().transmit(batch, pool)
     }
 
+    /// See [`Device::transmit_from`].
+    ///
+    /// # Errors
+    /// As there.
+    fn transmit_from_through(
+        &mut self,
+        batch: &mut Batch,
+        pool: &mut Pool,
+        machine: &dyn Machine,
+    ) -> Result<(), DeviceError> {
+        join_tails(batch, pool, machine);
+        self.transmit_through(batch, pool)
+    }
+
     /// See [`Device::wait`].
     ///
     /// # Errors
@@ -271,6 +299,16 @@ impl<L: DeviceLayer> Device for L {
     }
 
     #[inline]
+    fn transmit_from(
+        &mut self,
+        batch: &mut Batch,
+        pool: &mut Pool,
+        machine: &dyn Machine,
+    ) -> Result<(), DeviceError> {
+        self.transmit_from_through(batch, pool, machine)
+    }
+
+    #[inline]
     fn wait(&mut self, timeout: Option<Span>, pool: &mut Pool) -> Result<bool, DeviceError> {
         self.wait_through(timeout, pool)
     }
@@ -296,6 +334,34 @@ impl<D: Device + ?Sized> DeviceLayer for Box<D> {
     #[inline]
     fn below_mut(&mut self) -> &mut D {
         self
+    }
+
+    #[inline]
+    fn transmit_from_through(
+        &mut self,
+        batch: &mut Batch,
+        pool: &mut Pool,
+        machine: &dyn Machine,
+    ) -> Result<(), DeviceError> {
+        (**self).transmit_from(batch, pool, machine)
+    }
+}
+
+/// Copies payload that packets left with the machine behind their data; a packet for which no frame is free loses it, and is malformed.
+fn join_tails(batch: &mut [Packet], pool: &mut Pool, machine: &dyn Machine) {
+    for packet in batch.iter_mut().filter(|packet| packet.meta.tail != 0) {
+        let tail = machine.tail(packet);
+        let len = packet.len() + tail[0].len() + tail[1].len();
+        let Some(mut whole) = pool.allocate_for(len) else { continue };
+        whole.meta = PacketMeta { tail: 0, ..packet.meta };
+        let all = 0..packet.len();
+        pool.append_from(&mut whole, packet, all, |from, to| to.copy_from_slice(from));
+        for piece in tail {
+            if let Some(room) = pool.append(&mut whole, piece.len()) {
+                room.copy_from_slice(piece);
+            }
+        }
+        pool.free(std::mem::replace(packet, whole));
     }
 }
 

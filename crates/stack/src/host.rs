@@ -27,6 +27,7 @@ use crate::tcp::{TcpLimits, TcpTable};
 use crate::timers::TimerId;
 use crate::udp::UdpTable;
 
+pub(crate) mod payload_tail;
 mod receive;
 mod segment_run;
 mod segments;
@@ -36,6 +37,8 @@ mod udp;
 
 pub use crate::context::{DeliveryFailure, DeliveryFailureKind, HostEvent};
 pub use udp::HostSendError;
+
+use payload_tail::PayloadTails;
 
 /// Bounds and rates of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,6 +91,7 @@ pub struct IpHost {
     udp: UdpTable,
     tcp: TcpTable,
     output_timer: TimerId,
+    tails: PayloadTails,
     predictions: HeaderPredictions,
     core: HostCore,
 }
@@ -110,6 +114,7 @@ impl IpHost {
             udp: UdpTable::new(seed),
             tcp: TcpTable::new(config.tcp, seed, &mut core),
             output_timer: core.timers.create(TimerOwner::TcpOutput),
+            tails: PayloadTails::default(),
             predictions: HeaderPredictions::default(),
             core,
         }
@@ -241,11 +246,17 @@ impl Machine for IpHost {
             return;
         }
         self.core.now = now;
+        self.tails.clear();
         self.poll_connections(port, max, pool);
         let Some(interface) = self.interfaces.interface_mut(port) else { return };
         let count = interface.queue.len().min(max);
         batch.extend(interface.queue.drain(..count));
         self.core.counters.add_many(CounterId::Sent, count);
+    }
+
+    #[inline]
+    fn tail(&self, packet: &Packet) -> [&[u8]; 2] {
+        self.tails.get(packet).map_or([&[], &[]], |tail| self.tcp.payload(tail))
     }
 
     #[inline]

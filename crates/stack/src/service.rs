@@ -70,6 +70,11 @@ impl<A: HostApplication> Machine for HostNode<A> {
     }
 
     #[inline]
+    fn tail(&self, packet: &Packet) -> [&[u8]; 2] {
+        self.host.tail(packet)
+    }
+
+    #[inline]
     fn deadline(&self) -> Option<Instant> {
         [self.host.deadline(), self.application.deadline()].into_iter().flatten().min()
     }

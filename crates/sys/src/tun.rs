@@ -123,11 +123,12 @@ pub fn read_into(
     })
 }
 
-/// writev(2) of two buffers, one behind the other.
-pub fn write_both(fd: BorrowedFd<'_>, head: &[u8], rest: &[u8]) -> io::Result<usize> {
-    let vectors = [io::IoSlice::new(head), io::IoSlice::new(rest)];
+/// writev(2) of buffers, one behind the other.
+pub fn write_parts(fd: BorrowedFd<'_>, parts: &[io::IoSlice<'_>]) -> io::Result<usize> {
+    let count = libc::c_int::try_from(parts.len())
+        .map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
     // SAFETY: IoSlice has the layout of an iovec, and each is readable for its length.
-    check_len(unsafe { libc::writev(fd.as_raw_fd(), vectors.as_ptr().cast(), 2) })
+    check_len(unsafe { libc::writev(fd.as_raw_fd(), parts.as_ptr().cast(), count) })
 }
 
 /// An ioctl(2) whose argument is a plain number.

@@ -31,6 +31,14 @@ pub trait Machine {
     /// When [`Machine::handle_deadline`] is due, if anything is waiting for time to pass.
     fn deadline(&self) -> Option<Instant>;
 
+    /// What follows the data of a packet that [`Machine::poll_packets`] gave last, where the machine keeps it ([`PacketMeta::tail`]): in
+    /// two pieces, the second mostly empty.
+    ///
+    /// [`PacketMeta::tail`]: crate::packet::PacketMeta::tail
+    fn tail(&self, _packet: &Packet) -> [&[u8]; 2] {
+        [&[], &[]]
+    }
+
     /// Does what is due. Afterwards [`Machine::deadline`] lies after `now`, or is `None`.
     fn handle_deadline(&mut self, now: Instant, pool: &mut Pool);
 }
@@ -119,6 +127,8 @@ pub struct DeviceCapabilities {
     pub segments_tcp: bool,
     /// Accepts UDP super-segments.
     pub segments_udp: bool,
+    /// Writes a packet from several places: the payload of a super-segment may stay with the machine.
+    pub gathers: bool,
     /// May deliver super-segments, and packets whose checksum is partial.
     pub coalesces: bool,
 }
@@ -132,6 +142,7 @@ impl DeviceCapabilities {
             checksum_tx: false,
             segments_tcp: false,
             segments_udp: false,
+            gathers: false,
             coalesces: false,
         }
     }

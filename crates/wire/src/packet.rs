@@ -54,6 +54,8 @@ pub struct PacketMeta {
     pub segments: Option<SegmentationInfo>,
     /// Congestion notification: as received, or to be sent.
     pub ecn: Ecn,
+    /// Which payload follows the data, of those that the machine keeps until it is polled again; 0: the data are all.
+    pub tail: u32,
     /// A hash of its flow, where the device or the stack computed one; else 0.
     pub flow: u32,
     /// Bits a second of its flow, where a queue labelled it with that; else 0.

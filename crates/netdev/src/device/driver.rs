@@ -188,7 +188,7 @@ impl<D: Device, O: PacketObserver> Driver<D, O> {
                 }
                 let full = self.batch.len() >= max;
                 self.observer.on_transmit(port, &self.batch);
-                device.transmit(&mut self.batch, &mut self.pool)?;
+                device.transmit_from(&mut self.batch, &mut self.pool, machine)?;
                 if !full {
                     break;
                 }

@@ -4,12 +4,12 @@
 //! brings the packet; one that spins reads without waiting. Super-segments and partial checksums
 //! cross in the virtio header.
 
-use std::io::{self, IoSliceMut};
+use std::io::{self, IoSlice, IoSliceMut};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use plumb_base::time::{Instant, Span};
 use plumb_sys::{fd, tun};
-use plumb_wire::machine::Medium;
+use plumb_wire::machine::{Machine, Medium};
 use plumb_wire::packet::{Batch, HEADROOM, LARGE_FRAME, Packet, Pool};
 
 use super::{Device, DeviceCounters, DeviceError, DeviceInfo, DeviceWait, vnet};
@@ -225,21 +225,58 @@ impl TapDevice {
         }
     }
 
-    /// Writes one packet, behind its virtio header where there is one.
+    /// Writes one packet, behind its virtio header where there is one, and before what the machine keeps of it.
     #[inline]
-    fn write(&mut self, packet: &mut Packet, pool: &mut Pool) -> io::Result<usize> {
+    fn write(
+        &mut self,
+        packet: &mut Packet,
+        tail: [&[u8]; 2],
+        pool: &mut Pool,
+    ) -> io::Result<usize> {
         self.counters.calls += 1;
         if !self.vnet_header {
             return fd::write(self.fd.as_fd(), pool.bytes(packet));
         }
         let header = vnet::emit(&packet.meta, pool.bytes(packet));
         if pool.headroom(packet) < vnet::HEADER_LEN {
-            return tun::write_both(self.fd.as_fd(), &header, pool.bytes(packet));
+            let parts = [&header[..], pool.bytes(packet), tail[0], tail[1]].map(IoSlice::new);
+            return tun::write_parts(self.fd.as_fd(), &parts);
         }
         pool.prepend(packet, vnet::HEADER_LEN).copy_from_slice(&header);
-        let result = fd::write(self.fd.as_fd(), pool.bytes(packet));
+        let result = if tail[0].is_empty() {
+            fd::write(self.fd.as_fd(), pool.bytes(packet))
+        } else {
+            let parts = [pool.bytes(packet), tail[0], tail[1]].map(IoSlice::new);
+            tun::write_parts(self.fd.as_fd(), &parts)
+        };
         pool.trim_front(packet, vnet::HEADER_LEN);
         result
+    }
+
+    /// Writes packets, each with its tail.
+    #[inline]
+    fn write_all<'a>(
+        &mut self,
+        batch: &mut Batch,
+        pool: &mut Pool,
+        tail: impl Fn(&Packet) -> [&'a [u8]; 2],
+    ) -> Result<(), DeviceError> {
+        let mut outcome = Ok(());
+        for mut packet in batch.drain(..) {
+            if outcome.is_ok() {
+                let tail = tail(&packet);
+                match self.write(&mut packet, tail, pool) {
+                    Ok(_) => {
+                        let len = packet.len() + tail[0].len() + tail[1].len();
+                        self.counters.tx_packets += 1;
+                        self.counters.tx_bytes += len as u64;
+                    }
+                    Err(error) => outcome = self.write_failed(error),
+                }
+            }
+            pool.free(packet);
+        }
+        outcome
     }
 
     /// Counts a packet that the kernel did not take, or says that it never will take one again.
@@ -344,20 +381,20 @@ impl Device for TapDevice {
 
     #[inline]
     fn transmit(&mut self, batch: &mut Batch, pool: &mut Pool) -> Result<(), DeviceError> {
-        let mut outcome = Ok(());
-        for mut packet in batch.drain(..) {
-            if outcome.is_ok() {
-                match self.write(&mut packet, pool) {
-                    Ok(_) => {
-                        self.counters.tx_packets += 1;
-                        self.counters.tx_bytes += packet.len() as u64;
-                    }
-                    Err(error) => outcome = self.write_failed(error),
-                }
-            }
-            pool.free(packet);
-        }
-        outcome
+        self.write_all(batch, pool, |_| [&[], &[]])
+    }
+
+    #[inline]
+    fn transmit_from(
+        &mut self,
+        batch: &mut Batch,
+        pool: &mut Pool,
+        machine: &dyn Machine,
+    ) -> Result<(), DeviceError> {
+        let nothing: [&[u8]; 2] = [&[], &[]];
+        self.write_all(batch, pool, |packet| {
+            if packet.meta.tail == 0 { nothing } else { machine.tail(packet) }
+        })
     }
 
     #[inline]

@@ -27,6 +27,9 @@ const RETRY: Span = Span::from_ms(1);
 /// Most payload of a super-segment: an IP packet of 65,535 bytes with the largest headers.
 const SUPER_SEGMENT_MAX: u32 = 65_535 - 40 - 60;
 
+/// Payload that is worth being written from where it lies: below, a copy costs less than another part of a write.
+const GATHERED_MIN: usize = 4_096;
+
 /// What is assumed of a path that routing does not have.
 const UNROUTED: TcpPath =
     TcpPath { limits: PathLimits { mtu: 1_280, super_segment: 0 }, port: PortId(0) };
@@ -106,6 +109,7 @@ impl IpHost {
         let max = max.min(self.config.output_queue);
         while self.interfaces[port].queue.len() < max {
             let Some(mut turn) = self.tcp.begin_turn(port) else { return };
+            self.tails.connection = turn.index;
             let end = self.take_turn(port, max, &mut turn.entry, pool);
             self.tcp.end_turn(&mut self.core, turn, end != TurnEnd::Done);
             if end == TurnEnd::NoMemory {
@@ -136,13 +140,13 @@ impl IpHost {
         if path.link == NextHopLink::Unknown && entry.connection.was_acknowledged(self.core.now) {
             self.neighbors.confirm(&mut self.core, port, path.next_hop);
         }
+        if entry.connection.take_advice() {
+            self.neighbors.doubt(&mut self.core, port, path.next_hop);
+        }
         while entry.turn > 0 {
             let room = max.saturating_sub(self.interfaces[port].queue.len());
             if room == 0 {
                 return TurnEnd::Interrupted;
-        if entry.connection.take_advice() {
-            self.neighbors.doubt(&mut self.core, port, path.next_hop);
-        }
             }
             // Frames are at hand before segments are made: what a connection has sent has left it.
             let Some((mut limits, frames)) = frame_limits(&path, pool) else {
@@ -173,6 +177,15 @@ impl IpHost {
         segment: &OutboundSegment,
         pool: &mut Pool,
     ) {
+        let gathers = path.capabilities.gathers
+            && segment.len >= GATHERED_MIN
+            && path.link != NextHopLink::Unknown
+            && !path.allow_fragmentation;
+        if gathers {
+            let mut packet = pool.allocate().expect("a frame was free");
+            packet.meta.tail = self.tails.push(segment.seq, segment.len);
+            return self.send_segment(path, ends, segment, (packet, Sum16::ZERO), pool);
+        }
         let mut packet = pool.allocate_for(segment.len).expect("a frame was free");
         let mut sum = Sum16::ZERO;
         if segment.len > 0 {
@@ -209,7 +222,7 @@ impl IpHost {
         };
         let is_offloaded = path.capabilities.checksum_tx;
         let header = SegmentHeader::new(ends, segment);
-        let (header_len, len) = (header.header_len(), header.header_len() + packet.len());
+        let (header_len, len) = (header.header_len(), header.header_len() + segment.len);
         let egress = IpEgress {
             hop_limit: segment.marks.hop_limit,
             class: TrafficClass::new(segment.marks.dscp, segment.ecn),

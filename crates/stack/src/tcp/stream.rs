@@ -200,6 +200,14 @@ impl Connection {
         self.is_ready = true;
     }
 
+    /// The payload of such a segment where it lies.
+    #[inline]
+    pub fn payload(&self, seq: SeqNum, len: usize) -> [&[u8]; 2] {
+        let (buffer, end) = (&self.tx.buffer, seq + len as u64);
+        let first = buffer.contiguous(seq, end);
+        [first, buffer.contiguous(seq + first.len() as u64, end)]
+    }
+
     /// Writes payload from `seq` on, of a segment that [`Connection::poll_segment`] gave; its sum, unless `sum` says that nobody needs it.
     #[inline]
     pub fn copy_payload(&self, seq: SeqNum, out: &mut [u8], sum: bool) -> Sum16 {

@@ -22,6 +22,7 @@ use super::tuple::{TupleDemux, TupleOwner};
 use crate::context::{HostCore, TimerOwner};
 use crate::counters::CounterId;
 use crate::demux::{EphemeralPorts, SocketBinding, SocketDemux};
+use crate::host::payload_tail::PayloadTail;
 use crate::timers::{LazyTimer, TokenBucket};
 
 mod reports;
@@ -413,10 +414,10 @@ impl TcpTable {
             );
             let is_over = entry.connection.state() == TcpState::Closed;
             self.owners.slots.announce(index, is_over);
-        }
         } else {
             // Armed for what has been acknowledged since: at most one retransmission timeout passes between two looks.
             entry.connection.release_idle_memory();
+        }
         self.settle(core, index);
     }
 
@@ -432,6 +433,13 @@ impl TcpTable {
     /// A connection that may send by `port`, taken out until [`TcpTable::end_turn`].
     pub fn begin_turn(&mut self, port: PortId) -> Option<TcpTurn> {
         self.owners.slots.begin_turn(port)
+    }
+
+    /// The payload of a segment that has just been sent; nothing once its connection is gone.
+    #[inline]
+    pub fn payload(&self, tail: PayloadTail) -> [&[u8]; 2] {
+        let entry = self.owners.slots.entry(tail.connection);
+        entry.map_or([&[], &[]], |entry| entry.connection.payload(tail.seq, tail.len))
     }
 
     /// Puts a connection back that sent; `is_interrupted` if it is to go on before the others.

@@ -128,6 +128,7 @@ impl TapDevice {
             checksum_tx: vnet_header,
             segments_tcp: has(tun::OFFLOAD_TSO4 | tun::OFFLOAD_TSO6),
             segments_udp: has(tun::OFFLOAD_USO4 | tun::OFFLOAD_USO6),
+            gathers: vnet_header,
             coalesces: accepted != 0,
             ..DeviceCapabilities::plain(settings.medium, mtu)
         };

@@ -77,7 +77,7 @@ struct ConnectionSlot {
 /// A connection that is sending, out of its slot.
 #[derive(Debug)]
 pub(crate) struct TcpTurn {
-    index: u32,
+    pub(crate) index: u32,
     pub(crate) entry: Box<TcpEntry>,
 }
 
@@ -132,6 +132,11 @@ impl ConnectionSlots {
     pub fn get_mut(&mut self, id: TcpId) -> Option<&mut TcpEntry> {
         let slot = self.slots.get_mut(id.index as usize)?;
         slot.entry.as_deref_mut().filter(|_| slot.generation == id.generation)
+    }
+
+    #[inline]
+    pub fn entry(&self, index: u32) -> Option<&TcpEntry> {
+        self.slots.get(index as usize)?.entry.as_deref()
     }
 
     #[inline]

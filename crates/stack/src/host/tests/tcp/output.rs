@@ -1,6 +1,6 @@
 //! Connections that send: turns, frames, and what devices do.
 
-use plumb_wire::packet::{ChecksumState, SegmentKind};
+use plumb_wire::packet::{ChecksumState, PacketMeta, SegmentKind};
 use plumb_wire::segmentation::{SegmentChecksums, segment_packet};
 
 use super::*;
@@ -162,14 +162,43 @@ fn segments_wait_for_a_free_frame_and_are_not_lost() {
     }
 }
 
-/// A bench on a device that offloads.
-fn offloading(family: Family) -> (HostFixture, ListenerId) {
-    let capabilities = DeviceCapabilities { checksum_tx: true, segments_tcp: true, ..ETHERNET };
+const OFFLOADS: DeviceCapabilities =
+    DeviceCapabilities { checksum_tx: true, segments_tcp: true, ..ETHERNET };
+
+/// A bench on such a device.
+fn offloading(family: Family, capabilities: DeviceCapabilities) -> (HostFixture, ListenerId) {
     let mut bench = HostFixture::of(HostConfig::default(), capabilities);
     bench.introduce(family.peer, PEER_MAC);
     let local = SocketAddr::new(family.ours, 80);
     let listener = bench.host.tcp_listen(local, 8, eager()).unwrap();
     (bench, listener)
+}
+
+/// A connection of a device that completes checksums, and its peer.
+fn open_offloaded(
+    bench: &mut HostFixture,
+    family: Family,
+    listener: ListenerId,
+) -> (RawPeer, TcpId) {
+    let mut peer = RawPeer::new(family, 1);
+    bench.give(&peer.syn());
+    let mut packet = polled(bench).pop().expect("a SYN-ACK");
+    let ChecksumState::Partial { start, offset } = packet.meta.checksum else {
+        panic!("the device completes it");
+    };
+    let bytes = bench.pool.bytes_mut(&mut packet);
+    assert!(plumb_wire::checksum::complete(bytes, start.into(), offset.into()));
+    peer.hear(&Heard::of(bytes));
+    bench.pool.free(packet);
+    peer.seq += 1;
+    bench.give(&peer.frame(ACK, b""));
+    (peer, bench.host.tcp_accept(listener).unwrap())
+}
+
+fn polled(bench: &mut HostFixture) -> Vec<Packet> {
+    let mut batch = Vec::new();
+    bench.host.poll_packets(bench.now, PORT, &mut batch, 10, &mut bench.pool);
+    batch
 }
 
 /// The segments that a device makes of a packet.
@@ -185,29 +214,10 @@ fn cut(bench: &mut HostFixture, packet: Packet) -> Vec<Heard> {
 #[test]
 fn device_that_segments_gets_super_segments_while_large_frames_last() {
     for family in Family::both() {
-        let (mut bench, listener) = offloading(family);
-        let mut frames = std::iter::from_fn(|| {
-            let mut peer = RawPeer::new(family, 1);
-            let mut batch = Vec::new();
-            bench.give(&peer.syn());
-            bench.host.poll_packets(bench.now, PORT, &mut batch, 10, &mut bench.pool);
-            let mut packet = batch.pop()?;
-            let ChecksumState::Partial { start, offset } = packet.meta.checksum else {
-                return None;
-            };
-            let bytes = bench.pool.bytes_mut(&mut packet);
-            assert!(plumb_wire::checksum::complete(bytes, start.into(), offset.into()));
-            peer.hear(&Heard::of(bytes));
-            bench.pool.free(packet);
-            peer.seq += 1;
-            bench.give(&peer.frame(ACK, b""));
-            Some(bench.host.tcp_accept(listener).unwrap())
-        });
-        let id = frames.next().unwrap();
+        let (mut bench, listener) = offloading(family, OFFLOADS);
+        let (_, id) = open_offloaded(&mut bench, family, listener);
         bench.host.tcp_send(bench.now, id, &vec![5; 30_000]).unwrap();
-        let mut batch = Vec::new();
-        bench.host.poll_packets(bench.now, PORT, &mut batch, 10, &mut bench.pool);
-        let [packet] = batch.try_into().unwrap();
+        let [packet] = polled(&mut bench).try_into().unwrap();
         let info = packet.meta.segments.unwrap();
         let v4 = family.ours.is_ipv4();
         let (kind, headers) = if v4 { (SegmentKind::Tcp4, 54) } else { (SegmentKind::Tcp6, 74) };
@@ -218,11 +228,66 @@ fn device_that_segments_gets_super_segments_while_large_frames_last() {
         let mut held: Vec<Packet> =
             std::iter::from_fn(|| bench.pool.allocate_for(60_000)).collect();
         bench.host.tcp_send(bench.now, id, &[6; 4_000]).unwrap();
-        let mut batch = Vec::new();
-        bench.host.poll_packets(bench.now, PORT, &mut batch, 10, &mut bench.pool);
+        let mut batch = polled(&mut bench);
         assert!(batch.len() == 2 && batch.iter().all(|packet| packet.meta.segments.is_none()));
         bench.pool.free_all(&mut batch);
         bench.pool.free_all(&mut held);
         bench.account();
+    }
+}
+
+#[test]
+fn payload_that_stays_with_the_host_is_that_of_its_segment() {
+    for family in Family::both() {
+        let capabilities = DeviceCapabilities { gathers: true, ..OFFLOADS };
+        let (mut bench, listener) = offloading(family, capabilities);
+        let (mut peer, id) = open_offloaded(&mut bench, family, listener);
+        let (mut stayed, mut parted) = (0, 0);
+        // Together more than the send buffer: what stays there lies in two pieces now and then.
+        for round in 0..8 {
+            let data: Vec<u8> =
+                (0..50_000_u32).map(|at| (at / 3 + round).to_le_bytes()[0]).collect();
+            assert_eq!(bench.host.tcp_send(bench.now, id, &data), Ok(data.len()));
+            let mut received: Vec<u8> = Vec::new();
+            for packet in polled(&mut bench) {
+                let tail = bench.host.tail(&packet);
+                stayed += usize::from(packet.meta.tail != 0);
+                parted += usize::from(!tail[1].is_empty());
+                let whole = [bench.pool.bytes(&packet), tail[0], tail[1]].concat();
+                let mut joined = bench.pool.packet_of(&whole).unwrap();
+                joined.meta = PacketMeta { tail: 0, ..packet.meta };
+                bench.pool.free(packet);
+                for piece in cut(&mut bench, joined) {
+                    received.extend(&piece.payload);
+                    peer.hear(&piece);
+                }
+            }
+            assert!(received == data, "round {round}");
+            bench.give(&peer.frame(ACK, b""));
+        }
+        assert!(stayed >= 8 && parted >= 1, "{stayed} stayed, {parted} parted");
+        bench.account();
+        bench.finish();
+    }
+}
+
+#[test]
+fn idle_connection_gives_its_send_buffer_back() {
+    for family in Family::both() {
+        let (mut bench, listener) = listening_with(family, 8, eager());
+        let mut peer = RawPeer::new(family, 9_000);
+        peer.open(&mut bench);
+        let id = bench.host.tcp_accept(listener).unwrap();
+        assert_eq!(bench.host.tcp_send(bench.now, id, &vec![7; 150_000]), Ok(150_000));
+        loop {
+            let sent = heard(&bench.take());
+            let Some(last) = sent.last() else { break };
+            peer.hear(last);
+            bench.give(&peer.frame(ACK, b""));
+        }
+        let memory = |bench: &HostFixture| bench.host.tcp_info(id).unwrap().memory;
+        assert!(memory(&bench) >= 150_000, "what is soon filled again is not made anew");
+        bench.pass(Span::from_secs(2));
+        assert_eq!(memory(&bench), 0);
     }
 }
