@@ -107,7 +107,8 @@ impl ConnectedPair {
 
     fn open(&mut self, options: &RaceOptions) -> anyhow::Result<()> {
         let mut config = tcp_config(options);
-        config.personality.delayed_ack.segments = 1;
+        // Else the first segments of a connection are acknowledged at once, and later small ones together.
+        config.personality.delayed_ack.max = Span::ZERO;
         let config = std::sync::Arc::new(config);
         let mut listener: Option<ListenerId> = None;
         for number in 0..options.count {
