@@ -16,7 +16,7 @@ needs=(
     cc=gcc git=git chromium=chromium sockperf=sockperf iperf3=iperf3 qperf=qperf taskset=util-linux
     ip=iproute2 /usr/sbin/nft=nftables ping=iputils-ping strace=strace tshark=tshark
     /usr/sbin/sshd=openssh-server ssh=openssh-client script=bsdutils
-    /usr/sbin/apache2=apache2-bin curl=curl openssl=openssl python3=python3
+    /usr/sbin/apache2=apache2-bin /usr/sbin/nginx=nginx curl=curl openssl=openssl python3=python3
     "$@"
 )
 
