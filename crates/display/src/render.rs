@@ -1,0 +1,294 @@
+//! Draws a symbol, and what it calls, on a frame: whole numbers only, clipped to the pixel.
+//!
+//! A pixel's color depends on the scene and the view, never on the clip: what is drawn again within a part of a frame is the same.
+
+use crate::font;
+use crate::frame::DisplayFrame;
+use crate::geometry::{CallPlacement, GridExtent, SCALE_ONE, ViewPort};
+use crate::item::{CORNER_LEN, DisplayItem, GLYPH_HEIGHT, GLYPH_WIDTH, ItemKind, corners};
+use crate::scene::{DisplayScene, DisplaySymbol};
+
+/// Drawing would have taken more than the display allows for one frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the drawing has more to draw than the display's limit for one frame; show less of it at once"
+)]
+pub struct OutOfBudget;
+
+/// What is drawn, and how far.
+#[derive(Debug)]
+pub(crate) struct ScenePainter<'a> {
+    pub(crate) scene: &'a DisplayScene,
+    pub(crate) view: &'a ViewPort,
+    pub(crate) frame: &'a mut DisplayFrame,
+    /// Pixels that may change, within the frame.
+    pub(crate) clip: GridExtent,
+    /// Items and words that may still be drawn.
+    pub(crate) budget: u64,
+    /// Items drawn.
+    pub(crate) items: u64,
+}
+
+impl ScenePainter<'_> {
+    /// Draws the items of a symbol from one of them on.
+    ///
+    /// # Errors
+    /// The budget does not suffice; some are drawn.
+    pub(crate) fn symbol(
+        &mut self,
+        symbol: &DisplaySymbol,
+        placement: &CallPlacement,
+        from: usize,
+    ) -> Result<(), OutOfBudget> {
+        let tail = symbol.tail();
+        for item in symbol.items().get(from..).unwrap_or_default() {
+            self.charge(1)?;
+            match item.kind {
+                ItemKind::Empty => continue,
+                ItemKind::Rectangle => self.rectangle(item, placement)?,
+                ItemKind::Vector => self.vector(item, placement)?,
+                ItemKind::Text => self.text(item, tail, placement)?,
+                ItemKind::Polygon => self.polygon(item, tail, placement)?,
+                ItemKind::Call => {
+                    self.call(item, placement)?;
+                    continue;
+                }
+            }
+            self.items += 1;
+        }
+        Ok(())
+    }
+
+    fn call(&mut self, item: &DisplayItem, placement: &CallPlacement) -> Result<(), OutOfBudget> {
+        let Some(symbol) = item.called().and_then(|id| self.scene.symbol(id)) else {
+            return Ok(());
+        };
+        let placement = placement.of(&item.placement());
+        let shown = self.view.pixels(&placement.extent(&symbol.extent()));
+        if shown.meets(&self.clip) { self.symbol(symbol, &placement, 0) } else { Ok(()) }
+    }
+
+    fn charge(&mut self, cost: u64) -> Result<(), OutOfBudget> {
+        self.budget = self.budget.checked_sub(cost).ok_or(OutOfBudget)?;
+        Ok(())
+    }
+
+    /// The pixels of a filled extent; an area that is not empty has one at least.
+    fn area(&self, extent: &GridExtent) -> GridExtent {
+        let (x0, y0) = (self.view.column(extent.x0), self.view.row(extent.y0));
+        let far = |from: i32, to: i32, is_wide: bool| to.max(from + i32::from(is_wide));
+        GridExtent {
+            x0,
+            y0,
+            x1: far(x0, self.view.column(extent.x1), extent.x1 > extent.x0),
+            y1: far(y0, self.view.row(extent.y1), extent.y1 > extent.y0),
+        }
+    }
+
+    fn rectangle(
+        &mut self,
+        item: &DisplayItem,
+        placement: &CallPlacement,
+    ) -> Result<(), OutOfBudget> {
+        let [x0, y0, x1, y1] = item.values;
+        let extent = GridExtent::between(placement.point(x0, y0), placement.point(x1, y1));
+        let pixels = self.area(&extent).intersection(&self.clip);
+        let words = self.frame.fill(&pixels, item.color(), item.stipple());
+        self.charge(words)
+    }
+
+    /// A line: along its longer direction one pixel each, the nearest to the exact line.
+    fn vector(&mut self, item: &DisplayItem, placement: &CallPlacement) -> Result<(), OutOfBudget> {
+        let [x0, y0, x1, y1] = item.values;
+        let pixel = |(x, y): (i32, i32)| (self.view.column(x), self.view.row(y));
+        let (one, other) = (pixel(placement.point(x0, y0)), pixel(placement.point(x1, y1)));
+        // From the smaller end, so that a line is the same in both directions.
+        let (from, to) = (one.min(other), one.max(other));
+        let clip = self.clip;
+        let pixels = GridExtent::between(from, to);
+        let pixels = GridExtent { x1: pixels.x1 + 1, y1: pixels.y1 + 1, ..pixels };
+        let inside = pixels.intersection(&clip);
+        if inside.is_empty() {
+            return Ok(());
+        }
+        self.frame.touch_rows(&inside);
+        let (dx, dy) = (i64::from(to.0) - i64::from(from.0), i64::from(to.1) - i64::from(from.1));
+        let color = item.color();
+        if dx >= dy.abs() {
+            let mut line = LineWalk::new(dx, dy, i64::from(inside.x0) - i64::from(from.0));
+            for x in inside.x0..inside.x1 {
+                let y = from.1 + line.next_offset();
+                if (clip.y0..clip.y1).contains(&y) {
+                    self.frame.set(x, y, color);
+                }
+            }
+        } else {
+            let (top, bottom) = if from.1 <= to.1 { (from, to) } else { (to, from) };
+            let dx = i64::from(bottom.0) - i64::from(top.0);
+            let mut line = LineWalk::new(dy.abs(), dx, i64::from(inside.y0) - i64::from(top.1));
+            for y in inside.y0..inside.y1 {
+                let x = top.0 + line.next_offset();
+                if (clip.x0..clip.x1).contains(&x) {
+                    self.frame.set(x, y, color);
+                }
+            }
+        }
+        self.charge(u64::from((inside.x1 - inside.x0).max(inside.y1 - inside.y0).unsigned_abs()))
+    }
+
+    fn text(
+        &mut self,
+        item: &DisplayItem,
+        tail: &[u8],
+        placement: &CallPlacement,
+    ) -> Result<(), OutOfBudget> {
+        let extent = placement.extent(&item.extent(tail));
+        let text = item.tail().of(tail).unwrap_or_default();
+        let area = self.area(&extent);
+        let inside = area.intersection(&self.clip);
+        if inside.is_empty() {
+            return Ok(());
+        }
+        if self.view.scale == SCALE_ONE && placement.is_upright() {
+            let first = usize::try_from((inside.x0 - area.x0) / GLYPH_WIDTH).unwrap_or(0);
+            let last = usize::try_from((inside.x1 - area.x0 - 1) / GLYPH_WIDTH).unwrap_or(0);
+            let shown = text.get(first..=last.min(text.len() - 1)).unwrap_or_default();
+            for y in inside.y0..inside.y1 {
+                let mut x = area.x0 + GLYPH_WIDTH * i32::try_from(first).unwrap_or(0);
+                for character in shown {
+                    let bits = font::row(*character, y - area.y0);
+                    self.frame.draw_bits(x, y, bits, item.color(), &self.clip);
+                    x += GLYPH_WIDTH;
+                }
+            }
+            return self.charge(shown.len() as u64 * u64::from(GLYPH_HEIGHT.unsigned_abs()));
+        }
+        self.frame.touch_rows(&inside);
+        let units = (extent.x1 - extent.x0, extent.y1 - extent.y0);
+        let size = (area.x1 - area.x0, area.y1 - area.y0);
+        let turned = CallPlacement::new(item_orientation(placement), 0, 0);
+        let upright =
+            GridExtent { x0: 0, y0: 0, x1: GLYPH_WIDTH * item.values[3], y1: GLYPH_HEIGHT };
+        let corner = turned.extent(&upright);
+        let unit = |pixel: i32, pixels: i32, units: i32| {
+            i32::try_from(i64::from(pixel) * i64::from(units) / i64::from(pixels)).unwrap_or(0)
+        };
+        for y in inside.y0..inside.y1 {
+            for x in inside.x0..inside.x1 {
+                let unit_x = corner.x0 + unit(x - area.x0, size.0, units.0);
+                let unit_y = corner.y0 + unit(y - area.y0, size.1, units.1);
+                if font::has_dot(text, turned.source(unit_x, unit_y)) {
+                    self.frame.set(x, y, item.color());
+                }
+            }
+        }
+        let pixels = i64::from(inside.x1 - inside.x0) * i64::from(inside.y1 - inside.y0);
+        self.charge(pixels.unsigned_abs())
+    }
+
+    /// The even-odd rule at the middles of pixels.
+    fn polygon(
+        &mut self,
+        item: &DisplayItem,
+        tail: &[u8],
+        placement: &CallPlacement,
+    ) -> Result<(), OutOfBudget> {
+        let bytes = item.tail().of(tail).unwrap_or_default();
+        let shown = self.view.pixels(&placement.extent(&item.extent(tail)));
+        let inside = shown.intersection(&self.clip);
+        if inside.is_empty() {
+            return Ok(());
+        }
+        let points: Vec<(i64, i64)> = corners(bytes)
+            .map(|(x, y)| placement.point(x, y))
+            .map(|(x, y)| (i64::from(self.view.column(x)), i64::from(self.view.row(y))))
+            .collect();
+        let edges = bytes.len() / CORNER_LEN;
+        let mut crossings: Vec<i32> = Vec::with_capacity(edges);
+        for y in inside.y0..inside.y1 {
+            self.charge(edges as u64)?;
+            crossings.clear();
+            // Twice the height of the row's middle.
+            let middle = 2 * i64::from(y) + 1;
+            for (index, from) in points.iter().enumerate() {
+                let to = points[(index + 1) % points.len()];
+                let (above, below) = if from.1 <= to.1 { (*from, to) } else { (to, *from) };
+                if 2 * above.1 < middle && middle < 2 * below.1 {
+                    crossings.push(crossing(above, below, middle));
+                }
+            }
+            crossings.sort_unstable();
+            for pair in crossings.chunks_exact(2) {
+                let span = GridExtent { x0: pair[0], y0: y, x1: pair[1], y1: y + 1 };
+                let words =
+                    self.frame.fill(&span.intersection(&self.clip), item.color(), item.stipple());
+                self.charge(words)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The first pixel whose middle is at or right of where an edge crosses the middle of a row.
+fn crossing(above: (i64, i64), below: (i64, i64), middle: i64) -> i32 {
+    let (dx, dy) = (below.0 - above.0, below.1 - above.1);
+    // x = above.0 + dx (middle/2 − above.1)/dy; the first p with p + 1/2 ≥ x.
+    let across = i128::from(dx) * i128::from(middle - 2 * above.1) - i128::from(dy);
+    let divisor = i128::from(2 * dy);
+    let pixel = i128::from(above.0)
+        + across.div_euclid(divisor)
+        + i128::from(across.rem_euclid(divisor) != 0);
+    let far = i128::from(i32::MAX / 2);
+    i32::try_from(pixel.clamp(-far, far)).expect("within the bounds just set")
+}
+
+/// The orientation of a placement: the one of the eight that turns alike.
+fn item_orientation(placement: &CallPlacement) -> u8 {
+    let turns = |orientation: &u8| {
+        let turned = CallPlacement::new(*orientation, 0, 0);
+        let moved = |x, y| {
+            let ((ax, ay), (bx, by)) = (placement.point(x, y), placement.point(0, 0));
+            (ax - bx, ay - by)
+        };
+        turned.point(1, 0) == moved(1, 0) && turned.point(0, 1) == moved(0, 1)
+    };
+    (0..8).find(turns).unwrap_or(0)
+}
+
+/// The offsets of a line's pixels across its longer direction: Bresenham's, begun anywhere.
+struct LineWalk {
+    /// Twice the length along, or one where it is none.
+    step: i64,
+    /// Twice the length across, without its sign.
+    rise: i64,
+    sign: i32,
+    offset: i32,
+    error: i64,
+}
+
+impl LineWalk {
+    fn new(along: i64, across: i64, skipped: i64) -> Self {
+        let (step, rise) = ((2 * along).max(1), 2 * across.abs());
+        // Halves round away from the start.
+        let sum = i128::from(rise) * i128::from(skipped) + i128::from(along);
+        let (offset, error) = (sum / i128::from(step), sum % i128::from(step));
+        Self {
+            step,
+            rise,
+            sign: if across < 0 { -1 } else { 1 },
+            offset: i32::try_from(offset).unwrap_or(i32::MAX / 2),
+            error: i64::try_from(error).unwrap_or(0),
+        }
+    }
+
+    fn next_offset(&mut self) -> i32 {
+        let offset = self.offset;
+        self.error += self.rise;
+        // At most once, since a line is longer along than across.
+        if self.error >= self.step {
+            self.error -= self.step;
+            self.offset += 1;
+        }
+        self.sign * offset
+    }
+}
