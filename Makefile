@@ -3,7 +3,7 @@
 CARGO ?= cargo
 ARGS ?=
 DIST ?= target/dist
-FUZZ ?= frame packet every_parser capture host script
+FUZZ ?= frame packet every_parser capture host display script
 FUZZ_SECONDS ?= 60
 FUZZ_DIR := crates/fuzz/targets
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')

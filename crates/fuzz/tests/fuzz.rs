@@ -6,6 +6,7 @@ use arbitrary::{Arbitrary, Unstructured};
 use plumb_base::seed::{RandomStream, Seed};
 use plumb_conform::runner;
 use plumb_conform::settings::{RunSettings, ScriptSystem};
+use plumb_fuzz::display::{FuzzDisplay, check_display};
 use plumb_fuzz::host::{FuzzDevice, FuzzHost, HostInput};
 use plumb_fuzz::mutator::FrameMutator;
 use plumb_fuzz::parsers::{check_capture, check_every_parser, check_frame, check_script};
@@ -146,6 +147,33 @@ fn host_survives_random_bytes() {
         stream.fill_bytes(&mut bytes);
         let input = HostInput::arbitrary_take_rest(Unstructured::new(&bytes));
         input.unwrap().feed();
+    }
+}
+
+#[test]
+fn display_survives_arbitrary_messages_within_its_memory() {
+    let mut subject = FuzzDisplay::new(Seed(5));
+    let messages = frames() / 5;
+    for _ in 0..messages {
+        subject.feed();
+    }
+    let counts = subject.finish();
+    println!("{counts:?}");
+    // Messages that are all refused would test nothing behind the codec, and most refusals happen.
+    assert!(counts.items > messages / 4 && counts.frames > messages / 100, "{counts:?}");
+    assert!(counts.refused.len() >= 10, "{counts:?}");
+}
+
+#[test]
+fn display_survives_random_bytes() {
+    let mut stream = Seed(6).stream("bytes");
+    let mut bytes = [0; 256];
+    for round in 0..100_000 {
+        stream.fill_bytes(&mut bytes);
+        // An opcode that exists, and a length that may be there.
+        bytes[0] = 1 + u8::try_from(round % 10).unwrap();
+        bytes[5..8].fill(0);
+        check_display(&bytes[..round % 257]);
     }
 }
 
