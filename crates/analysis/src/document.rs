@@ -13,6 +13,7 @@ pub mod agent;
 pub mod checks;
 pub mod compare;
 pub mod conform;
+pub mod display;
 pub mod explain;
 pub mod host_notes;
 pub mod link;

@@ -66,10 +66,11 @@ impl SyntheticRun {
         let (unit, better) = match response {
             "throughput" | "throughput.acked" | "goodput" | "sender-cpu" | "receiver-cpu"
             | "useful" => ("B/s", Better::Higher),
-            "packets" => ("count", Better::Higher),
+            "packets" | "rate" => ("count", Better::Higher),
             "delivered" | "connected" | "filled" | "served" | "used" => ("share", Better::Higher),
             "pieces" => ("count", Better::Lower),
             "payload" => ("B", Better::Higher),
+            "display-file" | "bitmap" => ("B", Better::Lower),
             "in-stack" | "lost" | "duplicated" | "reordered" | "corrupted" | "retransmitted"
             | "busy" => ("share", Better::Lower),
             _ => ("ns", Better::Lower),

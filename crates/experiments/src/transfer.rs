@@ -50,7 +50,7 @@ fn address(end: usize) -> Ipv4Addr {
 }
 
 /// A host at one end of an Ethernet.
-fn host(end: usize, seed: Seed) -> IpHost {
+pub(crate) fn host(end: usize, seed: Seed) -> IpHost {
     let mut host = IpHost::new(HostConfig::default(), seed.derive(&format!("host {end}")));
     let mac = MacAddr([2, 0, 0, 0, 0, u8::try_from(end).unwrap_or(0) + 1]);
     let interface = InterfaceConfig::ethernet(mac, MTU).with_address(address(end), 24);
@@ -59,7 +59,7 @@ fn host(end: usize, seed: Seed) -> IpHost {
 }
 
 /// Has one host listen, and the other open a connection to it.
-fn open(
+pub(crate) fn open(
     hosts: &mut [IpHost; 2],
     now: Instant,
     config: &TcpConfig,

@@ -1,4 +1,4 @@
-//! Blocks that the program carries out itself, in the worker: this crate knows neither the stack nor the simulator.
+//! Blocks that the program carries out itself, in the worker: this crate knows neither the stack, the simulator nor the display.
 
 use plumb_clock::Stopwatch;
 
@@ -7,7 +7,9 @@ use crate::mirror::mirror_process::NamedSamples;
 use crate::page_load::FetchPage;
 use crate::report::{BlockError, BlockOutcome, BlockReport, LaunchFault};
 use crate::sampler;
-use crate::spec::{BlockSpec, BlockTask, SimulationSpec, TransferPath, TransferSpec};
+use crate::spec::{
+    BlockSpec, BlockTask, DisplayPath, DisplaySpec, SimulationSpec, TransferPath, TransferSpec,
+};
 
 /// Flag of a block whose samples are of virtual time.
 pub const SIMULATED: &str = "simulated";
@@ -29,6 +31,9 @@ pub type RunTransfers = fn(&TransferSpec, &ProgramRun) -> Result<NamedSamples, L
 /// Simulates a cell; the samples of each response.
 pub type SimulateCell = fn(&SimulationSpec, &ProgramRun) -> Result<NamedSamples, LaunchFault>;
 
+/// Draws on a display for a block; the samples of each response.
+pub type DrawPictures = fn(&DisplaySpec, &ProgramRun) -> Result<NamedSamples, LaunchFault>;
+
 /// What the program does in a worker.
 #[derive(Clone, Copy, Debug)]
 pub struct ProgramTasks {
@@ -38,6 +43,8 @@ pub struct ProgramTasks {
     pub transfers: RunTransfers,
     /// Simulates a cell.
     pub simulate: SimulateCell,
+    /// Draws on a display.
+    pub draw: DrawPictures,
 }
 
 /// Carries out a block, where it is one of the program's.
@@ -53,6 +60,10 @@ pub(super) fn measure(
         }
         BlockTask::Simulation(simulation) => {
             Some(report(block, run, true, || (tasks.simulate)(simulation, run)))
+        }
+        BlockTask::Display(display) => {
+            let is_virtual = matches!(display.path, DisplayPath::Virtual { .. });
+            Some(report(block, run, is_virtual, || (tasks.draw)(display, run)))
         }
         _ => None,
     }

@@ -5,9 +5,11 @@ use std::net::SocketAddr;
 use plumb_base::units::format_bytes;
 use serde::{Deserialize, Serialize};
 
+mod display;
 mod simulation;
 mod transfer;
 
+pub use display::{DisplayPath, DisplaySpec};
 pub use simulation::SimulationSpec;
 pub use transfer::{
     PacketBufferPolicy, StackEntry, TransferDefect, TransferLoad, TransferPath, TransferSpec,
@@ -709,6 +711,8 @@ pub enum BlockTask {
     Transfer(Box<TransferSpec>),
     /// A simulated cell; the responses come in `BlockReport::parts`.
     Simulation(SimulationSpec),
+    /// Drawings on a structured display; the responses come in `BlockReport::parts`.
+    Display(Box<DisplaySpec>),
     /// One kernel call.
     Call {
         /// `getpid`, `getppid`, `getuid`, `invalid`, `read-zero`, `clock-gettime`.
@@ -742,6 +746,7 @@ impl BlockTask {
                 | Self::StreamsTrace { .. }
                 | Self::Transfer(_)
                 | Self::Simulation(_)
+                | Self::Display(_)
         )
     }
 }

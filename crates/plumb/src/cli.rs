@@ -16,7 +16,7 @@ use crate::VERSION;
 use crate::net::web;
 use crate::problem::{ExitReason, Problem};
 use output::{CliOutput, CommandError, CommandResult};
-use plumb_experiments::{mirror, simulation, transfer};
+use plumb_experiments::{display as display_task, mirror, simulation, transfer};
 use plumb_harness::child_process::HiddenCommand;
 use plumb_harness::launch_network::emulator_process;
 use plumb_harness::mirror::mirror_process;
@@ -25,6 +25,7 @@ use plumb_harness::program_task::ProgramTasks;
 pub mod agent;
 pub mod cc_report;
 pub mod compare;
+pub mod display;
 pub mod doctor;
 pub mod explain;
 pub mod export;
@@ -127,6 +128,7 @@ enum CliCommand {
     CcReport(cc_report::CcReportCommand),
     Stack(stack::StackCommand),
     Link(Box<link::LinkCommand>),
+    Display(display::DisplayCommand),
     Net(Box<net::NetCommand>),
     Agent(agent::AgentCommand),
     Explain(explain::ExplainCommand),
@@ -175,6 +177,7 @@ fn run_hidden(command: HiddenCommand) -> u8 {
             fetch: web::fetch,
             transfers: transfer::run,
             simulate: simulation::simulate,
+            draw: display_task::run,
         }),
         HiddenCommand::PageServer { address, client } => {
             plumb_harness::page_load::main(address, client, web::serve)
@@ -287,6 +290,7 @@ fn dispatch(cli: Cli, output: &CliOutput) -> CommandResult {
         CliCommand::CcReport(command) => command.perform(output),
         CliCommand::Stack(command) => command.perform(global, output),
         CliCommand::Link(command) => command.perform(output),
+        CliCommand::Display(command) => command.perform(output),
         CliCommand::Net(command) => command.perform(global, output),
         CliCommand::Agent(command) => command.perform(output),
         CliCommand::Explain(command) => command.perform(global, output),

@@ -14,6 +14,7 @@ use crate::document::checks::{
 };
 use crate::document::compare::{self, CompareDocument};
 use crate::document::conform::{self, ConformDocument};
+use crate::document::display::{self, DisplayDocument};
 use crate::document::explain::{self, ExplainDocument};
 use crate::document::link::{
     LINK_CHECK_SCHEMA, LINK_SCHEMA, LINKS_SCHEMA, LinkCheckDocument, LinkDocument, LinksDocument,
@@ -46,6 +47,7 @@ pub fn all() -> Vec<DocumentSchema> {
         document_schema::<ExplainDocument>(explain::SCHEMA),
         document_schema::<SelftestDocument>(SELFTEST_SCHEMA),
         document_schema::<ConformDocument>(conform::SCHEMA),
+        document_schema::<DisplayDocument>(display::SCHEMA),
         document_schema::<SimDocument>(sim::SCHEMA),
         document_schema::<CongestionDocument>(CONGESTION_SCHEMA),
         document_schema::<StackDocument>(stack::SCHEMA),

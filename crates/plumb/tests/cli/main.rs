@@ -7,6 +7,7 @@
 #[path = "../support/program.rs"]
 mod support;
 
+mod display;
 mod documents;
 mod explanation;
 mod home;

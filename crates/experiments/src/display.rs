@@ -1,0 +1,127 @@
+//! The structured display over sockets and in virtual time, and how its rates are measured: for `plumb display` and for experiments
+//! alike.
+
+use plumb_base::seed::Seed;
+use plumb_display::client::ClientStep;
+use plumb_display::item::ITEM_LEN;
+use plumb_display::scene::{DisplayScene, SceneLimits};
+use plumb_display::server::DisplayLimits;
+use plumb_display::transport::DisplayConnection;
+use plumb_display::workload::{DisplayDrawing, DisplayRate};
+use plumb_harness::mirror::mirror_process::NamedSamples;
+use plumb_harness::program_task::ProgramRun;
+use plumb_harness::report::LaunchFault;
+use plumb_harness::spec::{DisplayPath, DisplaySpec};
+
+use connection::LocalPath;
+use measure::{DisplayPlan, DisplaySample};
+use virtual_path::{DisplayCosts, VirtualPath};
+
+pub mod connection;
+pub mod measure;
+pub mod virtual_path;
+
+/// A drawing with its name.
+pub type NamedDrawing = (&'static str, DisplayDrawing);
+
+/// Inverters in a row and a column of a chip: a million rectangles and a few.
+const CHIP: u32 = 197;
+
+/// Every drawing.
+pub const DRAWINGS: [NamedDrawing; 6] = [
+    ("polygon", DisplayDrawing::Polygon),
+    ("array", DisplayDrawing::FlatArray),
+    ("structured-array", DisplayDrawing::StructuredArray { kinds: 1 }),
+    ("text", DisplayDrawing::Text),
+    ("chip", DisplayDrawing::FlatChip { side: CHIP }),
+    ("structured-chip", DisplayDrawing::StructuredChip { side: CHIP }),
+];
+
+/// Every mode with its name.
+pub const MODES: [(&str, DisplayRate); 5] = [
+    ("construction", DisplayRate::Construction),
+    ("batch", DisplayRate::Batch),
+    ("incremental", DisplayRate::Incremental),
+    ("pipelined-incremental", DisplayRate::PipelinedIncremental),
+    ("display", DisplayRate::Display),
+];
+
+/// Samples of a block.
+const SAMPLES: u64 = 8;
+
+/// Draws for a block; the samples of each response.
+///
+/// # Errors
+/// The display refuses it, or it does not come to its end.
+pub fn run(spec: &DisplaySpec, run: &ProgramRun) -> Result<NamedSamples, LaunchFault> {
+    let failed = |why: &dyn ToString| LaunchFault::Failed(why.to_string());
+    let drawing = DRAWINGS.into_iter().find(|(name, _)| *name == spec.drawing);
+    let mode = MODES.into_iter().find(|(name, _)| *name == spec.mode);
+    let ((_, drawing), (_, mode)) =
+        drawing.zip(mode).ok_or_else(|| failed(&format!("{spec:?} is no drawing")))?;
+    let plan = DisplayPlan::new(drawing, mode);
+    match &spec.path {
+        DisplayPath::Local(name) => {
+            let path =
+                LocalPath::from_name(name).ok_or_else(|| failed(&"there is no such path"))?;
+            let transport = path.open(DisplayLimits::default()).map_err(|error| failed(&error))?;
+            let mut connection =
+                DisplayConnection::open(transport).map_err(|error| failed(&error))?;
+            let mut samples = Vec::new();
+            for _ in 0..SAMPLES {
+                let ticks = run.duration_ticks / SAMPLES;
+                let sample = plan.sample(&mut connection, run.watch, ticks);
+                samples.push(sample.map_err(|error| failed(&error))?);
+            }
+            Ok(of_samples(&samples))
+        }
+        DisplayPath::Memory => Ok(memory(drawing)),
+        DisplayPath::Virtual { link, slower_percent, is_shared } => {
+            let slower = slower_percent.map(|percent| percent as f64 / 100.0);
+            let path = VirtualPath { link: link.clone(), slower, is_shared: *is_shared };
+            let costs = DisplayCosts::measure(&plan, run.watch)?;
+            let sample = virtual_path::draw(&plan, &costs, &path, Seed(run.seed))?;
+            Ok(vec![
+                ("rate".to_owned(), vec![sample.rate]),
+                ("bytes".to_owned(), vec![sample.bytes]),
+                ("round-trips".to_owned(), vec![sample.round_trips]),
+            ])
+        }
+    }
+}
+
+/// Bytes of a drawing's items, and of a bitmap of its frame with a bit a pixel.
+fn memory(drawing: DisplayDrawing) -> NamedSamples {
+    let mut scene = DisplayScene::new(SceneLimits::default());
+    let mut sizes = [0.0, 0.0];
+    for step in drawing.steps() {
+        match step {
+            ClientStep::Define { symbol } => {
+                scene.define(symbol).ok();
+            }
+            ClientStep::Add { symbol, item, tail } => {
+                scene.add(symbol, std::iter::once(Ok(item)), &tail).ok();
+            }
+            _ => {}
+        }
+    }
+    for symbol in scene.symbol_ids().filter_map(|id| scene.symbol(id)) {
+        sizes[0] += (symbol.items().len() * ITEM_LEN + symbol.tail().len()) as f64;
+    }
+    let (width, height) = drawing.size();
+    sizes[1] = f64::from(width) * f64::from(height) / 8.0;
+    ["display-file", "bitmap"]
+        .into_iter()
+        .zip(sizes)
+        .map(|(name, bytes)| (name.to_owned(), vec![bytes]))
+        .collect()
+}
+
+fn of_samples(samples: &[DisplaySample]) -> NamedSamples {
+    let all = |of: fn(&DisplaySample) -> f64| samples.iter().map(of).collect();
+    vec![
+        ("rate".to_owned(), all(|sample| sample.rate)),
+        ("bytes".to_owned(), all(|sample| sample.bytes_sent + sample.bytes_received)),
+        ("round-trips".to_owned(), all(|sample| sample.round_trips)),
+    ]
+}

@@ -1,0 +1,358 @@
+//! Streams of bytes between a display and a client: TCP and unix sockets.
+
+use std::fmt;
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::thread;
+use std::time::Duration;
+
+use plumb_display::server::{DisplayCounts, DisplayLimits, DisplayServer};
+use plumb_display::transport::{DirectTransport, DisplayTransport};
+
+/// Bytes read at once: a batch over loopback arrives in a few reads.
+const READ: usize = 256 << 10;
+/// For how long an end that does not read is waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Where a display listens by default.
+pub const PORT: u16 = 1_985;
+
+/// Where a display listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DisplayAddress {
+    /// TCP.
+    Tcp(SocketAddr),
+    /// A unix socket.
+    Unix(PathBuf),
+}
+
+impl FromStr for DisplayAddress {
+    type Err = String;
+
+    /// `unix:PATH`, `ADDRESS`, `ADDRESS:PORT` or `:PORT`, which is on loopback.
+    fn from_str(text: &str) -> Result<Self, String> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            return if path.is_empty() {
+                Err("a unix socket needs a path: write unix:/tmp/display".to_owned())
+            } else {
+                Ok(Self::Unix(path.into()))
+            };
+        }
+        let on_loopback = text.strip_prefix(':').and_then(|port| port.parse().ok());
+        let with_port = || text.parse().ok().map(|address| SocketAddr::new(address, PORT));
+        on_loopback
+            .map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+            .or_else(|| text.parse().ok())
+            .or_else(with_port)
+            .map(Self::Tcp)
+            .ok_or_else(|| {
+                format!(
+                    "'{text}' is no address: write 127.0.0.1:{PORT}, :{PORT} or unix:/tmp/display"
+                )
+            })
+    }
+}
+
+impl fmt::Display for DisplayAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
+    }
+}
+
+/// A connection between a display and a client.
+#[derive(Debug)]
+pub enum DisplayStream {
+    /// TCP, without Nagle's algorithm: each end says when it has something to send.
+    Tcp(TcpStream),
+    /// A unix socket.
+    Unix(UnixStream),
+}
+
+impl DisplayStream {
+    /// To a display.
+    ///
+    /// # Errors
+    /// None listens there.
+    pub fn connect(address: &DisplayAddress) -> io::Result<Self> {
+        match address {
+            DisplayAddress::Tcp(address) => Self::of_tcp(TcpStream::connect(address)?),
+            DisplayAddress::Unix(path) => Self::of_unix(UnixStream::connect(path)?),
+        }
+    }
+
+    fn of_tcp(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nonblocking(false)?;
+        stream.set_nodelay(true)?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Self::Tcp(stream))
+    }
+
+    fn of_unix(stream: UnixStream) -> io::Result<Self> {
+        stream.set_nonblocking(false)?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        Ok(Self::Unix(stream))
+    }
+
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.read(bytes),
+            Self::Unix(stream) => stream.read(bytes),
+        }
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.write_all(bytes),
+            Self::Unix(stream) => stream.write_all(bytes),
+        }
+    }
+
+    /// Ends the connection, also for a thread that waits for it.
+    pub fn shut_down(&self) {
+        match self {
+            Self::Tcp(stream) => stream.shutdown(Shutdown::Both).ok(),
+            Self::Unix(stream) => stream.shutdown(Shutdown::Both).ok(),
+        };
+    }
+}
+
+/// Serves a client until it goes, or is to be closed; what it did.
+///
+/// # Errors
+/// The connection broke, or the client does not read its replies.
+pub fn serve(mut stream: DisplayStream, limits: DisplayLimits) -> io::Result<DisplayCounts> {
+    let mut server = DisplayServer::new(limits);
+    let mut buffer = vec![0; READ];
+    while !server.is_closed() {
+        let len = stream.read(&mut buffer)?;
+        if len == 0 {
+            break;
+        }
+        server.handle(&buffer[..len]);
+        if !server.output().is_empty() {
+            stream.write_all(server.output())?;
+            server.clear_output();
+        }
+    }
+    Ok(server.counts().clone())
+}
+
+/// What accepts connections of clients.
+#[derive(Debug)]
+pub enum DisplayListener {
+    /// TCP.
+    Tcp(TcpListener),
+    /// A unix socket, whose path is removed at the end.
+    Unix(UnixListener, PathBuf),
+}
+
+impl DisplayListener {
+    /// Listens. A path that nobody listens at any more is taken over.
+    ///
+    /// # Errors
+    /// The address is taken, or not this host's.
+    pub fn bind(address: &DisplayAddress) -> io::Result<Self> {
+        let listener = match address {
+            DisplayAddress::Tcp(address) => Self::Tcp(TcpListener::bind(address)?),
+            DisplayAddress::Unix(path) => Self::Unix(bind_unix(path)?, path.clone()),
+        };
+        match &listener {
+            Self::Tcp(tcp) => tcp.set_nonblocking(true)?,
+            Self::Unix(unix, _) => unix.set_nonblocking(true)?,
+        }
+        Ok(listener)
+    }
+
+    /// Where it listens, with the port that it has.
+    pub fn address(&self) -> io::Result<DisplayAddress> {
+        match self {
+            Self::Tcp(listener) => Ok(DisplayAddress::Tcp(listener.local_addr()?)),
+            Self::Unix(_, path) => Ok(DisplayAddress::Unix(path.clone())),
+        }
+    }
+
+    /// A client that has connected, if there is one.
+    ///
+    /// # Errors
+    /// The kernel has no more descriptors, or memory.
+    pub fn accept(&self) -> io::Result<Option<DisplayStream>> {
+        let accepted = match self {
+            Self::Tcp(listener) => listener.accept().and_then(|it| DisplayStream::of_tcp(it.0)),
+            Self::Unix(listener, _) => {
+                listener.accept().and_then(|it| DisplayStream::of_unix(it.0))
+            }
+        };
+        match accepted {
+            Ok(stream) => Ok(Some(stream)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl AsFd for DisplayListener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(listener) => listener.as_fd(),
+            Self::Unix(listener, _) => listener.as_fd(),
+        }
+    }
+}
+
+impl Drop for DisplayListener {
+    fn drop(&mut self) {
+        if let Self::Unix(_, path) = self {
+            std::fs::remove_file(path).ok();
+        }
+    }
+}
+
+fn bind_unix(path: &Path) -> io::Result<UnixListener> {
+    match UnixListener::bind(path) {
+        Err(error)
+            if error.kind() == io::ErrorKind::AddrInUse && UnixStream::connect(path).is_err() =>
+        {
+            std::fs::remove_file(path)?;
+            UnixListener::bind(path)
+        }
+        bound => bound,
+    }
+}
+
+/// Between the two ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LocalPath {
+    /// Nothing: a call.
+    Direct,
+    /// A unix socket.
+    Unix,
+    /// TCP over loopback.
+    Tcp,
+}
+
+impl LocalPath {
+    /// Every one.
+    pub const ALL: [Self; 3] = [Self::Direct, Self::Unix, Self::Tcp];
+
+    /// Its name in results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Unix => "unix",
+            Self::Tcp => "tcp",
+        }
+    }
+
+    /// The path of a name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|path| path.name() == name)
+    }
+
+    /// A display of its own at the other end, in a thread; it ends with the connection.
+    ///
+    /// # Errors
+    /// The kernel refuses a socket.
+    pub fn open(self, limits: DisplayLimits) -> io::Result<AnyTransport> {
+        let (near, far) = match self {
+            Self::Direct => {
+                return Ok(AnyTransport::Direct(Box::new(DirectTransport::new(limits))));
+            }
+            Self::Unix => {
+                let (near, far) = UnixStream::pair()?;
+                (DisplayStream::of_unix(near)?, DisplayStream::of_unix(far)?)
+            }
+            Self::Tcp => {
+                let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+                let near = TcpStream::connect(listener.local_addr()?)?;
+                (DisplayStream::of_tcp(near)?, DisplayStream::of_tcp(listener.accept()?.0)?)
+            }
+        };
+        // Its end is seen by this one, which no longer hears anything.
+        thread::Builder::new().name("display".to_owned()).spawn(move || serve(far, limits).ok())?;
+        Ok(AnyTransport::socket(near))
+    }
+}
+
+/// Any transport to a display.
+#[derive(Debug)]
+pub enum AnyTransport {
+    /// In the same thread.
+    Direct(Box<DirectTransport>),
+    /// Over a socket, with room for what is read.
+    Socket(DisplayStream, Vec<u8>),
+}
+
+impl AnyTransport {
+    /// Over a socket. A display that is silent for long is given up.
+    pub fn socket(stream: DisplayStream) -> Self {
+        match &stream {
+            DisplayStream::Tcp(stream) => stream.set_read_timeout(Some(PATIENCE)).ok(),
+            DisplayStream::Unix(stream) => stream.set_read_timeout(Some(PATIENCE)).ok(),
+        };
+        Self::Socket(stream, vec![0; READ])
+    }
+}
+
+impl DisplayTransport for AnyTransport {
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Direct(direct) => direct.send(bytes),
+            Self::Socket(stream, _) => stream.write_all(bytes),
+        }
+    }
+
+    fn receive(&mut self, bytes: &mut Vec<u8>) -> io::Result<()> {
+        match self {
+            Self::Direct(direct) => direct.receive(bytes),
+            Self::Socket(stream, buffer) => {
+                let len = stream.read(buffer)?;
+                if len == 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                bytes.extend_from_slice(&buffer[..len]);
+                Ok(())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read_and_bad_ones_refused() {
+        let read = |text: &str| text.parse::<DisplayAddress>().map(|it| it.to_string());
+        assert_eq!(read(":7").unwrap(), "127.0.0.1:7");
+        assert_eq!(read("127.0.0.2").unwrap(), format!("127.0.0.2:{PORT}"));
+        assert_eq!(read("[::1]:9").unwrap(), "[::1]:9");
+        assert_eq!(read("unix:/tmp/d").unwrap(), "unix:/tmp/d");
+        for bad in ["", "unix:", "here", ":99999", "1.2.3.4:"] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_path_is_taken_over_once_nobody_listens_at_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let address = DisplayAddress::Unix(folder.path().join("display"));
+        let first = DisplayListener::bind(&address).unwrap();
+        assert!(DisplayListener::bind(&address).is_err(), "it is in use");
+        // As after a kill: the path stays, without a listener.
+        let DisplayListener::Unix(listener, path) = &first else { panic!("a unix socket") };
+        let again = listener.try_clone().unwrap();
+        std::fs::rename(path, folder.path().join("kept")).unwrap();
+        drop(first);
+        drop(again);
+        std::fs::rename(folder.path().join("kept"), folder.path().join("display")).unwrap();
+        let second = DisplayListener::bind(&address).unwrap();
+        drop(second);
+        assert!(!folder.path().join("display").exists(), "nothing is left behind");
+    }
+}

@@ -1,0 +1,181 @@
+//! `plumb display serve`: a display for clients on sockets, a thread each.
+
+use std::os::fd::AsFd as _;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+use clap::Args;
+use plumb_base::units::{format_bytes, parse_bytes};
+use plumb_display::scene::SceneLimits;
+use plumb_display::server::{DisplayCounts, DisplayLimits};
+use plumb_experiments::display::connection::{
+    DisplayAddress, DisplayListener, DisplayStream, serve,
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use crate::cli::output::{CliOutput, CommandResult};
+use crate::cli::{handle_stop_signals, is_stopped};
+use crate::problem::{ExitReason, Problem};
+
+/// Run a display for clients on this host
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "\
+It listens on loopback by default. The protocol (docs/display-protocol.md) has neither encryption nor
+authentication: whoever reaches an address may draw, within the limits, on a display of its own. Frames
+are kept in memory; a client gets one as PNG when it asks for it. Ctrl-C ends it and prints what was done.
+
+Examples:
+  plumb display serve
+  plumb display serve unix:/tmp/display :1985 --memory 64Mi
+  plumb display bench --connect unix:/tmp/display")]
+pub struct DisplayServeCommand {
+    /// Where to listen: unix:PATH, ADDRESS:PORT, or :PORT on loopback
+    #[arg(value_name = "ADDRESS", default_value = ":1985")]
+    addresses: Vec<DisplayAddress>,
+    /// Memory of a client's drawings and frames together
+    #[arg(long, value_name = "BYTES", default_value = "256Mi", value_parser = parse_memory)]
+    memory: usize,
+    /// Clients at a time
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=4_096))]
+    max_clients: u32,
+}
+
+/// Least memory of a client.
+const MEMORY_MIN: u64 = 1 << 20;
+/// Between two looks at whether Ctrl-C was pressed.
+const LOOK: Duration = Duration::from_millis(200);
+
+fn parse_memory(text: &str) -> Result<usize, String> {
+    let bytes = parse_bytes(text).map_err(|error| error.to_string())?;
+    let enough = usize::try_from(bytes).ok().filter(|_| bytes >= MEMORY_MIN);
+    enough.ok_or_else(|| format!("a client needs {} at least", format_bytes(MEMORY_MIN)))
+}
+
+/// What all clients did.
+#[derive(Debug, Default)]
+struct ServedTotal {
+    clients: u64,
+    broken: u64,
+    counts: DisplayCounts,
+}
+
+impl DisplayServeCommand {
+    /// Serves until it is stopped.
+    ///
+    /// # Errors
+    /// An address that cannot be listened at.
+    pub fn perform(self, output: &CliOutput) -> CommandResult {
+        let mut listeners = Vec::new();
+        for address in &self.addresses {
+            let listener = DisplayListener::bind(address).map_err(|error| {
+                Problem::failure(format!("cannot listen at {address}"))
+                    .because(error)
+                    .fix("name another address, or end what listens there")
+            })?;
+            listeners.push(listener);
+        }
+        handle_stop_signals()?;
+        for listener in &listeners {
+            let address = listener.address().map_err(Problem::failed)?;
+            output.note(&format!("display at {address}; Ctrl-C ends it"));
+        }
+        // A fourth for frames, the rest for drawings.
+        let limits = DisplayLimits {
+            scene: SceneLimits { memory: self.memory / 4 * 3, ..SceneLimits::default() },
+            frames: self.memory / 4,
+            ..DisplayLimits::default()
+        };
+        let total = accept_clients(&listeners, limits, self.max_clients)?;
+        let counts = &total.counts;
+        let plural = |n: u64, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
+        output.note(&format!(
+            "{}, {}, {}, {}",
+            plural(total.clients, "client"),
+            plural(counts.messages, "message"),
+            plural(counts.items, "item"),
+            plural(counts.frames, "frame"),
+        ));
+        if total.broken > 0 {
+            output.note(&format!("{} broke", plural(total.broken, "connection")));
+        }
+        for (code, count) in &counts.refused {
+            output.note(&format!("refused {count}: {code}"));
+        }
+        Ok(ExitReason::Success)
+    }
+}
+
+/// Accepts clients until it is stopped; what those that left did.
+fn accept_clients(
+    listeners: &[DisplayListener],
+    limits: DisplayLimits,
+    clients_max: u32,
+) -> Result<ServedTotal, Problem> {
+    let (send, finished) = channel();
+    let present = Arc::new(AtomicU32::new(0));
+    let mut total = ServedTotal::default();
+    let wait = Timespec::try_from(LOOK).expect("a fraction of a second");
+    while !is_stopped() {
+        let mut fds: Vec<PollFd<'_>> = listeners
+            .iter()
+            .map(|listener| PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN))
+            .collect();
+        match poll(&mut fds, Some(&wait)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(Problem::failure("cannot wait for clients").because(error)),
+        }
+        for listener in listeners {
+            // Out of descriptors, or gone again: those that are served go on.
+            let Ok(Some(stream)) = listener.accept() else { continue };
+            if present.load(Ordering::Relaxed) >= clients_max {
+                stream.shut_down();
+                continue;
+            }
+            total.clients += 1;
+            serve_client(stream, limits, &present, &send)?;
+        }
+        for counts in finished.try_iter() {
+            total.add(counts);
+        }
+    }
+    for counts in finished.try_iter() {
+        total.add(counts);
+    }
+    Ok(total)
+}
+
+fn serve_client(
+    stream: DisplayStream,
+    limits: DisplayLimits,
+    present: &Arc<AtomicU32>,
+    finished: &Sender<Option<DisplayCounts>>,
+) -> Result<(), Problem> {
+    let (present, finished) = (Arc::clone(present), finished.clone());
+    present.fetch_add(1, Ordering::Relaxed);
+    let serving = move || {
+        let counts = serve(stream, limits).ok();
+        present.fetch_sub(1, Ordering::Relaxed);
+        // Nobody counts any more once the command ends.
+        finished.send(counts).ok();
+    };
+    thread::Builder::new()
+        .name("client".to_owned())
+        .spawn(serving)
+        .map(drop)
+        .map_err(|error| Problem::failure("cannot start a thread for a client").because(error))
+}
+
+impl ServedTotal {
+    fn add(&mut self, counts: Option<DisplayCounts>) {
+        let Some(counts) = counts else {
+            self.broken += 1;
+            return;
+        };
+        self.counts.add(&counts);
+    }
+}
