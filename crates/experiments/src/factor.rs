@@ -10,6 +10,7 @@ use crate::preset::RunPreset;
 use crate::surroundings::Surroundings;
 
 pub mod channel;
+pub mod display;
 pub mod link;
 pub mod mirror;
 pub mod remote;

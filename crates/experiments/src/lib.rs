@@ -72,6 +72,12 @@ study! {
     stack_chunk,
     stack_pollution,
     stack_nic,
+    display_vector,
+    display_rect,
+    display_memory,
+    display_text,
+    display_cpu,
+    display_link,
 }
 
 study! {
@@ -90,6 +96,7 @@ mod analysis_tests;
 mod claims;
 mod codes;
 pub mod definition;
+pub mod display;
 pub mod error;
 pub mod factor;
 pub mod list;

@@ -90,7 +90,190 @@ pub(super) const PAIRS: &[VerdictPair] = &[
             &cells.each_ref().map(|(at, rate)| (at.as_str(), *rate)),
         )
     }),
+    (&["distributed.rect.stop-and-wait"], |holds| {
+        let far = if holds { 5.0 } else { 5_000.0 };
+        display_rect(&[("lan", [41.0, 61.0, 310.0, 1_070.0]), ("wan", [far, 6_000.0, 7e3, 8e3])])
+    }),
+    (&["distributed.rect.each-step-helps"], |holds| {
+        let structured = if holds { 1_070.0 } else { 200.0 };
+        display_rect(&[("unix", [41.0, 61.0, 310.0, structured])])
+    }),
+    (&["distributed.rect.pipelining-gain"], |holds| {
+        let remote = if holds { 66.0 } else { 10.0 };
+        display_rect(&[
+            ("unix", [41.0, 61.0, 310.0, 1_070.0]),
+            ("lan", [5.0, remote, 180.0, 670.0]),
+        ])
+    }),
+    (&["distributed.rect.batching-gain"], |holds| {
+        let batch = if holds { 310.0 } else { 3_100.0 };
+        display_rect(&[("unix", [41.0, 61.0, batch, 1_070.0])])
+    }),
+    (&["distributed.rect.structure-gain"], |holds| {
+        let structured = if holds { 1_070.0 } else { 10_700.0 };
+        display_rect(&[("unix", [41.0, 61.0, 310.0, structured])])
+    }),
+    (&["distributed.rect.pipelined"], |holds| {
+        slow_paths(
+            "display.rect",
+            "pipelined-incremental",
+            [61.0, if holds { 66.0 } else { 30.0 }, 36.0],
+        )
+    }),
+    (&["distributed.rect.batch"], |holds| {
+        slow_paths("display.rect", "batch", [310.0, 180.0, if holds { 81.0 } else { 200.0 }])
+    }),
+    (&["distributed.rect.structured"], |holds| {
+        slow_paths(
+            "display.rect",
+            "structured",
+            [if holds { 1_070.0 } else { 400.0 }, 670.0, 370.0],
+        )
+    }),
+    (&["distributed.vector.construction"], |holds| {
+        slow_paths(
+            "display.vector",
+            "construction",
+            [if holds { 440.0 } else { 100.0 }, 220.0, 130.0],
+        )
+    }),
+    (&["distributed.vector.batch"], |holds| {
+        slow_paths("display.vector", "batch", [220.0, if holds { 350.0 } else { 200.0 }, 120.0])
+    }),
+    (&["distributed.vector.incremental"], |holds| {
+        let lan = if holds { 87.0 } else { 50.0 };
+        slow_paths("display.vector", "pipelined-incremental", [62.0, lan, 39.0])
+    }),
+    (&["distributed.vector.display-rate"], |holds| {
+        let local = if holds { 430.0 } else { 4e6 };
+        slow_paths("display.vector", "display", [local, 430.0, 430.0])
+    }),
+    (&["distributed.display.rate-not-affected-by-distribution"], |holds| {
+        slow_paths("display.vector", "display", [430.0, 430.0, if holds { 430.0 } else { 100.0 }])
+    }),
+    (&["distributed.vector.batch-beats-incremental"], |holds| {
+        let at = |mode: &str| format!("path=unix mode={mode}");
+        let batch = if holds { 220.0 } else { 50.0 };
+        let cells =
+            [(at("batch"), batch), (at("incremental"), 20.0), (at("pipelined-incremental"), 62.0)];
+        results("display.vector", "rate", &cells.each_ref().map(|(at, rate)| (at.as_str(), *rate)))
+    }),
+    (&["distributed.text.rates"], |holds| {
+        let lan = if holds { 4_300.0 } else { 9_000.0 };
+        slow_paths("display.text", "pipelined-incremental", [7_700.0, lan, 1_900.0])
+    }),
+    (&["distributed.memory.vector"], |holds| {
+        memory("polygon", if holds { 12_600.0 } else { 25_200.0 }, 80_000.0)
+    }),
+    (&["distributed.memory.rect-unstructured"], |holds| {
+        memory("array", if holds { 15_600.0 } else { 45_600.0 }, 34_000.0)
+    }),
+    (&["distributed.memory.rect-structured"], |holds| {
+        memory("structured-array", if holds { 900.0 } else { 9_000.0 }, 34_000.0)
+    }),
+    (&["distributed.sensitivity.processor-most-network-least"], |holds| {
+        let mut run = workstations("batch", [210.0, if holds { 175.0 } else { 209.0 }]);
+        for (link, rate) in [("3mbit", 210.0), ("arpanet", if holds { 120.0 } else { 2.0 })] {
+            let levels = factors(&format!("processors=slow link={link} mode=batch"));
+            run.measure("display.link", "rate", levels, rate);
+        }
+        run
+    }),
+    (&["distributed.cpu.workstation-gain"], |holds| {
+        workstations("batch", [210.0, if holds { 180.0 } else { 100.0 }])
+    }),
+    (&["distributed.cpu.table-4-1-batch"], |holds| {
+        workstations("batch", [210.0, if holds { 180.0 } else { 300.0 }])
+    }),
+    (&["distributed.cpu.host-gain"], |holds| {
+        hosts("construction", [210.0, if holds { 150.0 } else { 100.0 }])
+    }),
+    (&["distributed.cpu.table-4-3"], |holds| {
+        let at = "workstation=1x mode=batch";
+        let lan = if holds { 380.0 } else { 180.0 };
+        let cells =
+            [(format!("place=lan host=1x {at}"), lan), (format!("place=local {at}"), 220.0)];
+        results("display.cpu", "rate", &cells.each_ref().map(|(at, rate)| (at.as_str(), *rate)))
+    }),
+    (&["distributed.cpu.workstation-matters-more"], |holds| {
+        workstations("batch", [210.0, if holds { 175.0 } else { 209.0 }])
+    }),
+    (&["distributed.link.telephone-line"], |holds| {
+        let at = "processors=slow link=1200bit mode=construction";
+        results("display.link", "rate", &[(at, if holds { 7.0 } else { 1.0 })])
+    }),
+    (&["distributed.link.sixty-times-the-bandwidth"], |holds| {
+        display_link("batch", [("arpanet", if holds { 180.0 } else { 20.0 }), ("3mbit", 220.0)])
+    }),
+    (&["distributed.link.three-or-ten-megabits"], |holds| {
+        display_link("batch", [("3mbit", if holds { 210.0 } else { 100.0 }), ("10mbit", 220.0)])
+    }),
+    (&["distributed.link.structure-at-9600-near-ethernet"], |holds| {
+        let slow = if holds { 320.0 } else { 84.0 };
+        display_link("structured", [("9600bit", slow), ("10mbit", 380.0)])
+    }),
 ];
+
+/// Rates of the four modes, from waiting to structured, by path.
+fn display_rect(paths: &[(&str, [f64; 4])]) -> SyntheticRun {
+    let mut run = SyntheticRun::new(1);
+    let modes = ["incremental", "pipelined-incremental", "batch", "structured"];
+    for (path, rates) in paths {
+        for (mode, rate) in modes.into_iter().zip(rates) {
+            let levels = factors(&format!("path={path} mode={mode}"));
+            run.measure("display.rect", "rate", levels, *rate);
+        }
+    }
+    run
+}
+
+/// Rates of a mode over the three paths of slow processors.
+fn slow_paths(experiment: &str, mode: &str, rates: [f64; 3]) -> SyntheticRun {
+    let mut run = SyntheticRun::new(1);
+    for (path, rate) in ["slow-local", "slow-lan", "slow-arpanet"].into_iter().zip(rates) {
+        run.measure(experiment, "rate", factors(&format!("path={path} mode={mode}")), rate);
+    }
+    run
+}
+
+/// Bytes of a drawing in both forms.
+fn memory(drawing: &str, file: f64, bitmap: f64) -> SyntheticRun {
+    let mut run = SyntheticRun::new(1);
+    for (form, bytes) in [("display-file", file), ("bitmap", bitmap)] {
+        run.measure("display.memory", form, factors(&format!("drawing={drawing}")), bytes);
+    }
+    run
+}
+
+/// Rates with a workstation of full speed and one of 0.8, over Ethernet.
+fn workstations(mode: &str, rates: [f64; 2]) -> SyntheticRun {
+    let mut run = SyntheticRun::new(1);
+    for (speed, rate) in ["1x", "0.8x"].into_iter().zip(rates) {
+        let levels = factors(&format!("place=lan workstation={speed} host=1x mode={mode}"));
+        run.measure("display.cpu", "rate", levels, rate);
+    }
+    run
+}
+
+/// Rates with a host of full speed and one of half of it.
+fn hosts(mode: &str, rates: [f64; 2]) -> SyntheticRun {
+    let mut run = SyntheticRun::new(1);
+    for (speed, rate) in ["1x", "0.5x"].into_iter().zip(rates) {
+        let levels = factors(&format!("place=lan workstation=1x host={speed} mode={mode}"));
+        run.measure("display.cpu", "rate", levels, rate);
+    }
+    run
+}
+
+/// Rates of a mode over two links, between slow processors.
+fn display_link(mode: &str, links: [(&str, f64); 2]) -> SyntheticRun {
+    let mut run = SyntheticRun::new(1);
+    for (link, rate) in links {
+        let levels = factors(&format!("processors=slow link={link} mode={mode}"));
+        run.measure("display.link", "rate", levels, rate);
+    }
+    run
+}
 
 /// TCP without a defect and with each of them, all alike.
 fn defects(at: &str, response: &str, none: f64, each: f64) -> SyntheticRun {

@@ -1,0 +1,245 @@
+//! `display.cpu`: processors of client and display slowed independently, in virtual time.
+//!
+//! After Lantz, Nowicki & Theimer (1985, §4, Tables 4-1 to 4-4): workstations of 8 and 10 MHz, and hosts that differ by two and by four. Full
+//! speed here is 10,000 times slower than this processor.
+
+use plumb_analysis::claim::ClaimOutcome;
+use plumb_analysis::summary::rounded;
+use plumb_harness::spec::DisplayPath;
+use plumb_report::figure::by_level::{self, LevelPlot};
+
+use crate::claims::{LANTZ, order_cases, pairs_within, stack_ratio};
+use crate::factor::display::{RATE, RESPONSES, SLOW_PERCENT, cell, link, rate_at, table_entry};
+use crate::pages::against;
+use crate::prelude::*;
+
+/// Two processors, a place and a mode a cell.
+pub static EXPERIMENT: Experiment = Experiment {
+    id: "display.cpu",
+    study: "distributed",
+    question: "How much does a display gain from a faster workstation, and how much from a faster host?",
+    hypothesis: "About as much as the workstation is faster, where that is the bottleneck, and little from the host. A client with a processor of \
+                 its own is faster than one that shares the display's.",
+    factors: &[
+        Factor::of_words(
+            "place",
+            "the client on the workstation, or on a host over Ethernet or the ARPANET",
+            &["local", "lan", "arpanet"],
+        )
+        .labelled(&[("lan", "10 Mb/s, 2 ms"), ("arpanet", "56 kb/s, 200 ms")]),
+        Factor::of_words("workstation", "speed of the display's processor", &SPEEDS),
+        Factor {
+            applies: |first| first.text("place") != Some("local"),
+            ..Factor::of_words("host", "speed of the client's", &SPEEDS)
+        },
+        Factor::of_words(
+            "mode",
+            "630 vectors added in batches; the same, then drawn; or each drawn as it is added, without waiting",
+            &["construction", "batch", "pipelined-incremental"],
+        ),
+    ],
+    responses: &[RATE],
+    plan_cell,
+    analysis: ExperimentAnalysis { claims: CLAIMS, ..ExperimentAnalysis::PLAIN },
+    page: ExperimentPage {
+        title: "Processors of client and display",
+        figures: Some(|data| by_level::figures(&data.cells, &PLOT)),
+        sentences: |data| against(&data.cells, &PLOT, "1x", "rate", "rate"),
+        responses: RESPONSES,
+        ..ExperimentPage::PLAIN
+    },
+};
+
+const SPEEDS: [&str; 4] = ["1x", "0.8x", "0.5x", "0.25x"];
+
+const PLOT: LevelPlot = LevelPlot {
+    factor: "workstation",
+    order: &SPEEDS,
+    panel_factors: &["place", "mode"],
+    pictures: &[("Vectors a second", &["rate"], true)],
+};
+
+fn plan_cell(point: &DesignPoint<'_>) -> CellDecision {
+    let slower = |name| match point.text(name) {
+        Some("0.8x") => SLOW_PERCENT / 4 * 5,
+        Some("0.5x") => SLOW_PERCENT * 2,
+        Some("0.25x") => SLOW_PERCENT * 4,
+        _ => SLOW_PERCENT,
+    };
+    let (workstation, host) = (slower("workstation"), slower("host"));
+    let (link, slower_percent, is_shared) = match point.text("place") {
+        Some("local") => (link("400gbit", "0"), [workstation; 2], true),
+        Some("arpanet") => (link("56kbit", "100ms"), [host, workstation], false),
+        _ => (link("10mbit", "1ms"), [host, workstation], false),
+    };
+    let path = DisplayPath::Virtual { link, slower_percent, is_shared };
+    cell("polygon", point.text("mode").unwrap_or("batch"), Some(path))
+}
+
+const RESPONSE: (&str, &str) = ("display.cpu", "rate");
+const COMMAND: &str = "plumb run display.cpu";
+
+/// A workstation that is a quarter faster, and a host that is twice as fast.
+const WORKSTATION: [&[(&str, &str)]; 2] = [&[("workstation", "1x")], &[("workstation", "0.8x")]];
+const HOST: [&[(&str, &str)]; 2] = [&[("host", "1x")], &[("host", "0.5x")]];
+
+/// Whether the host is as fast as the workstation, or there is none.
+fn has_plain_host(cell: &MeasuredCell<'_>) -> bool {
+    cell.text("host").is_none_or(|host| host == "1x")
+}
+
+fn rate_of(evidence: &ClaimEvidence<'_>, levels: &[(&str, &str)]) -> Option<f64> {
+    rate_at(evidence, "display.cpu", levels)
+}
+
+/// "A remote client is faster than a local one", at full speed, in these modes.
+fn beats_local(evidence: &ClaimEvidence<'_>, modes: &[&str]) -> ClaimJudgment {
+    let cases = modes.iter().filter_map(|mode| {
+        let find = |place: &str| {
+            evidence.cells("display.cpu", "rate").find(|cell| {
+                cell.is("place", place)
+                    && cell.is("workstation", "1x")
+                    && has_plain_host(cell)
+                    && cell.is("mode", *mode)
+            })
+        };
+        let (lan, local) = find("lan").zip(find("local"))?;
+        Some(ClaimCase::order("", format!("local/lan {mode}"), lan, local))
+    });
+    judge_all(cases.collect(), COMMAND)
+}
+
+/// By how much a rate grows with a factor: its logarithm over that of the change, with an interval.
+fn sensitivity(
+    (better, worse): (&MeasuredCell<'_>, &MeasuredCell<'_>),
+    change: f64,
+) -> Option<[f64; 3]> {
+    let ([low, high], [worse_low, worse_high]) = (better.ends()?, worse.ends()?);
+    let of = |ratio: f64| ratio.ln() / change.ln();
+    let middle = better.median() / worse.median();
+    Some([low / worse_high, middle, high / worse_low].map(of))
+}
+
+/// Of a workstation that is a quarter faster, beside that of a network with 56 kb/s and 100 ms and one with 3 Mb/s.
+fn processor_and_network(evidence: &ClaimEvidence<'_>) -> Option<[[f64; 3]; 2]> {
+    let pair = |experiment, factor, [better, worse]: [&str; 2], chosen: &[(&str, &str)]| {
+        let find = |level: &str| {
+            evidence.cells(experiment, "rate").find(|cell| {
+                cell.is(factor, level) && chosen.iter().all(|(name, level)| cell.is(name, *level))
+            })
+        };
+        find(better).zip(find(worse))
+    };
+    let place = [("place", "lan"), ("host", "1x"), ("mode", "batch")];
+    let processor = pair("display.cpu", "workstation", ["1x", "0.8x"], &place)?;
+    let slow = [("processors", "slow"), ("mode", "batch")];
+    let network = pair("display.link", "link", ["3mbit", "arpanet"], &slow)?;
+    Some([sensitivity(processor, 1.25)?, sensitivity(network, 3e6 / 56e3)?])
+}
+
+const CLAIMS: &[PublishedClaim] = &[
+    PublishedClaim {
+        id: "distributed.sensitivity.processor-most-network-least",
+        claim: "Performance is most sensitive to processor speed and least to network speed, as relative improvement over relative change.",
+        judge: |evidence| {
+            let Some([processor, network]) = processor_and_network(evidence) else {
+                return ClaimJudgment::not_measured("plumb study distributed");
+            };
+            let outcome = if processor[0] > network[2] {
+                ClaimOutcome::Holds
+            } else if processor[2] < network[0] {
+                ClaimOutcome::DoesNotHold
+            } else {
+                ClaimOutcome::NotDecided
+            };
+            let [of_processor, of_network] =
+                [processor[1], network[1]].map(|it| significant(it, 2));
+            ClaimJudgment {
+                outcome,
+                effect: format!(
+                    "exponent of the rate: workstation {of_processor}, network {of_network}"
+                ),
+                estimate: Some(rounded(processor[1])),
+                ci95: Some([processor[0], processor[2]].map(rounded)),
+                needs: "plumb study distributed".to_owned(),
+            }
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.cpu.workstation-gain",
+        claim: "A 10-MHz workstation in place of one of 8 MHz gives up to 22 %.",
+        figures: &[PublishedFigure::ratio("10 MHz to 8 MHz, most", 1.22, "§4")],
+        judge: |evidence| {
+            let [fast, slow] = WORKSTATION;
+            stack_ratio(evidence, RESPONSE, (fast, slow), (0.95, 1.25), has_plain_host)
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.cpu.table-4-1-batch",
+        claim: "Batch graphics is faster on a 10-MHz workstation than on one of 8 MHz, in every configuration.",
+        figures: &[
+            table_entry("10 MHz, local", 210.0, "Table 4-1", |it| {
+                rate_of(it, &[("place", "local"), ("workstation", "1x"), ("mode", "batch")])
+            }),
+            table_entry("8 MHz, local", 180.0, "Table 4-1", |it| {
+                rate_of(it, &[("place", "local"), ("workstation", "0.8x"), ("mode", "batch")])
+            }),
+        ],
+        judge: |evidence| {
+            let [fast, slow] = WORKSTATION;
+            let cases = order_cases(evidence, RESPONSE, (fast, slow), |cell| {
+                has_plain_host(cell) && cell.is("mode", "batch")
+            });
+            judge_all(cases, COMMAND)
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.cpu.host-gain",
+        claim: "A VAX-780 in place of a VAX-750 gives up to 50 %.",
+        figures: &[PublishedFigure::ratio("VAX-780 to VAX-750, most", 1.5, "§4")],
+        judge: |evidence| {
+            let [fast, slow] = HOST;
+            stack_ratio(evidence, RESPONSE, (fast, slow), (0.95, 1.5), |cell| {
+                cell.is("workstation", "1x")
+            })
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.cpu.table-4-3",
+        claim: "Batch and incremental display run faster between a host and a workstation over Ethernet than on the workstation alone.",
+        figures: &[
+            table_entry("batch, local", 220.0, "Table 4-3", |it| {
+                rate_of(it, &[("place", "local"), ("workstation", "1x"), ("mode", "batch")])
+            }),
+            table_entry("incremental, local", 62.0, "Table 4-3", |it| {
+                let mode = ("mode", "pipelined-incremental");
+                rate_of(it, &[("place", "local"), ("workstation", "1x"), mode])
+            }),
+        ],
+        judge: |evidence| beats_local(evidence, &["batch", "pipelined-incremental"]),
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.cpu.workstation-matters-more",
+        claim: "25 % more of the workstation's speed is almost linear, 100 % more of the host's gives at most 50 %.",
+        judge: |evidence| {
+            let ([fast, slow], [fast_host, slow_host]) = (WORKSTATION, HOST);
+            // At least half of what the clock gives, where something is drawn.
+            let linear = pairs_within(evidence, RESPONSE, (fast, slow), (1.125, 1.375), |cell| {
+                has_plain_host(cell)
+                    && !cell.is("mode", "construction")
+                    && !cell.is("place", "arpanet")
+            });
+            let host =
+                pairs_within(evidence, RESPONSE, (fast_host, slow_host), (0.95, 1.5), |cell| {
+                    cell.is("workstation", "1x")
+                });
+            judge_all(linear.into_iter().chain(host).collect(), COMMAND)
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+];
