@@ -1,7 +1,6 @@
 //! Units of what is measured: how a bare number from a table is printed and read.
 //!
-//! k = 1000 and Ki = 1024, always. Left out: arithmetic between quantities, which the types of
-//! [`crate::time`] do where it matters.
+//! k = 1000 and Ki = 1024, always. Over a network rates are printed in bits a second, within a machine in bytes.
 
 use std::fmt;
 
@@ -15,6 +14,8 @@ pub enum Unit {
     Nanoseconds,
     /// Bytes a second; printed as B/s, kB/s, MB/s or GB/s.
     BytesPerSecond,
+    /// Bytes a second over a network; printed as b/s, kb/s, Mb/s or Gb/s. Stored as [`Unit::BytesPerSecond`].
+    NetworkRate,
     /// Bytes; printed with binary prefixes.
     Bytes,
     /// A plain count.
@@ -24,11 +25,12 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// The name used in stored files and JSON: `ns`, `B/s`, `B`, `count`, `share`.
+    /// The name used in stored files and JSON: `ns`, `B/s`, `B`, `count`, `share`; and `bit/s` of axes.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Nanoseconds => "ns",
             Self::BytesPerSecond => "B/s",
+            Self::NetworkRate => "bit/s",
             Self::Bytes => "B",
             Self::Count => "count",
             Self::Share => "share",
@@ -37,9 +39,15 @@ impl Unit {
 
     /// The unit of a stored name, if it is one.
     pub fn from_name(name: &str) -> Option<Self> {
-        [Self::Nanoseconds, Self::BytesPerSecond, Self::Bytes, Self::Count, Self::Share]
-            .into_iter()
-            .find(|unit| unit.name() == name)
+        let all = [
+            Self::Nanoseconds,
+            Self::BytesPerSecond,
+            Self::NetworkRate,
+            Self::Bytes,
+            Self::Count,
+            Self::Share,
+        ];
+        all.into_iter().find(|unit| unit.name() == name)
     }
 
     /// The prefix that suits `value`: its factor and the printed unit.
@@ -47,6 +55,9 @@ impl Unit {
         let steps: &[(f64, &str)] = match self {
             Self::Nanoseconds => &[(1e9, "s"), (1e6, "ms"), (1e3, "µs"), (1.0, "ns")],
             Self::BytesPerSecond => &[(1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1.0, "B/s")],
+            Self::NetworkRate => {
+                &[(1.25e8, "Gb/s"), (1.25e5, "Mb/s"), (125.0, "kb/s"), (0.125, "b/s")]
+            }
             Self::Bytes => &[(1_048_576.0, "MiB"), (1024.0, "KiB"), (1.0, "B")],
             Self::Count => &[(1.0, "")],
             Self::Share => &[(0.01, "%")],
@@ -153,6 +164,15 @@ pub fn format_bytes(bytes: u64) -> String {
     }
 }
 
+/// A size with its unit: `64 B`, `4 KiB`, `1 MiB`; exact, never rounded.
+pub fn format_size(bytes: u64) -> String {
+    let text = format_bytes(bytes);
+    match text.find(|c: char| !c.is_ascii_digit()) {
+        Some(prefix) => format!("{} {}B", &text[..prefix], &text[prefix..]),
+        None => format!("{text} B"),
+    }
+}
+
 /// The whole part of a number; 0 of a negative one, and the largest there is of one that is larger.
 #[inline]
 #[expect(
@@ -186,6 +206,8 @@ mod tests {
         assert_eq!(Unit::Nanoseconds.format(999.7, 3).to_string(), "1.00 µs");
         assert_eq!(Unit::Nanoseconds.format(999.4, 3).to_string(), "999 ns");
         assert_eq!(Unit::Share.format(0.0312, 2).to_string(), "3.1%");
+        assert_eq!(Unit::NetworkRate.format(124_950_000.0, 3).to_string(), "1.00 Gb/s");
+        assert_eq!(Unit::NetworkRate.format(1_200.0, 3).to_string(), "9.60 kb/s");
     }
 
     #[test]
@@ -194,6 +216,7 @@ mod tests {
             assert_eq!(parse_bytes(&format_bytes(bytes)), Ok(bytes));
         }
         assert_eq!(parse_bytes("64KiB"), Ok(65_536));
+        assert_eq!([64, 4_096, 1_514].map(format_size), ["64 B", "4 KiB", "1514 B"]);
         assert_eq!(parse_bytes("512k"), Ok(512_000));
         assert!(parse_bytes("-4").is_err());
         assert!(parse_bytes("4 parsecs").is_err());

@@ -74,7 +74,9 @@ impl ExperimentError {
 impl From<StoreError> for ExperimentError {
     fn from(error: StoreError) -> Self {
         let kind = match error {
-            StoreError::NoRun { .. } | StoreError::Ambiguous { .. } => ErrorKind::Usage,
+            StoreError::NoRun { .. }
+            | StoreError::TooFewRuns { .. }
+            | StoreError::Ambiguous { .. } => ErrorKind::Usage,
             _ => ErrorKind::Failure,
         };
         Self::from_message(kind, &error.to_string())

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use plumb_analysis::document::{CellResult, MeasuredRatio, RunDocument};
-use plumb_base::units::{format_bytes, significant};
+use plumb_base::units::{format_size, significant};
 use plumb_report::figure::against_factor::{FactorPlot, FactorScale};
 use plumb_report::figure::by_level::{self, LevelPlot};
 use plumb_report::registry::{HeadlineTile, PageData, cell_tile};
@@ -207,7 +207,7 @@ pub(crate) fn by_link(cells: &[&CellResult], response: &str, what: &str) -> Vec<
         };
         let links: Vec<String> = links.iter().map(told).collect();
         let place = name::placement(place);
-        format!("{what} of {} B ({place}): {}.", format_bytes(size), links.join("; "))
+        format!("{what} of {} ({place}): {}.", format_size(size), links.join("; "))
     };
     places.into_iter().map(sentence).collect()
 }

@@ -7,7 +7,7 @@ pub(crate) use plumb_analysis::claim::{
 pub(crate) use plumb_analysis::document::CellResult;
 pub(crate) use plumb_analysis::registry::{ExperimentAnalysis, RungLabel};
 pub(crate) use plumb_analysis::summary::MeasuredCell;
-pub(crate) use plumb_base::units::{Unit, format_bytes, significant};
+pub(crate) use plumb_base::units::{Unit, format_bytes, format_size, significant};
 pub(crate) use plumb_harness::spec::{BlockTask, LaunchSubject, Mechanism, WakeMode};
 pub(crate) use plumb_harness::topology::CpuPlacement;
 pub(crate) use plumb_report::figure::{Axis, AxisScale, Figure, FigurePoint, Series, slug};

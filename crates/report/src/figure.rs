@@ -15,6 +15,7 @@ pub mod by_level;
 pub mod connection;
 pub mod drift;
 pub mod ladder;
+pub mod net;
 pub mod quantiles;
 mod scale;
 pub mod simulation;
@@ -48,7 +49,7 @@ pub struct Figure {
 pub struct Axis {
     /// What it measures.
     pub label: String,
-    /// Unit of its values, by its stored name (`ns`, `B/s`, `B`, `count`, `share`).
+    /// Unit of its values, by its stored name (`ns`, `B/s`, `bit/s`, `B`, `count`, `share`).
     pub unit: String,
     /// How values become positions.
     pub scale: AxisScale,
@@ -138,8 +139,11 @@ pub struct BoxPlot {
 impl Axis {
     /// An axis of measured values: logarithmic for times and rates, linear for shares and counts.
     pub fn measured(label: &str, unit: &str) -> Self {
-        let scale =
-            if matches!(unit, "ns" | "B/s" | "B") { AxisScale::Log10 } else { AxisScale::Linear };
+        let scale = if matches!(unit, "ns" | "B/s" | "bit/s" | "B") {
+            AxisScale::Log10
+        } else {
+            AxisScale::Linear
+        };
         Self { label: label.to_owned(), unit: unit.to_owned(), scale, include: None }
     }
 

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use plumb_analysis::document::CellResult;
 use plumb_analysis::ladder::METROPOLITAN;
-use plumb_base::units::format_bytes;
+use plumb_base::units::{format_bytes, format_size, parse_bytes};
 use serde_json::Value;
 
 /// Words for the levels of a factor, or for the responses of an experiment.
@@ -174,7 +174,7 @@ pub fn level(factor: &str, value: &Value) -> String {
         "cpu" => format!("CPU {text}"),
         // One that is no number names what it is the size of.
         "size" | "frame" | "packet" | "mtu" if text.starts_with(|c: char| c.is_ascii_digit()) => {
-            format!("{text} B")
+            parse_bytes(&text).map_or_else(|_| format!("{text} B"), format_size)
         }
         "link" => link(&text),
         "routers" if text == "1" => "1 router".to_owned(),
@@ -345,7 +345,7 @@ mod tests {
 
     #[test]
     fn sizes_and_placements_are_written_for_people_and_unknown_names_as_they_are() {
-        assert_eq!(level("size", &Value::from(4096)), "4Ki B");
+        assert_eq!(level("size", &Value::from(4096)), "4 KiB");
         assert_eq!(level("placement", &Value::from("same-cpu")), "same CPU");
         assert_eq!(level("frame", &Value::from(1514)), "1514 B");
         assert_eq!(level("mtu", &Value::from("loopback")), "loopback");

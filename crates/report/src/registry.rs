@@ -134,7 +134,7 @@ pub(crate) fn data<'a>(document: &'a RunDocument, id: &'a str) -> PageData<'a> {
 
 /// The median of a cell as a large figure.
 pub fn cell_tile(what: &str, cell: &CellResult) -> HeadlineTile {
-    let unit = value::unit(&cell.unit);
+    let unit = value::unit_of(cell);
     let median = cell.summary.median.unwrap_or(0.0);
     let all = cell.factors.keys().filter(|name| *name != "congestion").cloned().collect();
     HeadlineTile {

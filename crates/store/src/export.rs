@@ -206,7 +206,7 @@ fn scale(entry: &ExportedBlock<'_>) -> f64 {
     match entry.cell.unit_type() {
         Unit::Nanoseconds => 0.001,
         Unit::Share => 1e-6,
-        Unit::BytesPerSecond | Unit::Bytes | Unit::Count => 1.0,
+        Unit::BytesPerSecond | Unit::NetworkRate | Unit::Bytes | Unit::Count => 1.0,
     }
 }
 

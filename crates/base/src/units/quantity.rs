@@ -1,7 +1,7 @@
 //! Quantities as people write them: `10mbit`, `1.25MB/s`, `25ms`, `0.1%`; exact both ways.
 //!
 //! What is written is what is printed again, without rounding; an error shows the accepted forms.
-//! k = 1000 and Ki = 1024. Left out: sizes in bytes ([`crate::units`]), and what is sensible where.
+//! k = 1000 and Ki = 1024. docs/units.md tells users the forms.
 
 use std::fmt;
 use std::str::FromStr;
@@ -119,6 +119,20 @@ pub fn parse_span(text: &str) -> Result<Span, QuantityError> {
             return Ok(Span::from_ps(sum));
         }
         rest = others;
+    }
+}
+
+/// Reads a duration as the tools of the field do, in which a number without a unit is in seconds: `2`, `0.2`, `2s`,
+/// `200ms`, `1h30m`.
+///
+/// # Errors
+/// Says what is wrong and which forms there are.
+pub fn parse_duration(text: &str) -> Result<Span, QuantityError> {
+    let trimmed = text.trim();
+    let is_bare = trimmed.ends_with(|c: char| c.is_ascii_digit() || c == '.');
+    match parse_span(&format!("{trimmed}s")) {
+        Ok(span) if is_bare && !trimmed.contains(char::is_alphabetic) => Ok(span),
+        _ => parse_span(text),
     }
 }
 
@@ -314,6 +328,19 @@ mod tests {
     }
 
     #[test]
+    fn a_duration_without_a_unit_is_in_seconds() {
+        assert_eq!(parse_duration("2"), Ok(Span::from_secs(2)));
+        assert_eq!(parse_duration("0.2"), Ok(Span::from_ms(200)));
+        assert_eq!(parse_duration("1h30m"), Ok(Span::from_secs(5_400)));
+        assert_eq!(parse_duration("2m"), Ok(Span::from_secs(120)));
+        assert_eq!(parse_duration("0"), Ok(Span::ZERO));
+        for text in ["1h30", "-2", "", "soon", "."] {
+            let error = parse_duration(text).unwrap_err().to_string();
+            assert!(error.contains("25ms"), "{error}");
+        }
+    }
+
+    #[test]
     fn shares_are_the_nearest_doubles() {
         assert_eq!(parse_probability("0.1%"), Ok(0.001));
         assert_eq!(parse_probability("2.5 %"), Ok(0.025));
@@ -366,7 +393,7 @@ mod tests {
 
         #[test]
         fn no_text_panics(text in ".{0,12}") {
-            let _ = (parse_rate(&text), parse_span(&text), parse_probability(&text));
+            let _ = (parse_rate(&text), parse_span(&text), parse_probability(&text), parse_duration(&text));
         }
     }
 }

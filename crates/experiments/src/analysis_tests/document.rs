@@ -110,7 +110,7 @@ fn cpu_times_are_of_one_crossing_and_the_sentence_says_who_ran() {
     assert!((rung.idle_share.unwrap() - 0.55).abs() < 0.01);
     assert_eq!(
         rung.sentence,
-        "55% an idle CPU waking up (75% in the kernel), 200 empty calls, 5.0 × one CPU."
+        "55% an idle CPU waking up (75% in the kernel), 200 system calls, 5.0 × one CPU."
     );
 }
 
@@ -120,7 +120,7 @@ fn sides_that_run_at_once_are_told_so() {
     let result = &mut document.results[0];
     result.cpu.peer = result.cpu.wall;
     let told = &rungs(&registry(), &document)[4].sentence;
-    assert!(told.contains("both sides at once for a while"), "{told}");
+    assert!(told.contains("both sides run at once for part of it"), "{told}");
 }
 
 #[test]

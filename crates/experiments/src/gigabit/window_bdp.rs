@@ -473,7 +473,7 @@ fn figure(title: &str, cells: &[WindowCell<'_>]) -> Figure {
                the smaller of one window a round trip and what the link can carry."
             .to_owned(),
         x: Axis::with_scale("window (B)", "B", AxisScale::Log2),
-        y: Axis::measured("throughput", Unit::BytesPerSecond.name()),
+        y: Axis::measured("throughput", Unit::NetworkRate.name()),
         series,
         table,
     }
@@ -502,7 +502,7 @@ fn row(cell: &WindowCell<'_>) -> Vec<String> {
     vec![
         levels(cell.cell, &["rtt", "window"]),
         value::median(cell.cell),
-        value::plain(Unit::BytesPerSecond, cell.link.expected_rate()),
+        value::plain(Unit::NetworkRate, cell.link.expected_rate()),
         cell.share_of_window_rate().map_or_else(|| "–".to_owned(), share),
         share(cell.share_of_link()),
     ]

@@ -135,7 +135,7 @@ fn latency_sentence(cells: &[&CellResult]) -> Option<String> {
     let told =
         |cell: &CellResult| format!("{} through {}", value::median(cell), cell.level("mechanism"));
     let size = first.number("size");
-    let size = size.map_or_else(String::new, |size| format!(" of {} B", format_bytes(size)));
+    let size = size.map_or_else(String::new, |size| format!(" of {}", format_size(size)));
     let place = name::placement(first.level("placement"));
     let ratio = value::times(last.summary.median? / first.summary.median?);
     let mut text = format!("A message{size} ({place}) takes {}", told(first));

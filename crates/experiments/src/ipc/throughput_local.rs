@@ -228,10 +228,10 @@ fn p_of_most(chances: &[f64], total: usize) -> f64 {
 fn throughput_sentence(cell: &CellResult) -> String {
     let size = cell.number("size");
     format!(
-        "Highest throughput: {} through {} in messages of {} B ({}).",
+        "Highest throughput: {} through {} in messages of {} ({}).",
         value::median(cell),
         cell.level("mechanism"),
-        size.map_or_else(|| "unknown size".to_owned(), format_bytes),
+        size.map_or_else(|| "unknown size".to_owned(), format_size),
         name::placement(cell.level("placement")),
     )
 }

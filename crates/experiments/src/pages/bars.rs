@@ -204,7 +204,7 @@ fn upper(cell: &CellResult) -> f64 {
 
 fn dots(place: &str, cells: &[&CellResult], others: &[String], highest: f64) -> Figure {
     let first = cells[0];
-    let unit = value::unit(&first.unit);
+    let unit = value::unit_of(first);
     let others: Vec<&str> = others.iter().map(String::as_str).collect();
     let row = |cell: &CellResult| name::levels(&cell.factors, &["stack", "device"]);
     let other = |cell: &CellResult| {

@@ -121,8 +121,8 @@ fn sentences(data: &PageData<'_>) -> Vec<String> {
             let two = separate.map_or_else(String::new, |two| {
                 format!(", two passes {} of that", value::ratio(two))
             });
-            let (size, kernel) = (format_bytes(size), kernel.unwrap_or_default());
-            format!("{} at {size} B ({kernel}){two}", value::ratio(ratio))
+            let (size, kernel) = (format_size(size), kernel.unwrap_or_default());
+            format!("{} at {size} ({kernel}){two}", value::ratio(ratio))
         };
         let told: Vec<String> = best.into_iter().map(told).collect();
         sentence(&told, "; ", |told| {
@@ -168,7 +168,7 @@ fn sum_sentences(data: &PageData<'_>, cache: &str) -> Vec<String> {
             let share = value::estimate(Unit::Share, ns / packet, None);
             format!(", {share} of such a packet's time in plumb's stack")
         });
-        Some(format!("{rate} B a cycle at {} B{share}", format_bytes(size)))
+        Some(format!("{rate} B a cycle at {}{share}", format_size(size)))
     };
     let told: Vec<String> = [60, 1_514, 65_536].into_iter().filter_map(tell).collect();
     sentence(&told, "; ", |told| {
@@ -222,7 +222,7 @@ fn figure(cells: &[&CellResult]) -> Option<Figure> {
     let end = |line: &ChecksumSeries<'_>| {
         let last = line.cells.last()?;
         let rate = value::plain(RATE, rate(last)?.0);
-        Some(format!("{} {rate} at {} B", line.name, name::bytes(last)?))
+        Some(format!("{} {rate} at {}", line.name, format_size(name::bytes(last)?)))
     };
     let told: Vec<String> = lines.iter().filter_map(end).collect();
     Some(Figure {

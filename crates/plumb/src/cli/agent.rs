@@ -9,7 +9,7 @@ use std::thread;
 use clap::{ArgGroup, Args};
 use plumb_analysis::document::agent::{AGENT_SCHEMA, AgentDocument};
 use plumb_base::time::Span;
-use plumb_base::units::quantity::{parse_rate, parse_span};
+use plumb_base::units::quantity::{parse_duration, parse_rate};
 use plumb_base::units::rate::Rate;
 use plumb_harness::supervisor::LaunchService;
 use plumb_interop::http;
@@ -91,7 +91,7 @@ pub struct LimitOptions {
     #[arg(conflicts_with_all = MODES_WITHOUT_TESTS)]
     max_bitrate: Option<Rate>,
     /// Longest test
-    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_span)]
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = parse_duration)]
     #[arg(conflicts_with_all = MODES_WITHOUT_TESTS)]
     max_time: Span,
     /// Most streams of one test in each direction

@@ -119,7 +119,7 @@ fn figure(
     (title, responses): (&str, &[&str]),
     place: &str,
 ) -> Figure {
-    let unit = value::unit(&cells[0].unit);
+    let unit = value::unit_of(cells[0]);
     let mut named: Vec<(String, FactorSeries<'_>)> = Vec::new();
     for response in responses {
         let of: Vec<&CellResult> =

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use plumb_analysis::document::CellResult;
-use plumb_base::units::format_bytes;
+use plumb_base::units::{format_bytes, format_size};
 
 use super::{Axis, AxisScale, Figure, FigurePoint, SERIES_MAX, Series, slug};
 use crate::table::TextTable;
@@ -165,8 +165,9 @@ fn figure(facet: &[String], group: &SeriesGroup, lines: &[SizeSeries<'_>]) -> Fi
     let is_mechanism = |cell: Option<&&CellResult>, word: &str| {
         cell.is_some_and(|cell| cell.level("mechanism") == word)
     };
-    let (experiment, response, unit) =
-        first.map_or(("", "", "ns"), |cell| (&cell.experiment, &cell.response, &cell.unit));
+    let (experiment, response, unit) = first.map_or(("", "", "ns"), |cell| {
+        (&cell.experiment, &cell.response, value::unit_of(cell).name())
+    });
     let series = lines.iter().map(|line| {
         let name = if group.labels.len() == 1 { "" } else { line.label };
         let at = line
@@ -208,7 +209,12 @@ fn extent(response: &str, unit: &str, lines: &[SizeSeries<'_>]) -> String {
                 .collect();
             let (first, last) = (known.first()?, known.last()?);
             let (low, high) = (value::plain(unit, first.1), value::plain(unit, last.1));
-            Some(format!("{} {low} at {} B to {high} at {} B", line.label, first.0, last.0))
+            Some(format!(
+                "{} {low} at {} to {high} at {}",
+                line.label,
+                format_size(first.0),
+                format_size(last.0)
+            ))
         })
         .collect();
     let what = name::capitalize(name::response(response));

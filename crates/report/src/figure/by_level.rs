@@ -62,7 +62,7 @@ fn figure(
     (title, responses, logarithmic): (&str, &[&str], bool),
     place: &str,
 ) -> Figure {
-    let unit = value::unit(&cells[0].unit);
+    let unit = value::unit_of(cells[0]);
     let varying = name::varying(cells.iter().copied());
     let row = |cell: &CellResult| {
         let wanted = varying.iter().filter(|name| !layout.panel_factors.contains(&name.as_str()));

@@ -64,7 +64,7 @@ fn axis(first: &CellResult, cells: &[&CellResult]) -> Axis {
     let values = cells.iter().flat_map(|cell| steps(cell)).map(|[value, _]| value);
     let (low, high) =
         values.fold((f64::INFINITY, 0.0f64), |(low, high), v| (low.min(v), high.max(v)));
-    let mut axis = Axis::measured(name::quantity(&first.response), &first.unit);
+    let mut axis = Axis::measured(name::quantity(&first.response), value::unit_of(first).name());
     if high < low * 4.0 {
         axis.scale = AxisScale::Linear;
     }
@@ -76,7 +76,7 @@ fn alt(cells: &[&CellResult], labels: &[String]) -> String {
         .iter()
         .zip(labels)
         .filter_map(|(cell, label)| {
-            let unit = value::unit(&cell.unit);
+            let unit = value::unit_of(cell);
             let (q1, q3) = (cell.summary.q1?, cell.summary.q3?);
             Some(format!(
                 "half of {label} lies between {} and {}",
@@ -91,7 +91,7 @@ fn alt(cells: &[&CellResult], labels: &[String]) -> String {
 /// Cells down, a few percentiles across: those that were refused are dashes.
 fn table(cells: &[&CellResult], labels: &[String]) -> TextTable {
     let number =
-        |cell: &CellResult, number: Option<f64>| value::optional(value::unit(&cell.unit), number);
+        |cell: &CellResult, number: Option<f64>| value::optional(value::unit_of(cell), number);
     let labelled: Vec<(&CellResult, &String)> = cells.iter().copied().zip(labels).collect();
     TextTable::of_rows(
         &labelled,

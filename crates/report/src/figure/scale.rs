@@ -99,7 +99,9 @@ fn linear(axis: &Axis, low: f64, high: f64) -> AxisExtent {
     let unit = value::unit(&axis.unit);
     let (low, high) = if high > low { (low, high) } else { (low - 0.5, high + 0.5) };
     let raw = (high - low) / 5.0;
-    let magnitude = 10f64.powf(raw.log10().floor());
+    // Ticks are round numbers of what is printed.
+    let printed = if unit == Unit::NetworkRate { 8.0 } else { 1.0 };
+    let magnitude = 10f64.powf((raw * printed).log10().floor()) / printed;
     let step = [1.0, 2.0, 5.0, 10.0]
         .into_iter()
         .map(|m| m * magnitude)
@@ -136,8 +138,10 @@ fn linear_label(unit: Unit, tick: f64, step: f64) -> String {
     }
 }
 
-/// Ends and ticks at 1, 2 and 5 times powers of ten, or at the powers alone over a wide range.
+/// Ends and ticks at 1, 2 and 5 times powers of ten of what is printed, or at the powers alone over a wide range.
 fn decades(unit: Unit, low: f64, high: f64) -> AxisExtent {
+    let shift = if unit == Unit::NetworkRate { 8f64.log10() } else { 0.0 };
+    let (low, high) = (low + shift, high + shift);
     let grid: Vec<f64> = steps(low.floor(), high.ceil())
         .flat_map(|decade| [1.0f64, 2.0, 5.0].map(|m| decade + m.log10()))
         .collect();
@@ -149,9 +153,10 @@ fn decades(unit: Unit, low: f64, high: f64) -> AxisExtent {
         .into_iter()
         .filter(|p| *p >= first - NEARLY && *p <= last + NEARLY)
         .filter(|p| !wide || (p - p.round()).abs() < NEARLY)
-        .map(|p| (10f64.powf(p), unit.format(10f64.powf(p), 1).to_string()))
+        .map(|p| 10f64.powf(p - shift))
+        .map(|value| (value, unit.format(value, 1).to_string()))
         .collect();
-    AxisExtent { low: first, high: last, ticks }
+    AxisExtent { low: first - shift, high: last - shift, ticks }
 }
 
 fn octaves(low: f64, high: f64) -> AxisExtent {
@@ -210,6 +215,8 @@ mod tests {
         let wide = extent(&axis, &[12.0, 48_000.0]);
         assert_eq!(labels(&wide), ["10 ns", "100 ns", "1 µs", "10 µs"]);
         assert!(wide.high >= 48_000f64.log10());
+        let rates = extent(&Axis::measured("rate", "bit/s"), &[1.25e6, 6e6]);
+        assert_eq!(labels(&rates), ["10 Mb/s", "20 Mb/s", "50 Mb/s"]);
     }
 
     #[test]

@@ -26,8 +26,9 @@ pub fn figures(cells: &[&CellResult]) -> Vec<Figure> {
 }
 
 fn figure(cells: &[&CellResult], varying: &BTreeSet<String>, part: usize, parts: usize) -> Figure {
-    let (experiment, response, unit) =
-        cells.first().map_or(("", "", "ns"), |cell| (&cell.experiment, &cell.response, &cell.unit));
+    let (experiment, response, unit) = cells.first().map_or(("", "", "ns"), |cell| {
+        (&cell.experiment, &cell.response, value::unit_of(cell).name())
+    });
     let label = |cell: &CellResult| {
         let all = || cell.factors.keys().cloned().collect();
         name::cell(&cell.factors, &if varying.is_empty() { all() } else { varying.clone() })
@@ -59,8 +60,7 @@ fn spread(cell: &CellResult, at: f64) -> Option<BoxPlot> {
     let (q1, q3) = (summary.q1?, summary.q3?);
     let low = summary.min.unwrap_or(q1);
     let high = summary.p99.or(summary.p90).unwrap_or(q3);
-    let positive =
-        value::unit(&cell.unit).name() == "ns" || value::unit(&cell.unit).name() == "B/s";
+    let positive = matches!(cell.unit.as_str(), "ns" | "B/s");
     // A logarithmic axis has no place for a minimum of zero.
     let low = if positive && low <= 0.0 { q1 } else { low };
     (!positive || q1 > 0.0).then_some(BoxPlot {
@@ -77,7 +77,7 @@ fn alt(response: &str, names: &[String], cells: &[&CellResult]) -> String {
         .zip(cells)
         .filter_map(|(name, cell)| {
             let summary = &cell.summary;
-            let unit = value::unit(&cell.unit);
+            let unit = value::unit_of(cell);
             Some(format!("{name} {}", value::estimate(unit, summary.median?, summary.ci95)))
         })
         .collect();
@@ -86,9 +86,9 @@ fn alt(response: &str, names: &[String], cells: &[&CellResult]) -> String {
 
 fn table(names: &[String], cells: &[&CellResult]) -> TextTable {
     let number =
-        |cell: &CellResult, number: Option<f64>| value::optional(value::unit(&cell.unit), number);
+        |cell: &CellResult, number: Option<f64>| value::optional(value::unit_of(cell), number);
     let median = |cell: &CellResult| match cell.summary.median {
-        Some(median) => value::with_interval(value::unit(&cell.unit), median, cell.summary.ci95),
+        Some(median) => value::with_interval(value::unit_of(cell), median, cell.summary.ci95),
         None => "–".to_owned(),
     };
     let named: Vec<(&String, &CellResult)> = names.iter().zip(cells.iter().copied()).collect();

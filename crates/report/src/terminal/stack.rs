@@ -203,7 +203,7 @@ fn put_connection(page: &mut TerminalPage, connection: &StackConnection) {
         format!("{verb} {bytes} {preposition} {} by {}", connection.remote, connection.congestion);
     page.put(0, TextRole::Bold, &title);
     let ns = |quantity| value::optional(Unit::Nanoseconds, quantity);
-    let rate = value::plain(Unit::BytesPerSecond, connection.bytes_per_second);
+    let rate = value::plain(Unit::NetworkRate, connection.bytes_per_second);
     let mut lines = vec![format!("{rate} over {}", span(connection.seconds))];
     if connection.setup_ns.is_some() {
         lines.push(format!(

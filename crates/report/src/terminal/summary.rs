@@ -134,16 +134,14 @@ pub fn unavailable(cells: &[UnavailableCell], style: TerminalStyle) -> String {
 pub fn results(section: &ResultSection<'_>) -> TextTable {
     let varying = section.varying();
     let number =
-        |cell: &CellResult, number: Option<f64>| value::optional(value::unit(&cell.unit), number);
+        |cell: &CellResult, number: Option<f64>| value::optional(value::unit_of(cell), number);
     let ns = |cost| value::optional(Unit::Nanoseconds, cost);
     let mut table = TextTable::of_rows(
         section.cells.iter().copied(),
         &[
             ("cell", &|cell| name::cell(&cell.factors, &varying)),
             ("#median", &|cell| value::central(cell)),
-            ("#±", &|cell| {
-                value::precision(cell.summary.median.unwrap_or(0.0), cell.summary.ci95)
-            }),
+            ("#±", &value::cell_precision),
             ("#q1?", &|cell| number(cell, cell.summary.q1)),
             ("#q3?", &|cell| number(cell, cell.summary.q3)),
             ("#p99??", &|cell| value::percentile(cell, cell.summary.p99, cell.summary.p99_ci95)),

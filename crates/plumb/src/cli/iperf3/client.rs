@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use clap::Args;
 use plumb_base::time::Span;
 use plumb_base::units::parse_bytes;
-use plumb_base::units::quantity::{parse_rate, parse_span};
+use plumb_base::units::quantity::{parse_duration, parse_rate};
 use plumb_base::units::rate::Rate;
 use plumb_interop::iperf3::client::{self, Iperf3ClientError, Iperf3ClientOptions};
 use plumb_interop::iperf3::control::Iperf3ControlError;
@@ -54,8 +54,8 @@ pub struct Iperf3ClientCommand {
     /// Its port
     #[arg(short, long, value_name = "PORT", default_value_t = plumb_interop::iperf3::PORT)]
     port: u16,
-    /// Seconds to measure
-    #[arg(short, long, value_name = "SECONDS", default_value_t = 10)]
+    /// How long to measure, in whole seconds
+    #[arg(short, long, value_name = "TIME", default_value = "10", value_parser = parse_seconds)]
     time: u32,
     /// Bytes to transfer over all streams, instead of --time
     #[arg(short = 'n', long, value_name = "SIZE", value_parser = parse_bytes)]
@@ -64,8 +64,8 @@ pub struct Iperf3ClientCommand {
     /// Blocks to transfer over all streams, instead of --time
     #[arg(short = 'k', long, value_name = "N", conflicts_with_all = ["time", "bytes"])]
     blockcount: Option<u64>,
-    /// Seconds to omit at the start
-    #[arg(short = 'O', long, value_name = "SECONDS", default_value_t = 0)]
+    /// Whole seconds to omit at the start
+    #[arg(short = 'O', long, value_name = "TIME", default_value = "0", value_parser = parse_seconds)]
     omit: u32,
     /// Time between two reports
     #[arg(short, long, value_name = "TIME", default_value = "1s", value_parser = parse_interval)]
@@ -140,7 +140,7 @@ pub struct Iperf3ClientCommand {
     #[arg(short = '6', long, conflicts_with = "version4", help_heading = "Sockets")]
     version6: bool,
     /// Connection timeout
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_span)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     #[arg(help_heading = "Sockets")]
     connect_timeout: Span,
     /// Fetch the server's report too
@@ -176,10 +176,17 @@ fn parse_paced(text: &str) -> Result<BitrateAndBurst, String> {
     Ok(BitrateAndBurst { rate, burst })
 }
 
+/// Reads whole seconds: `10`, `10s`, `2min`.
+fn parse_seconds(text: &str) -> Result<u32, String> {
+    let span = parse_duration(text).map_err(|error| error.to_string())?;
+    let seconds = u32::try_from(span.as_ns() / 1_000_000_000).ok();
+    seconds
+        .filter(|seconds| Span::from_secs(u64::from(*seconds)) == span)
+        .ok_or_else(|| "iperf3's protocol has whole seconds: write 10 or 10s".to_owned())
+}
+
 fn parse_interval(text: &str) -> Result<Span, String> {
-    // iperf3 writes a number of seconds.
-    let seconds = text.parse::<f64>().ok().map(Span::from_secs_f64);
-    let span = seconds.map_or_else(|| parse_span(text), Ok).map_err(|error| error.to_string())?;
+    let span = parse_duration(text).map_err(|error| error.to_string())?;
     if (Span::from_ms(10)..=Span::from_secs(3_600)).contains(&span) {
         Ok(span)
     } else {

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use clap::Args;
 use plumb_base::time::Span;
-use plumb_base::units::quantity::{parse_rate, parse_span};
+use plumb_base::units::quantity::{parse_duration, parse_rate};
 use plumb_base::units::rate::Rate;
 use plumb_interop::iperf3::PORT;
 use plumb_interop::iperf3::report;
@@ -55,7 +55,7 @@ pub struct Iperf3ServerCommand {
     #[arg(value_parser = clap::value_parser!(u16).range(1..=64))]
     max_tests: u16,
     /// Longest test
-    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = parse_span)]
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = parse_duration)]
     max_time: Span,
     /// Highest bitrate of a test, over all streams
     #[arg(long, value_name = "RATE", value_parser = parse_rate)]

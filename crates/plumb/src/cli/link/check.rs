@@ -3,7 +3,7 @@
 use clap::Args;
 use plumb_analysis::document::link::{LINK_CHECK_SCHEMA, LinkCheckDocument, LinkProperty};
 use plumb_base::time::Span;
-use plumb_base::units::quantity::parse_span;
+use plumb_base::units::quantity::parse_duration;
 use plumb_link::spec::LinkSpec;
 use plumb_netdev::emulator::EmulatorOptions;
 use plumb_netdev::emulator::check::{LinkCheckError, LinkCheckReport, Property, Verdict, check};
@@ -35,7 +35,7 @@ pub struct LinkCheckCommand {
     #[command(flatten)]
     shape: LinkShapeOptions,
     /// Approximate duration
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_span)]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = parse_duration)]
     time: Span,
     /// How to wait for a deadline
     #[arg(long, value_name = "HOW", default_value = "hybrid")]

@@ -7,7 +7,7 @@ use clap::Args;
 use plumb_analysis::document::sim::SimRun;
 use plumb_base::time::Span;
 use plumb_base::units::parse_bytes;
-use plumb_base::units::quantity::parse_span;
+use plumb_base::units::quantity::parse_duration;
 use plumb_clock::monotonic_ns;
 use plumb_sim::scenario::{Scenario, SweepPoint, sweep_points};
 use plumb_sim::simulation::Simulation;
@@ -34,7 +34,7 @@ pub struct ScenarioOptions {
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Duration, instead of the file's
-    #[arg(long, value_name = "TIME", value_parser = parse_span)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     duration: Option<Span>,
     /// Compute the SHA-256 of every arrival of a packet
     #[arg(long)]

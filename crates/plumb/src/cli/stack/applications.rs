@@ -6,7 +6,7 @@ use clap::Args;
 use plumb_analysis::document::stack::{SCHEMA, StackDocument, StackRoundTrips};
 use plumb_analysis::summary::single_process;
 use plumb_base::time::Span;
-use plumb_base::units::quantity::parse_span;
+use plumb_base::units::quantity::parse_duration;
 use plumb_netdev::host::echo_test::{
     self, EchoAbort, EchoSender, EchoStage, EchoTest, EchoTimeouts, PAYLOAD_MIN, RoundTripSeries,
 };
@@ -91,10 +91,10 @@ pub struct StackPingCommand {
     #[arg(long, conflicts_with = "count")]
     forever: bool,
     /// Time between two requests
-    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = parse_span)]
+    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = parse_duration)]
     interval: Span,
     /// How long to wait for a reply
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_span)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     timeout: Span,
     /// Payload bytes per request
     #[arg(long, value_name = "BYTES", default_value_t = 56)]
@@ -217,10 +217,10 @@ pub struct StackSendCommand {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     count: Option<u64>,
     /// Start no new round trip after this time
-    #[arg(long, value_name = "TIME", value_parser = parse_span)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     duration: Option<Span>,
     /// How long to wait for an answer
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_span)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     timeout: Span,
     /// Give up after this many consecutive losses
     #[arg(long, value_name = "N", default_value_t = 5)]

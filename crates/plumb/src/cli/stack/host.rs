@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use plumb_analysis::document::stack::{SCHEMA, StackDevice, StackDocument};
 use plumb_base::seed::Seed;
 use plumb_base::time::Span;
-use plumb_base::units::quantity::parse_span;
+use plumb_base::units::quantity::parse_duration;
 use plumb_netdev::device::fault::FaultRates;
 use plumb_netdev::device::{Device, DeviceCounters, DeviceWait};
 use plumb_netdev::host::http_server::FileDirectory;
@@ -71,7 +71,7 @@ pub struct StackHostOptions {
     pub faults: Option<FaultRates>,
     /// Print every counter at the end and on SIGUSR1; with a time, also periodically
     #[arg(long, value_name = "EVERY", num_args = 0..=1, require_equals = true)]
-    #[arg(default_missing_value = "0s", value_parser = parse_span, help_heading = "Stack")]
+    #[arg(default_missing_value = "0s", value_parser = parse_duration, help_heading = "Stack")]
     pub stats: Option<Span>,
     /// Seed of every random choice
     #[arg(long, value_name = "N", help_heading = "Stack")]

@@ -7,7 +7,7 @@ use clap::Args;
 use plumb_analysis::document::stack::{ReplayRate, SCHEMA, StackDevice, StackDocument};
 use plumb_base::seed::Seed;
 use plumb_base::time::Span;
-use plumb_base::units::quantity::parse_span;
+use plumb_base::units::quantity::parse_duration;
 use plumb_netdev::device::Device as _;
 use plumb_netdev::device::replay::{FRAME_MAX, ReplayCount};
 use plumb_netdev::host::calibrated_clock;
@@ -53,7 +53,7 @@ pub struct StackReplayCommand {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     times: Option<u64>,
     /// Repeat for this time
-    #[arg(long, value_name = "TIME", conflicts_with = "times", value_parser = parse_span)]
+    #[arg(long, value_name = "TIME", conflicts_with = "times", value_parser = parse_duration)]
     duration: Option<Span>,
     /// Address of the stack with its prefix length, instead of that of most frames; may be repeated
     #[arg(long, value_name = "ADDRESS/BITS", value_parser = parse_address)]

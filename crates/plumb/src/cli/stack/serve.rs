@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use plumb_analysis::document::stack::{ServiceCount, StreamServiceCount};
 use plumb_base::time::Span;
-use plumb_base::units::quantity::parse_span;
+use plumb_base::units::quantity::parse_duration;
 use plumb_netdev::host::RunWatch;
 use plumb_netdev::host::http_server::FileDirectory;
 use plumb_netdev::host::served_socket::StreamServiceCounts;
@@ -82,7 +82,7 @@ pub struct ServeLimits {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// Exit after this time
-    #[arg(long, value_name = "TIME", value_parser = parse_span)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     duration: Option<Span>,
 }
 

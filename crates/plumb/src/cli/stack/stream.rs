@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use plumb_analysis::document::stack::{StackConnection, StackConnectionSample, StackHttpResponse};
 use plumb_base::time::Span;
-use plumb_base::units::quantity::parse_span;
+use plumb_base::units::quantity::parse_duration;
 use plumb_base::units::{Unit, parse_bytes};
 use plumb_interop::http::target::HttpTarget;
 use plumb_netdev::host::http_get::{HttpGet, HttpGetError};
@@ -42,7 +42,7 @@ struct StreamOptions {
     #[arg(long, value_name = "NAME", default_value_t)]
     congestion: CongestionChoice,
     /// Give up after this time without an answer or progress
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_span)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     timeout: Span,
 }
 
@@ -246,7 +246,7 @@ pub struct StackTransferCommand {
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     bytes: Option<u64>,
     /// Stop after this time
-    #[arg(long, value_name = "TIME", value_parser = parse_span)]
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     duration: Option<Span>,
     /// Send this file, or write to it what is received
     #[arg(long, value_name = "FILE")]
