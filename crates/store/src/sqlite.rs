@@ -5,7 +5,7 @@
 //! measure ([`crate::lock`]) and where the file is ([`crate::location`]).
 
 mod error;
-mod find;
+pub mod find;
 mod read;
 mod rows;
 mod sample_codec;
@@ -109,7 +109,13 @@ impl Store {
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags)
             .map_err(|source| unwritable(source.to_string()))?;
-        Self::initialize(connection, path)
+        // The log that is written through is a file beside the store.
+        Self::initialize(connection, path).map_err(|error| match error {
+            StoreError::Unreadable { reason, .. } => {
+                unwritable(format!("{reason} (its directory may be read-only)"))
+            }
+            other => other,
+        })
     }
 
     /// Takes a fresh connection for writing: checks what it is, then sets it up.

@@ -136,6 +136,17 @@ pub enum StoreError {
         /// Ids that look like it, best first.
         similar: Vec<String>,
     },
+    /// There are not so many runs before the last.
+    #[error(
+        "there is no run '{requested}': the store has {count}, so the oldest is 'last~{}'; `plumb runs` lists all",
+        count - 1
+    )]
+    TooFewRuns {
+        /// What was asked for.
+        requested: String,
+        /// How many runs there are; at least one.
+        count: usize,
+    },
     /// Several runs go by that name.
     #[error(
         "'{asked}' could be any of {}: type more of the id",
@@ -232,6 +243,7 @@ impl StoreError {
                 ErrorCode::DiskFull => Self::Full { path, limit: StoreLimit::DiskSpace },
                 ErrorCode::SystemIoFailure => match StoreLimit::file_limit(&path) {
                     Some(room) => Self::Full { path, limit: room },
+                    None if is_full(&path) => Self::Full { path, limit: StoreLimit::DiskSpace },
                     None => Self::Sqlite { path, source },
                 },
                 ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked => {
@@ -259,6 +271,18 @@ impl StoreError {
             _ => Self::Unreadable { path: path.to_owned(), reason: source.to_string() },
         }
     }
+}
+
+/// Whether the file system of a store has no room for what SQLite adds at once: it reports some writes that fail for
+/// that as any other.
+fn is_full(path: &Path) -> bool {
+    let mut trial = path.as_os_str().to_owned();
+    trial.push("-space");
+    let trial = Path::new(&trial);
+    let written = std::fs::write(trial, vec![1; usize::try_from(WRITE_MAX).unwrap_or(0)]);
+    std::fs::remove_file(trial).ok();
+    let full = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded];
+    written.is_err_and(|error| full.contains(&error.kind()))
 }
 
 fn suggestions(near: &[String]) -> String {

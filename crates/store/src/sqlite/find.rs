@@ -1,8 +1,9 @@
 //! Runs by the names that people type: an id, the beginning of one, `last`, `last~2`.
-//!
-//! Left out: reading what was found.
 
 use super::{Store, StoreError};
+
+/// The title of runs that were made to explain another, which `last` passes over.
+pub const EXPLANATION_TITLE: &str = "explain";
 
 /// How many candidates an error lists.
 const LISTED_MAX: usize = 6;
@@ -10,8 +11,8 @@ const LISTED_MAX: usize = 6;
 impl Store {
     /// The id of the run that `text` means.
     ///
-    /// An exact id first, then `last` (the newest run) and `last~N` (the Nth before it), then the
-    /// unique id that begins with `text`.
+    /// An exact id first, then `last` (the newest run that does not explain another) and `last~N` (the Nth before it),
+    /// then the unique id that begins with `text`.
     ///
     /// # Errors
     /// [`StoreError::NoRun`] with the ids nearest to it, [`StoreError::Ambiguous`] with the ids
@@ -23,7 +24,13 @@ impl Store {
             return Ok(asked.to_owned());
         }
         if let Some(back) = steps_back(asked) {
-            return ids.get(back).cloned().ok_or_else(|| similar_runs_error(asked, &ids));
+            let sql =
+                "SELECT id FROM run WHERE title <> ?1 ORDER BY created_unix_ms DESC, key DESC";
+            let ids: Vec<String> = self.query_all(sql, [EXPLANATION_TITLE], |row| row.get(0))?;
+            return ids.get(back).cloned().ok_or_else(|| match ids.len() {
+                0 => similar_runs_error(asked, &ids),
+                count => StoreError::TooFewRuns { requested: asked.to_owned(), count },
+            });
         }
         let mut candidates = ids.iter().filter(|id| !asked.is_empty() && id.starts_with(asked));
         match (candidates.next(), candidates.next()) {
