@@ -15,11 +15,13 @@ use crate::terminal::TerminalStyle;
 use crate::{headline, name, section, verdict};
 
 mod element;
+mod net;
 mod provenance;
 mod results;
 
 pub(crate) use element::escape;
 use element::{details, table};
+pub use net::net;
 
 /// The report of a run.
 pub fn report(document: &RunDocument) -> String {
@@ -193,7 +195,8 @@ fn head(document: &RunDocument, title: &str) -> String {
 fn ladder(document: &RunDocument) -> Vec<PageSection> {
     let Some(figure) = crate::figure::ladder::figure(&document.ladder) else { return Vec::new() };
     let mut body = element::figure(&figure);
-    body += &results::where_time_goes(&document.ladder);
+    body +=
+        &details("Where the time goes, rung by rung", &results::where_time_goes(&document.ladder));
     vec![part("ladder", "The ladder", body)]
 }
 
@@ -255,9 +258,9 @@ fn claims(document: &RunDocument) -> Vec<PageSection> {
     for open in verdict::undecided_statements(document) {
         body += &format!("<p class=\"dim\">{}", escape(&open));
     }
-    body += "<div class=\"claims\">";
+    let mut cards = String::from("<div class=\"claims\">");
     for claim in &document.claims {
-        body += &format!(
+        cards += &format!(
             "<article>{}<h3>{}</h3><p>{}",
             element::verdict(&claim.verdict),
             escape(&claim.claim),
@@ -265,14 +268,17 @@ fn claims(document: &RunDocument) -> Vec<PageSection> {
         );
         let needs = verdict::needs(claim);
         if !needs.is_empty() {
-            body += &format!("<p>{}", escape(&needs));
+            cards += &format!("<p>{}", escape(&needs));
         }
-        body += &format!(
+        cards += &format!(
             "<p class=\"dim\">Published: {}</article>",
             escape(&verdict::published(claim))
         );
     }
-    vec![part("claims", "Published claims, re-tested", body + "</div>")]
+    cards += "</div>";
+    // Of a ladder they are beside the point.
+    body += &if document.ladder.is_empty() { cards } else { details("The claims", &cards) };
+    vec![part("claims", "Published claims, re-tested", body)]
 }
 
 /// Statements of our own, apart from what others have published.

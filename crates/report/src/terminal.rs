@@ -1,7 +1,6 @@
 //! Text for people at a terminal: pure functions that return strings.
 //!
-//! Nothing here asks what the terminal can do: [`TerminalStyle`] says so. Left out: progress bars, which
-//! draw while measuring and belong to the command line.
+//! Nothing here asks what the terminal can do: [`TerminalStyle`] says so.
 
 use crate::printable;
 
@@ -12,6 +11,7 @@ pub mod http;
 pub mod ladder;
 pub mod link;
 pub mod net;
+pub mod net_summary;
 pub mod ranks;
 pub mod sim;
 pub mod stack;

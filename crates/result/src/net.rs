@@ -12,9 +12,11 @@ use serde::{Deserialize, Serialize};
 use crate::words;
 
 mod reading;
+mod summary;
 pub use reading::{
     DatagramSample, HostReading, NetConnectionSample, NetDatagramSample, NetHostSample,
 };
+pub use summary::{LatencySummary, LoadSummary, NetOutage, NetProbeInterval, NetSummary};
 
 /// The name of this document's shape.
 pub const SCHEMA: &str = "plumb.net/1";
@@ -197,6 +199,12 @@ pub struct NetDocument {
     pub problems: Vec<String>,
     /// What a reader must know.
     pub flags: Vec<String>,
+    /// Times in which nothing came through.
+    #[serde(default)]
+    pub outages: Vec<NetOutage>,
+    /// What was found, over all rounds; null in documents of before it was kept.
+    #[serde(default)]
+    pub summary: Option<NetSummary>,
     /// How long it took, in seconds.
     pub seconds: f64,
     /// This host.
@@ -621,6 +629,9 @@ pub struct NetProbes {
     pub one_way_up: Option<OneWayDelay>,
     /// One way down.
     pub one_way_down: Option<OneWayDelay>,
+    /// The probes of each interval in the time that counts.
+    #[serde(default)]
+    pub intervals: Vec<NetProbeInterval>,
     /// What the answering side saw; null where its report was lost.
     #[serde(default)]
     pub there: Option<ProbeReflectorReport>,

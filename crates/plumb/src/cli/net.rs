@@ -8,12 +8,13 @@ use plumb_analysis::document::agent::{PAIR_SCHEMA, PairDocument};
 use plumb_base::time::Span;
 use plumb_net::measure::progress::TestProgress;
 use plumb_net::measure::test_spec::DatagramsSpec;
-use plumb_net::test_client::AgentClient;
+use plumb_net::test_client::{AgentClient, AgentClientError};
 use plumb_remote::address::with_zone;
 use plumb_remote::secure;
 use plumb_remote::secure::PairingToken;
 use plumb_report::terminal::net::format_bit_rate;
-use plumb_result::net::{NetDocument, NetEnding};
+use plumb_result::net::{Direction, NetDocument, NetEnding};
+use rustix::net::{SocketType, sockopt};
 
 use crate::VERSION;
 use crate::cli::output::{CliOutput, CommandResult};
@@ -26,20 +27,21 @@ use crate::net::host_target::{
     AddressFamily, HostTarget, ReachMethod, choose_address, resolve, ssh_host,
 };
 use crate::net::stored_run::StoredDocument as _;
+use crate::net::summary::summarize;
 use crate::net::test_run::{NetMeasurement, NetTestPlan, NetWatcher};
 use crate::net::{install, paired_agent};
 use crate::problem::{ExitReason, Problem};
 
 use live_view::{DrawingCpu, LiveView};
-use options::{ExchangeOptions, MTU_TIME_DEFAULT, MeasureOptions};
+use options::{ExchangeOptions, MTU_TIME_DEFAULT, MeasureOptions, ROUNDS_DEFAULT};
 
 pub mod http;
 mod live_view;
 mod options;
-mod stored_document;
+pub mod stored_document;
 
 /// Options valid only with an agent; `--time` and `--interval` are those of `--stamp` too.
-pub(super) const AGENT_OPTIONS: [&str; 24] = [
+pub(super) const AGENT_OPTIONS: [&str; 26] = [
     "via",
     "to",
     "install",
@@ -52,13 +54,15 @@ pub(super) const AGENT_OPTIONS: [&str; 24] = [
     "length",
     "cpu_placement",
     "rate",
+    "reverse",
+    "datagrams",
     "udp",
     "udp_size",
     "mtu",
     "probes",
     "probe_size",
     "drain_timeout",
-    "repeat",
+    "rounds",
     "watch",
     "request_response",
     "request",
@@ -75,6 +79,7 @@ paired agent that listens there. Data goes to the host's address and a port that
 
 Examples:
   plumb net user@host                    15 s: rates, latency idle and under load, CPU cost
+  plumb net host --rounds 20             the same in 20 rounds: narrower intervals
   plumb net host --install               the same, copying plumb there first
   plumb net host --streams 4 --only down
   plumb net host --request-response tcp,udp   requests and responses of 64 B, one after another
@@ -86,7 +91,9 @@ Examples:
   plumb net --iperf3 --help              tests with iperf3's servers, with options of its own
   plumb net --http https://example.org/  a page and its images over every version of HTTP
   plumb net --stamp router               round trips and one-way delay to any STAMP reflector
-  plumb net netns:blue --to 10.0.0.2 --json")]
+  plumb net netns:blue --to 10.0.0.2 --json
+
+Exit codes: 0 measured, 1 the path was cut meanwhile, 2 usage, 4 a measurement failed, 130 interrupted.")]
 pub struct NetCommand {
     /// The other host
     #[arg(value_name = "HOST", required_unless_present_any = ["via", "show", "http", "stamp"])]
@@ -142,7 +149,7 @@ impl NetCommand {
     /// The host cannot be reached, or nothing could be measured.
     pub fn perform(self, global: &GlobalOptions, output: &CliOutput) -> CommandResult {
         if let Some(run) = &self.show {
-            return stored_document::show(run, global, output);
+            return stored_document::show(run, self.measure.details, global, output);
         }
         if let Some(page) = &self.page.http {
             self.reject_host("--http", page, "the page alone: plumb net --http URL")?;
@@ -197,8 +204,10 @@ impl NetCommand {
     /// Measures with an agent.
     fn between_hosts(&self, global: &GlobalOptions, output: &CliOutput) -> CommandResult {
         let place = HostTarget::parse(self.host.as_deref(), self.reach.via.as_deref())?;
+        place.check_rights()?;
         let ssh: Vec<String> = self.reach.ssh.split_whitespace().map(str::to_owned).collect();
         let wanted = self.test_plan()?;
+        check_congestion(&wanted)?;
         let drawing_cpu = self.measure.watch.then(DrawingCpu::reserve);
         // An unknown name is an error before anything is started.
         let address = self.address(&place, &ssh)?;
@@ -220,6 +229,12 @@ impl NetCommand {
             .filter(|&time| time > MTU_TIME_DEFAULT)
             .map_or_else(String::new, |time| format!(", with up to {time} for the path MTU"));
         output.note(&format!("{title}: about {seconds:.0} s{search}"));
+        if wanted.rounds < ROUNDS_DEFAULT && !self.measure.no_store {
+            let rounds = if wanted.rounds == 1 { "1 round has" } else { "so few rounds have" };
+            output.note(&format!(
+                "{rounds} no interval and cannot be compared with another run: --rounds {ROUNDS_DEFAULT} can"
+            ));
+        }
         let created_unix_ms = plumb_clock::unix_ms();
         let began_ns = plumb_clock::monotonic_ns();
         handle_stop_signals()?;
@@ -240,6 +255,7 @@ impl NetCommand {
         };
         let mut document = document(&place.requested, address, &reached, &measured);
         document.flags.extend(note);
+        document.summary = summarize(&document);
         reached.close();
         document.created_unix_ms = created_unix_ms;
         document.seconds = Span::from_ns(plumb_clock::monotonic_ns() - began_ns).as_secs_f64();
@@ -255,7 +271,9 @@ impl NetCommand {
         output: &CliOutput,
     ) -> CommandResult {
         let error = measured.error.as_ref().map(problem_from_client_error);
-        if measured.is_empty() {
+        // A test that was refused leaves nothing but what was looked for before it.
+        let is_refused = matches!(measured.error, Some(AgentClientError::Refused(_)));
+        if measured.is_empty() || is_refused && measured.phases.is_empty() {
             return Err(error.unwrap_or_else(|| Problem::failure("nothing was measured")).into());
         }
         // Printed even where it cannot be stored.
@@ -264,12 +282,14 @@ impl NetCommand {
         } else {
             stored_document::store(global, output, &mut document)
         };
-        output.show(&document, |style| document.page(style))?;
+        let details = self.measure.details;
+        output.show(&document, |style| document.page(details, style))?;
         stored?;
         if let Some(problem) = error.filter(|problem| problem.exit != ExitReason::Interrupted) {
             return Err(problem.into());
         }
         Ok(match document.ended {
+            NetEnding::Complete if !document.outages.is_empty() => ExitReason::CheckFailed,
             NetEnding::Complete => ExitReason::Success,
             NetEnding::Stopped => ExitReason::Interrupted,
             NetEnding::Partial => ExitReason::Failure,
@@ -312,6 +332,25 @@ impl NetCommand {
     }
 }
 
+/// Checks before anything is measured that this host has the congestion control with which it is to send.
+fn check_congestion(wanted: &NetTestPlan) -> Result<(), Problem> {
+    let Some(name) = &wanted.congestion else { return Ok(()) };
+    if !wanted.directions.iter().any(|direction| direction.each().contains(&Direction::Up)) {
+        return Ok(());
+    }
+    let socket = rustix::net::socket(rustix::net::AddressFamily::INET, SocketType::STREAM, None);
+    let set = socket.and_then(|socket| sockopt::set_tcp_congestion(&socket, name));
+    let Err(error) = set else { return Ok(()) };
+    let known = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
+    let known = known.unwrap_or_default();
+    Err(Problem::usage(format!("this host cannot send with the congestion control '{name}'"))
+        .because(format!(
+            "{error}; it has {}",
+            known.split_whitespace().collect::<Vec<_>>().join(", ")
+        ))
+        .suggest(name, known.split_whitespace()))
+}
+
 /// Progress line on standard error.
 struct ProgressLine<'a> {
     output: &'a CliOutput,
@@ -322,8 +361,9 @@ impl NetWatcher for ProgressLine<'_> {
         if !self.output.progress {
             return;
         }
-        let now = Span::from_ns(progress.at_ns);
         let planned = Span::from_ns(progress.planned_ns);
+        // What comes after the planned time is its end, not more of it.
+        let now = Span::from_ns(progress.at_ns).min(planned);
         let left = (planned.saturating_sub(now) + left).as_secs_f64();
         let bytes = progress.up_bytes + progress.down_bytes;
         let rate = bytes as f64 / now.as_secs_f64().max(1e-3);

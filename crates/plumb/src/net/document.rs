@@ -3,6 +3,7 @@
 //! All delays are of clocks that nobody sets; what is estimated is their difference. The idle phase gives the best
 //! bound, so all phases share one estimate.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use plumb_base::time::Span;
@@ -11,14 +12,14 @@ use plumb_net::measure::clock_offset::{ClockOffsetEstimate, ClockRelation};
 use plumb_net::measure::report::{HostSample, TestEnding, TestReport};
 use plumb_remote::address::with_zone;
 use plumb_result::net::{
-    ClockSummary, MtuResult, NetDocument, NetEnding, NetHost, NetPhase, SCHEMA, Side,
+    ClockSummary, MtuResult, NetDocument, NetEnding, NetHost, NetOutage, NetPhase, SCHEMA, Side,
 };
 
 use super::agent_connection::AgentConnection;
 use super::counted_time::seconds;
 use super::phase;
 use super::test_run::{MeasuredPhase, NetMeasurement};
-use super::{datagrams, round_trips, tcp_flow};
+use super::{datagrams, outage, round_trips, tcp_flow};
 use crate::VERSION;
 
 /// A jump of the real-time clock by less may be a slewed clock and a slow reading.
@@ -50,6 +51,7 @@ pub fn document(
     } else {
         NetEnding::Complete
     };
+    let outages = outages(&measured.phases, &phases);
     let is_one_clock = ClockRelation::of(&here.clock, &there.clock) == ClockRelation::Same;
     let one_clock = is_one_clock.then(|| ClockSummary { same: true, ..ClockSummary::default() });
     let mut document = NetDocument {
@@ -64,6 +66,7 @@ pub fn document(
         clocks: estimate.map(clocks).or(one_clock),
         mtu: mtu(measured),
         phases,
+        outages,
         ..NetDocument::default()
     };
     document.flags = flags(&document);
@@ -76,6 +79,28 @@ pub fn document(
         ))
     }));
     document
+}
+
+/// The times in which nothing came through.
+fn outages(measured: &[MeasuredPhase], phases: &[NetPhase]) -> Vec<NetOutage> {
+    let of_phase = |(measured, phase): (&MeasuredPhase, &NetPhase)| {
+        if phase.ended != NetEnding::Complete || measured.control_lost.is_some() {
+            return Vec::new();
+        }
+        let silences = round_trips::silences(&measured.spec, &measured.outcome.here);
+        let planned = seconds(measured.spec.planned_ns());
+        let overrun = outage::overrun(phase, &silences, planned, measured.took.as_secs_f64());
+        let found = outage::outages(phase, &silences);
+        match overrun {
+            // The longer one begins where the last of the others does.
+            Some(overrun) => {
+                let earlier = found.into_iter().filter(|it| it.to_seconds < overrun.from_seconds);
+                earlier.chain([overrun]).collect()
+            }
+            None => found,
+        }
+    };
+    measured.iter().zip(phases).flat_map(of_phase).collect()
 }
 
 /// What broke; an agent may keep its reports for a while.
@@ -151,7 +176,7 @@ fn clocks(estimate: &ClockOffsetEstimate) -> ClockSummary {
 
 /// What a reader must know before believing the numbers.
 fn flags(document: &NetDocument) -> Vec<String> {
-    let mut flags = Vec::new();
+    let mut flags: Vec<String> = round_trips::late_flag(&document.phases).into_iter().collect();
     for phase in &document.phases {
         flags.extend(round_trips::flags(phase));
         flags.extend(datagrams::flags(phase.name, &phase.datagrams));
@@ -181,6 +206,9 @@ fn flags(document: &NetDocument) -> Vec<String> {
                 .to_owned(),
         );
     }
+    // What is the same in several rounds is told once.
+    let mut told = BTreeSet::new();
+    flags.retain(|flag| told.insert(flag.clone()));
     flags
 }
 

@@ -72,6 +72,22 @@ impl HostTarget {
         let target = if user.is_empty() { host.to_owned() } else { format!("{user}@{host}") };
         Ok(Self { requested: asked.to_owned(), method: ReachMethod::Ssh { target, port } })
     }
+
+    /// Checks that this process may go there.
+    ///
+    /// # Errors
+    /// A namespace by its name, which only root may enter.
+    pub fn check_rights(&self) -> Result<(), Problem> {
+        if !matches!(self.method, ReachMethod::Namespace(_)) || rustix::process::geteuid().is_root()
+        {
+            return Ok(());
+        }
+        Err(Problem::usage(format!("only root may enter '{}'", self.requested))
+            .because("setns(2) into a namespace with a name takes CAP_SYS_ADMIN")
+            .fix(
+                "run it with sudo, or make hosts of your own without root: plumb link up LAB --hosts a,b",
+            ))
+    }
 }
 
 /// Which family of addresses is wanted.

@@ -1,11 +1,16 @@
 //! Probes, and requests with their responses: what the document says of them.
 
 use plumb_base::stats::histogram::Histogram;
+use plumb_base::stats::quantile;
 use plumb_net::measure::clock_offset::{self, ClockOffsetEstimate, TimestampExchange};
+use plumb_net::measure::probe::RttProbeSchedule;
 use plumb_net::measure::report::{ProbesReport, TestPartReport, TestReport};
 use plumb_net::measure::request_response::RequestPacing;
 use plumb_net::measure::test_spec::{PartSpec, TestSpec};
-use plumb_result::net::{NetDistribution, NetPhase, NetProbes, NetRequestResponse, RequestOrder};
+use plumb_result::net::{
+    NetDistribution, NetPhase, NetProbeInterval, NetProbes, NetRequestResponse, PhaseName,
+    RequestOrder,
+};
 
 use super::counted_time::{each, seconds};
 
@@ -71,8 +76,69 @@ pub(super) fn probes(
             .map(|mean_ns| 60e9 / mean_ns),
         one_way_up,
         one_way_down,
+        intervals: probe_intervals(spec, asked),
         there,
     })
+}
+
+/// The times in which no probe was answered, in seconds since the test began: of what counts.
+pub(super) fn silences(spec: &TestSpec, here: &TestReport) -> Vec<[f64; 2]> {
+    let Some((asked, schedule)) = probes_report(here).zip(schedule(spec)) else {
+        return Vec::new();
+    };
+    let mut answered: Vec<u64> = asked.exchanges.iter().map(|exchange| exchange.sequence).collect();
+    answered.sort_unstable();
+    let end = schedule.first + asked.due;
+    let mut next = schedule.first;
+    let mut silences = Vec::new();
+    for sequence in answered.into_iter().chain([end]) {
+        if sequence > next {
+            silences.push([next, sequence].map(|at| seconds(at * schedule.period_ns)));
+        }
+        next = next.max(sequence + 1);
+    }
+    silences
+}
+
+/// When the probes of a test were due.
+fn schedule(spec: &TestSpec) -> Option<RttProbeSchedule> {
+    spec.parts.iter().find_map(|part| match part {
+        PartSpec::Probes(probes) => Some(RttProbeSchedule::of(spec, probes)),
+        _ => None,
+    })
+}
+
+/// The probes of each interval in the time that counts.
+fn probe_intervals(spec: &TestSpec, asked: &ProbesReport) -> Vec<NetProbeInterval> {
+    let Some(schedule) = schedule(spec) else { return Vec::new() };
+    let interval_ns = spec.interval_ns.max(schedule.period_ns);
+    let (from_ns, end) = (schedule.first * schedule.period_ns, schedule.first + asked.due);
+    let place = |sequence: u64| {
+        let at_ns = (sequence * schedule.period_ns).saturating_sub(from_ns);
+        usize::try_from(at_ns / interval_ns).unwrap_or(usize::MAX)
+    };
+    let count = if asked.due == 0 { 0 } else { place(end - 1) + 1 };
+    let mut trips: Vec<(u64, Vec<f64>)> = vec![(0, Vec::new()); count];
+    for sequence in schedule.first..end {
+        trips[place(sequence)].0 += 1;
+    }
+    for exchange in &asked.exchanges {
+        if let Some((_, trips)) = trips.get_mut(place(exchange.sequence)) {
+            trips.push(exchange.path_ns() as f64);
+        }
+    }
+    let interval = |(index, (due, trips)): (u64, (u64, Vec<f64>))| {
+        let sorted = quantile::sorted(&trips);
+        NetProbeInterval {
+            from_seconds: seconds(from_ns + index * interval_ns),
+            to_seconds: seconds(from_ns + (index + 1) * interval_ns),
+            due,
+            answered: trips.len() as u64,
+            p50_ns: (!sorted.is_empty()).then(|| quantile::of_sorted(&sorted, 0.5)),
+            max_ns: sorted.last().copied(),
+        }
+    };
+    (0..).zip(trips).map(interval).collect()
 }
 
 /// The mean of the shortest 95 in 100.
@@ -146,13 +212,6 @@ pub(super) fn flags(phase: &NetPhase) -> Vec<String> {
         if probes.refused.values().sum::<u64>() > 0 {
             flags.push(format!("{name}: this host's kernel refused some probes"));
         }
-        if let Some(late_ns) = late(probes.lateness.as_ref(), probes.application.as_ref()) {
-            flags.push(format!(
-                "{name}: probes were sent late (p99 {:.2} ms), so the application's times include \
-                 this host's own delay",
-                late_ns / 1e6
-            ));
-        }
     }
     let Some(exchange) = &phase.exchange else { return flags };
     if let Some(late_ns) = late(exchange.lateness.as_ref(), exchange.latency.as_ref()) {
@@ -175,16 +234,41 @@ pub(super) fn flags(phase: &NetPhase) -> Vec<String> {
     flags
 }
 
-/// How late one in a hundred left, where that is much of what all of it took.
+/// In which loads probes were sent late, and how late.
+pub(super) fn late_flag(phases: &[NetPhase]) -> Option<String> {
+    let late_of = |phase: &NetPhase| {
+        let probes = phase.probes.as_ref()?;
+        late(probes.lateness.as_ref(), probes.application.as_ref())
+    };
+    let mut loads: Vec<PhaseName> = phases.iter().map(|phase| phase.name).collect();
+    loads.sort_unstable();
+    loads.dedup();
+    let late = loads.iter().filter_map(|name| {
+        let rounds = phases.iter().filter(|phase| phase.name == *name);
+        let most_ns = rounds.filter_map(late_of).reduce(f64::max)?;
+        Some(format!("{name} {:.2} ms", most_ns / 1e6))
+    });
+    let late: Vec<String> = late.collect();
+    (!late.is_empty()).then(|| {
+        format!(
+            "probes were sent late (up to: {}): an application's times include this host's own delay",
+            late.join(", ")
+        )
+    })
+}
+
+/// How late one in a hundred left, or one in ten of few, where that is much of what all of it took.
 fn late(lateness: Option<&NetDistribution>, whole: Option<&NetDistribution>) -> Option<f64> {
-    let late_ns = lateness?.p99_ns?;
-    (late_ns > LATE_SHARE_MAX * whole?.p99_ns?).then_some(late_ns)
+    let (lateness, whole) = (lateness?, whole?);
+    let (late_ns, whole_ns) =
+        lateness.p99_ns.zip(whole.p99_ns).or_else(|| lateness.p90_ns.zip(whole.p90_ns))?;
+    (late_ns > LATE_SHARE_MAX * whole_ns).then_some(late_ns)
 }
 
 #[cfg(test)]
 mod tests {
     use plumb_net::measure::test_spec::ProbesSpec;
-    use plumb_result::net::{PhaseName, ProbeReflectorReport};
+    use plumb_result::net::ProbeReflectorReport;
 
     use super::*;
 

@@ -38,8 +38,8 @@ pub trait StoredDocument: Serialize + DeserializeOwned {
     /// It as a run; `None` when nothing was counted.
     fn run(&self, header: NetRunHeader) -> Option<RunData>;
 
-    /// It as a page for people.
-    fn page(&self, style: TerminalStyle) -> String;
+    /// It as a page for people; with `details`, everything that is in it.
+    fn page(&self, details: bool, style: TerminalStyle) -> String;
 }
 
 /// What identifies a run that is stored.
@@ -78,6 +78,28 @@ impl NetRunHeader {
             notes,
         }
     }
+}
+
+/// Of a run between hosts the cells that answer what it was measured for: with all of them, some for each of many
+/// causes, so few rounds could call none faster or slower.
+pub fn keep_answers(data: &mut RunData) {
+    const ANSWERS: [(&str, &str); 7] = [
+        ("net.tcp", "received"),
+        ("net.udp", "received"),
+        ("net.udp", "loss"),
+        ("net.latency", "round_trip"),
+        ("net.exchange", "latency"),
+        ("net.exchange", "rate"),
+        ("net.http", "page"),
+    ];
+    if data.run.title != TITLE {
+        return;
+    }
+    let is_answer =
+        |cell: &Cell| ANSWERS.contains(&(cell.experiment.as_str(), cell.response.as_str()));
+    data.cells.retain(is_answer);
+    let kept: Vec<i64> = data.cells.iter().map(|cell| cell.id).collect();
+    data.blocks.retain(|block| kept.contains(&block.cell));
 }
 
 fn partial() -> CellStatus {
@@ -136,8 +158,8 @@ impl StoredDocument for NetDocument {
         })
     }
 
-    fn page(&self, style: TerminalStyle) -> String {
-        terminal::net::render(self, style)
+    fn page(&self, details: bool, style: TerminalStyle) -> String {
+        terminal::net::render(self, details, style)
     }
 }
 
@@ -170,8 +192,8 @@ const fn loss<T>(experiment: &'static str, samples: fn(&T) -> Option<Samples>) -
     Metric { experiment, response: "loss", unit: Unit::Share, better: Better::Lower, samples }
 }
 
-/// Bytes a second in every interval.
-const fn rates<T>(experiment: &'static str, samples: fn(&T) -> Option<Samples>) -> Metric<T> {
+/// Bytes a second of a round: its mean, which is also what is printed of it.
+const fn rate<T>(experiment: &'static str, samples: fn(&T) -> Option<Samples>) -> Metric<T> {
     let (unit, better) = (Unit::BytesPerSecond, Better::Higher);
     Metric { experiment, response: "received", unit, better, samples }
 }
@@ -181,10 +203,9 @@ fn one(value: f64) -> Option<Samples> {
     Some(Samples::Each(vec![value]))
 }
 
-fn counted(intervals: &[NetInterval]) -> Option<Samples> {
-    let counted = intervals.iter().filter(|interval| interval.counts);
-    let rates: Vec<f64> = counted.map(|interval| interval.bytes_per_second).collect();
-    (!rates.is_empty()).then_some(Samples::Each(rates))
+/// The mean of a time in which there was an interval that counts.
+fn mean(intervals: &[NetInterval], bytes_per_second: f64) -> Option<Samples> {
+    intervals.iter().any(|interval| interval.counts).then(|| one(bytes_per_second))?
 }
 
 fn all(times: Option<&NetDistribution>) -> Option<Samples> {
@@ -203,9 +224,10 @@ const MTU: &[Metric<MtuResult>] = &[Metric {
     // The longest that was seen to arrive before a search was cut is something too.
     samples: |mtu| one(mtu.path_bytes.or(mtu.arrived_bytes)? as f64),
 }];
-const FLOW: &[Metric<NetBulkFlow>] = &[rates("net.tcp", |flow| counted(&flow.intervals))];
+const FLOW: &[Metric<NetBulkFlow>] =
+    &[rate("net.tcp", |flow| mean(&flow.intervals, flow.bytes_per_second))];
 const DATAGRAMS: &[Metric<NetDatagrams>] = &[
-    rates("net.udp", |stream| counted(&stream.intervals)),
+    rate("net.udp", |stream| mean(&stream.intervals, stream.bytes_per_second)),
     loss("net.udp", |stream| one(stream.loss?)),
     time("net.udp", "jitter", |stream| stream.received.and_then(|_| one(stream.jitter_ns))),
     time("net.udp", "one_way", |stream| median(stream.one_way.as_ref())),
@@ -291,7 +313,7 @@ impl NetRunBuilder {
     }
 
     fn add_flow(&mut self, phase: &NetPhase, flow: &NetBulkFlow) {
-        if counted(&flow.intervals).is_none() {
+        if mean(&flow.intervals, flow.bytes_per_second).is_none() {
             return;
         }
         let factors = Factors::default()
@@ -501,7 +523,7 @@ impl StoredDocument for HttpDocument {
         })
     }
 
-    fn page(&self, style: TerminalStyle) -> String {
+    fn page(&self, _details: bool, style: TerminalStyle) -> String {
         terminal::http::render(self, style)
     }
 }
@@ -577,7 +599,7 @@ mod tests {
     }
 
     #[test]
-    fn only_intervals_that_count_are_stored_with_the_costs() {
+    fn the_mean_of_a_round_is_stored_with_the_costs() {
         let interval = |counts, bytes_per_second| NetInterval {
             counts,
             bytes_per_second,
@@ -592,10 +614,15 @@ mod tests {
         let cpu_here = Some(NetCpu { process_seconds: 3.0, ..NetCpu::default() });
         let phase = NetPhase { name: PhaseName::Both, cpu_here, ..NetPhase::default() };
         let mut builder = NetRunBuilder::default();
-        let flow = NetBulkFlow { intervals: intervals.clone(), costs, ..NetBulkFlow::default() };
+        let flow = NetBulkFlow {
+            intervals: intervals.clone(),
+            bytes_per_second: 1.5e6,
+            costs,
+            ..NetBulkFlow::default()
+        };
         builder.add_flow(&phase, &flow);
         let wanted: [(_, _, &[f64]); 3] = [
-            ("net.tcp", "received", &[1e6, 2e6]),
+            ("net.tcp", "received", &[1.5e6]),
             ("net.cpu", "cpu.sender", &[2.5]),
             ("net.cpu", "softirq.receiver", &[0.5]),
         ];
@@ -605,6 +632,7 @@ mod tests {
         let mut builder = NetRunBuilder::default();
         let stream = NetDatagrams {
             received: Some(100),
+            bytes_per_second: 1.5e6,
             intervals,
             costs,
             sender_cpu_ns_per_datagram: Some(2_500.0),
@@ -612,13 +640,27 @@ mod tests {
         };
         builder.add_datagrams(&phase, &stream);
         let wanted: [(_, _, &[f64]); 5] = [
-            ("net.udp", "received", &[1e6, 2e6]),
+            ("net.udp", "received", &[1.5e6]),
             ("net.udp", "jitter", &[0.0]),
             ("net.cpu", "cpu.sender", &[2.5]),
             ("net.cpu", "cpu.sender.datagram", &[2_500.0]),
             ("net.cpu", "softirq.receiver", &[0.5]),
         ];
         assert_eq!(stored(&builder), wanted);
+    }
+
+    #[test]
+    fn a_comparison_is_about_rates_and_round_trips() {
+        let interval = NetInterval { counts: true, ..NetInterval::default() };
+        let costs = ByteCosts { sender_cpu_ns_per_byte: Some(2.5), ..ByteCosts::default() };
+        let flow = NetBulkFlow { intervals: vec![interval], costs, ..NetBulkFlow::default() };
+        let phase = NetPhase { name: PhaseName::Down, flows: vec![flow], ..NetPhase::default() };
+        let document = NetDocument { phases: vec![phase], ..NetDocument::default() };
+        let mut data = document.run(NetRunHeader::default()).expect("a rate");
+        assert_eq!(data.cells.len(), 2);
+        keep_answers(&mut data);
+        assert_eq!((data.cells.len(), data.blocks.len()), (1, 1));
+        assert_eq!(data.cells[0].experiment, "net.tcp");
     }
 
     fn way(way: HttpFetchMode, totals: &[u64], error: Option<&str>) -> HttpModeResult {

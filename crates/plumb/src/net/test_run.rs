@@ -63,6 +63,8 @@ pub struct NetTestPlan {
     pub probe_bytes: u16,
     /// How often all of it is done.
     pub rounds: u32,
+    /// Whether a round is as short as the path allows: its times are the least, and longer with long round trips.
+    pub is_brief: bool,
 }
 
 /// Datagrams at a pace.
@@ -85,6 +87,8 @@ pub struct MeasuredPhase {
     pub spec: TestSpec,
     /// What came of it.
     pub outcome: TestOutcome,
+    /// How long it took, with what came before and after the time that was planned.
+    pub took: Span,
     /// How the control connection was lost, where the agent's report came over another one.
     pub control_lost: Option<ControlSessionError>,
 }
@@ -142,11 +146,17 @@ impl NetMeasurement {
 
 /// Shortest and longest warm-up that is chosen.
 const WARM_UP_MIN: Span = Span::from_secs(1);
+const BRIEF_WARM_UP_MIN: Span = Span::from_ms(200);
 const WARM_UP_MAX: Span = Span::from_secs(5);
 /// Time until requests and responses have settled.
 const EXCHANGE_WARM_UP: Span = Span::from_ms(500);
 /// Round trips that slow start and its aftermath may take.
 const WARM_UP_ROUND_TRIPS: u64 = 15;
+const BRIEF_WARM_UP_ROUND_TRIPS: u64 = 12;
+/// Round trips that are measured after that at least.
+const COUNTED_ROUND_TRIPS: u64 = 20;
+/// What a phase takes beside its time: to begin, to end, and for its reports.
+const PHASE_OVERHEAD: Span = Span::from_ms(200);
 
 /// The search's name in progress lines.
 const MTU_SEARCH_NAME: &str = "path MTU";
@@ -178,12 +188,14 @@ impl NetTestPlan {
     }
 
     fn phases_estimate(&self) -> Span {
-        let usual = if self.udp.is_some() { Span::ZERO } else { WARM_UP_MIN };
-        let under_load = self.time + self.warm_up.unwrap_or(usual) + Span::from_ms(400);
-        let idle = if self.probes_per_second > 0 { self.idle } else { Span::ZERO };
-        let exchange = self.time + self.warm_up.unwrap_or(EXCHANGE_WARM_UP) + Span::from_ms(200);
-        (idle + under_load * self.directions.len() as u64 + exchange * self.exchanges.len() as u64)
-            * u64::from(self.rounds)
+        self.round_estimate(Span::ZERO) * u64::from(self.rounds)
+    }
+
+    /// How long a round takes on a path with such a round trip.
+    fn round_estimate(&self, round_trip: Span) -> Span {
+        let steps = self.phase_kinds().into_iter();
+        let took = |step| Span::from_ns(self.spec(step, round_trip).planned_ns()) + PHASE_OVERHEAD;
+        steps.map(took).fold(Span::ZERO, |sum, span| sum + span)
     }
 
     /// Whether what is wanted can be done.
@@ -255,21 +267,26 @@ impl NetTestPlan {
         }
         let planned = self.phase_kinds().len() * usize::try_from(self.rounds).unwrap_or(usize::MAX);
         for round in 0..self.rounds {
+            // The first round has shown how long the round trips are.
+            left = self.round_estimate(round_trip) * u64::from(self.rounds - round);
             for step in self.phase_kinds() {
                 let spec = self.spec(step, round_trip);
                 let name = step.name();
                 left = left.saturating_sub(Span::from_ns(spec.planned_ns()));
                 let mut tell = |progress| watcher.progress(name.name(), &progress, left);
+                let began_ns = monotonic_ns();
                 match reached.client.run(address, &spec, &mut tell, is_stopped) {
                     Ok(mut outcome) => {
+                        let took = Span::from_ns(monotonic_ns().saturating_sub(began_ns));
                         let fetched =
                             fetch_lost_report(reached, &spec, &mut outcome, again, is_stopped);
                         if step == NetPhaseKind::Idle {
                             round_trip = median_round_trip(&outcome.here).unwrap_or(round_trip);
                         }
                         let is_lost = outcome.there.is_err() && reached.client.is_over();
+                        let control_lost = fetched;
                         let phase =
-                            MeasuredPhase { name, round, spec, outcome, control_lost: fetched };
+                            MeasuredPhase { name, round, spec, outcome, took, control_lost };
                         watcher.phase_ended(&phase);
                         measured.phases.push(phase);
                         if is_stopped() && measured.phases.len() < planned {
@@ -322,10 +339,17 @@ impl NetTestPlan {
                 datagram_bytes: self.probe_bytes,
             }));
         }
-        let chosen = (round_trip * WARM_UP_ROUND_TRIPS).clamp(WARM_UP_MIN, WARM_UP_MAX);
+        let (least, trips) = if self.is_brief {
+            (BRIEF_WARM_UP_MIN, BRIEF_WARM_UP_ROUND_TRIPS)
+        } else {
+            (WARM_UP_MIN, WARM_UP_ROUND_TRIPS)
+        };
+        let chosen = (round_trip * trips).clamp(least, WARM_UP_MAX);
+        let counted = round_trip * COUNTED_ROUND_TRIPS;
+        let time = if self.is_brief { self.time.max(counted) } else { self.time };
         let (warm_up, duration) = match step {
             NetPhaseKind::Idle => (Span::ZERO, self.idle),
-            NetPhaseKind::Load(_) => (self.warm_up.unwrap_or(chosen), self.time),
+            NetPhaseKind::Load(_) => (self.warm_up.unwrap_or(chosen), time),
             NetPhaseKind::Exchange(_) => (self.warm_up.unwrap_or(EXCHANGE_WARM_UP), self.time),
             // What is paced from its first datagram on has nothing to warm up.
             NetPhaseKind::Paced(..) => (self.warm_up.unwrap_or(Span::ZERO), self.time),
@@ -441,9 +465,8 @@ mod tests {
         MtuSearchOutcome { outcome, duration: Span::from_ms(1) }
     }
 
-    #[test]
-    fn the_time_that_a_search_may_take_is_in_the_time_that_is_announced() {
-        let mut wanted = NetTestPlan {
+    fn plan() -> NetTestPlan {
+        NetTestPlan {
             idle: Span::from_secs(2),
             time: Span::from_secs(4),
             warm_up: None,
@@ -462,12 +485,35 @@ mod tests {
             probes_per_second: 200,
             probe_bytes: 64,
             rounds: 3,
-        };
+            is_brief: false,
+        }
+    }
+
+    #[test]
+    fn the_time_that_a_search_may_take_is_in_the_time_that_is_announced() {
+        let mut wanted = plan();
         let without = wanted.estimate();
         wanted.mtu = Some(Span::from_secs(30));
         // Once, however often the phases are measured.
         assert_eq!(wanted.estimate(), without + Span::from_secs(30));
         assert!(wanted.check().is_ok(), "the test of the search lasts as long");
+    }
+
+    #[test]
+    fn brief_rounds_end_within_fifteen_seconds_and_grow_with_the_round_trip() {
+        let wanted = NetTestPlan {
+            idle: Span::from_ms(250),
+            time: Span::from_ms(500),
+            interval: Span::from_ms(100),
+            directions: vec![TransferDirection::Down, TransferDirection::Up],
+            rounds: 6,
+            is_brief: true,
+            ..plan()
+        };
+        let within = |round_trip| wanted.round_estimate(round_trip) * 6;
+        assert!(within(Span::from_ms(20)) <= Span::from_secs(15), "{}", within(Span::from_ms(20)));
+        let far = wanted.spec(NetPhaseKind::Load(TransferDirection::Up), Span::from_ms(200));
+        assert_eq!((far.warm_up_ns, far.duration_ns), (2_400_000_000, 4_000_000_000));
     }
 
     #[test]

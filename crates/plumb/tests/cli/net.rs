@@ -1,6 +1,7 @@
 //! `plumb net`: with agents on standard streams, in namespaces and over ssh; agents and untrusted clients; experiments
 //! against another host.
 
+use plumb_report::terminal::net::format_bit_rate;
 use serde_json::Value;
 
 use crate::home::{TestHome, assert_valid};
@@ -57,6 +58,23 @@ fn a_measurement_is_one_valid_document_and_a_run_like_any_other() {
     assert!(shown["results"].as_array().unwrap().len() >= 8, "{shown}");
     let again = bench.json_of("net --show last --json");
     assert_eq!(again["phases"], found["phases"]);
+    // The same figure everywhere: the summary's is that of the stored cell and of every page.
+    let load = &found["summary"]["loads"][0];
+    let results = shown["results"].as_array().unwrap();
+    let is_rate =
+        |cell: &&Value| cell["response"] == "received" && cell["factors"]["load"] == "down";
+    let stored = results.iter().find(is_rate).unwrap();
+    assert_eq!(load["bytes_per_second"], stored["summary"]["mean"], "of one round");
+    let [summary, flow] =
+        [load, &phases[1]["flows"][0]].map(|of| of["bytes_per_second"].as_f64().unwrap());
+    assert!((summary / flow - 1.0).abs() < 1e-6, "one round: {summary} {flow}");
+    let rate = format_bit_rate(summary);
+    assert_eq!(bench.stdout_of("show last"), bench.stdout_of("net --show last"));
+    let page = bench.path("net.html");
+    bench.assert_success(&["report", "last", "-o", page.to_str().unwrap()]);
+    for text in [bench.stdout_of("show last"), std::fs::read_to_string(page).unwrap()] {
+        assert!(text.contains(&rate), "{rate}: {text}");
+    }
     assert!(bench.stdout_of("runs").contains(run));
     bench.stdout_of("export last --format csv");
     bench.assert_errors(&[("rerun last", 2, "plumb net")]);
@@ -111,7 +129,7 @@ fn paced_datagrams_are_a_phase_of_document_run_and_page() {
     assert_eq!((&found["clocks"]["same"], &found["clocks"]["steps"]), (&true.into(), &0.into()));
     let shown = bench.stdout_of("show last --json");
     assert!(shown.contains("net.udp"), "{shown}");
-    assert!(bench.stdout_of("net --show last").contains("8.00 Mb/s"));
+    assert!(bench.stdout_of("net --show last --details").contains("8.00 Mb/s"));
 }
 
 #[test]

@@ -7,23 +7,33 @@ use plumb_result::net::{
     NetRequestResponse, OneWayDelay, PhaseName, RequestOrder, RequestTransport, SenderLimits, Side,
 };
 
-use super::{TerminalPage, TerminalStyle, TextRole, occurred};
+use super::{TerminalPage, TerminalStyle, TextRole, net_summary, occurred};
 
 /// Where what is said of a phase begins.
 const COLUMN: usize = 4;
 
-/// The page.
-pub fn render(document: &NetDocument, style: TerminalStyle) -> String {
+/// The page: the summary, and every phase in full with `details`, or where there is no summary.
+pub fn render(document: &NetDocument, details: bool, style: TerminalStyle) -> String {
     let mut page = TerminalPage::new(style);
-    let there = if document.there.name.is_empty() { "?" } else { &document.there.name };
-    let kernel = match document.there.kernel.as_str() {
-        "" => String::new(),
-        kernel => format!(", Linux {kernel}"),
-    };
-    let title = format!("{} at {} ({there}{kernel})", document.asked, document.address);
-    page.put(0, TextRole::Bold, &title);
+    match &document.summary {
+        Some(summary) => {
+            net_summary::put(&mut page, document, summary);
+            if !details {
+                return page.out;
+            }
+            page.out.push('\n');
+        }
+        None => page.put(0, TextRole::Bold, &net_summary::title(document)),
+    }
+    page.out += &phases(document, style);
+    page.out
+}
+
+/// Every phase in full, path MTU, clocks, and what a reader must know.
+pub(crate) fn phases(document: &NetDocument, style: TerminalStyle) -> String {
+    let mut page = TerminalPage::new(style);
     for phase in &document.phases {
-        page.phase(phase, document.phases.len() > 4);
+        page.phase(phase, document.phases.iter().any(|phase| phase.round > 0));
     }
     if let Some(mtu) = &document.mtu {
         page.mtu(mtu);
@@ -40,20 +50,12 @@ pub fn render(document: &NetDocument, style: TerminalStyle) -> String {
     if document.ended == NetEnding::Stopped {
         page.put(2, TextRole::Warn, "stopped: what is above is what there was");
     }
-    if let Some(run) = &document.run {
-        page.put(2, TextRole::Dim, &format!("run {run}: plumb show {run}"));
-    }
     page.out
 }
 
 /// Bits a second, as networks are sold by.
 pub fn format_bit_rate(bytes_per_second: f64) -> String {
-    let bits = bytes_per_second * 8.0;
-    let steps = [(1e9, "Gb/s"), (1e6, "Mb/s"), (1e3, "kb/s")];
-    // As it will be rounded, so that 999.7 Mb/s is 1.00 Gb/s.
-    let (factor, unit) =
-        steps.into_iter().find(|(factor, _)| bits * 1.000_5 >= *factor).unwrap_or((1.0, "b/s"));
-    format!("{} {unit}", significant(bits / factor, 3))
+    Unit::NetworkRate.format(bytes_per_second, 3).to_string()
 }
 
 fn format_span(ns: f64) -> String {
@@ -466,7 +468,8 @@ fn per_gigabyte(ns_per_byte: f64) -> String {
 #[cfg(test)]
 mod tests {
     use plumb_result::net::{
-        NetCpu, NetDatagramReceiver, NetHost, NetInterval, ProbeReflectorReport,
+        LatencySummary, LoadSummary, NetCpu, NetDatagramReceiver, NetHost, NetInterval, NetOutage,
+        NetSummary, ProbeReflectorReport,
     };
 
     use super::*;
@@ -618,12 +621,76 @@ mod tests {
 
     #[test]
     fn the_page_tells_every_phase() {
-        insta::assert_snapshot!(render(&document(), TerminalStyle::plain(120)));
+        insta::assert_snapshot!(render(&document(), true, TerminalStyle::plain(120)));
+    }
+
+    fn summarised() -> NetDocument {
+        let latency = |p50_ns: f64, p99_ns: Option<f64>| {
+            Some(LatencySummary {
+                p50_ns,
+                p50_ci95_ns: Some([0.9 * p50_ns, 1.1 * p50_ns]),
+                p90_ns: p99_ns.map(|ns| ns / 1.2),
+                p99_ns,
+            })
+        };
+        let load = |phase, direction, rate: f64, ci95| LoadSummary {
+            phase,
+            direction: Some(direction),
+            bytes_per_second: Some(rate),
+            bytes_per_second_ci95: ci95,
+            idle: latency(28_100.0, Some(51_200.0)),
+            loaded: latency(19_300.0, Some(1_440_000.0)),
+            loss: Some(0.0),
+            limited_by: Some("receive window".to_owned()),
+            sender_cpu_ns_per_byte: Some(0.34),
+            receiver_cpu_ns_per_byte: Some(0.29),
+            ..LoadSummary::default()
+        };
+        let warnings = [
+            "OUTAGE: nothing came through for 2.2 s during 'down', round 3: its figures are of a path that was cut",
+            "up: the rate is not steady: 12.0 Mb/s in one of ten intervals or less, 8.10 Gb/s in one of ten or more",
+            "both sides are one machine: they share its processors, and times of the whole host are of both",
+        ];
+        let outage =
+            NetOutage { phase: PhaseName::Down, round: 2, from_seconds: 0.5, to_seconds: 2.7 };
+        NetDocument {
+            outages: vec![outage],
+            summary: Some(NetSummary {
+                rounds: 6,
+                loads: vec![
+                    load(PhaseName::Down, Direction::Down, 1.16e9, Some([1.15e9, 1.18e9])),
+                    load(PhaseName::Up, Direction::Up, 7.54e8, Some([-1e8, 1.6e9])),
+                ],
+                warnings: warnings.map(str::to_owned).to_vec(),
+            }),
+            run: Some("net-20260102-7f3a".to_owned()),
+            seconds: 13.9,
+            mtu: Some(MtuResult { path_bytes: Some(1_500), ..MtuResult::default() }),
+            problems: Vec::new(),
+            ended: NetEnding::Complete,
+            phases: vec![bulk_phase()],
+            ..document()
+        }
+    }
+
+    #[test]
+    fn the_first_screen_begins_with_the_outage_and_has_the_answer() {
+        let page = render(&summarised(), false, TerminalStyle::plain(80));
+        assert!(page.starts_with("! OUTAGE") && page.lines().count() < 24, "{page}");
+        insta::assert_snapshot!(page);
+        let ascii = TerminalStyle { color: false, unicode: false, width: 140 };
+        insta::assert_snapshot!("ascii_140", render(&summarised(), false, ascii));
+        insta::assert_snapshot!(
+            "columns_40",
+            render(&summarised(), false, TerminalStyle::plain(40))
+        );
     }
 
     #[test]
     fn the_page_fits_forty_columns() {
-        let page = render(&document(), TerminalStyle::plain(40));
+        let page = render(&summarised(), true, TerminalStyle::plain(40));
+        assert!(page.lines().all(|line| line.chars().count() <= 40), "{page}");
+        let page = render(&document(), true, TerminalStyle::plain(40));
         assert!(page.lines().all(|line| line.chars().count() <= 40), "{page}");
     }
 
@@ -631,7 +698,12 @@ mod tests {
     fn the_page_says_how_long_a_packet_arrives_and_who_said_so() {
         let line = |mtu: MtuResult| {
             let document = NetDocument { mtu: Some(mtu), ..NetDocument::default() };
-            render(&document, TerminalStyle::plain(120)).lines().nth(1).unwrap().trim().to_owned()
+            render(&document, true, TerminalStyle::plain(120))
+                .lines()
+                .nth(1)
+                .unwrap()
+                .trim()
+                .to_owned()
         };
         let found =
             MtuResult { path_bytes: Some(1_400), kernel_bytes: Some(1_500), ..Default::default() };

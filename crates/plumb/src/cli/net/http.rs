@@ -107,7 +107,7 @@ impl HttpOptions {
             Some(global) => stored_document::store(global, output, &mut document),
             None => Ok(()),
         };
-        output.show(&document, |style| document.page(style))?;
+        output.show(&document, |style| document.page(false, style))?;
         stored?;
         Ok(if is_interrupted { ExitReason::Interrupted } else { ExitReason::Success })
     }

@@ -54,14 +54,13 @@ pub fn store<D: StoredDocument>(
 /// No such run, or one of another command.
 pub fn show(
     run: &str,
+    details: bool,
     global: &GlobalOptions,
     output: &CliOutput,
 ) -> Result<ExitReason, CommandError> {
     let store = store::open(global, StoreMode::Read)?;
     let id = store.find(run).map_err(Problem::from)?;
-    if !show_as::<NetDocument>(&store, &id, output)?
-        && !show_as::<HttpDocument>(&store, &id, output)?
-    {
+    if !show_any(&store, &id, details, output)? {
         return Err(Problem::usage(format!("{id} was not measured by 'plumb net'"))
             .fix(format!("look at it with: plumb show {id}"))
             .into());
@@ -69,18 +68,33 @@ pub fn show(
     Ok(ExitReason::Success)
 }
 
-/// Prints the document of a run, if it has one of this kind.
-fn show_as<D: StoredDocument>(
+/// Prints what `plumb net` printed of a run, if that has measured it.
+///
+/// # Errors
+/// The store's.
+pub fn show_any(
     store: &Store,
     id: &str,
+    details: bool,
     output: &CliOutput,
 ) -> Result<bool, CommandError> {
-    let Some(kept) = store.attachment(id, D::SCHEMA).map_err(Problem::from)? else {
-        return Ok(false);
-    };
-    let document: D = serde_json::from_str(&kept).map_err(|error| {
+    if let Some(document) = stored::<NetDocument>(store, id)? {
+        output.show(&document, |style| document.page(details, style))?;
+        return Ok(true);
+    }
+    let Some(document) = stored::<HttpDocument>(store, id)? else { return Ok(false) };
+    output.show(&document, |style| document.page(details, style))?;
+    Ok(true)
+}
+
+/// The document of a run, if it has one of this kind.
+///
+/// # Errors
+/// The store's.
+pub fn stored<D: StoredDocument>(store: &Store, id: &str) -> Result<Option<D>, Problem> {
+    let Some(kept) = store.attachment(id, D::SCHEMA)? else { return Ok(None) };
+    let document = serde_json::from_str(&kept).map_err(|error| {
         Problem::failure(format!("the evidence of {id} cannot be read")).because(error)
     })?;
-    output.show(&document, |style| document.page(style))?;
-    Ok(true)
+    Ok(Some(document))
 }

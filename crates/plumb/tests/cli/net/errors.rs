@@ -211,9 +211,10 @@ fn a_path_that_loses_everything_leaves_a_marked_result() {
 #[test]
 fn an_unknown_congestion_control_is_named() {
     let bench = TestHome::new();
-    for only in ["up", "down", "both"] {
+    // This host knows what it has before anything is measured; the other one says so when it is asked.
+    for (only, code) in [("up", 2), ("down", 4), ("both", 2)] {
         let line = format!("{} --only {only} -C nosuchcc", net());
-        bench.assert_errors(&[(&line, 4, "'nosuchcc'")]);
+        bench.assert_errors(&[(&line, code, "'nosuchcc'")]);
     }
 }
 

@@ -209,13 +209,13 @@ fn a_measured_page_is_a_run_like_any_other() {
         let middle = totals[12] as f64;
         assert!((median - middle).abs() <= 0.002 * middle, "{median} {totals:?}");
     }
-    assert!(bench.stdout_of(&["show", run]).contains("HTTP/2"));
+    assert!(bench.stdout_of(&["show", run]).contains("whole page"));
     let page = bench.stdout_of(&["report", run]);
     assert!(page.contains("net.http") && page.contains("Repeat it with"), "{page}");
     assert!(page.contains("plumb net --http") && !page.contains("plumb rerun"), "{page}");
     bench.stdout_of(&[&words[..], &["--no-store"]].concat());
     bench.stdout_of(&words);
-    let compared = bench.plumb(&["compare", run, "last", "--json"]);
+    let compared = bench.plumb(&["compare", run, "last", "--json", "--all"]);
     let compared = document(std::str::from_utf8(&compared.stdout).unwrap());
     assert_eq!(compared["rows"].as_array().unwrap().len(), 20, "{compared}");
     let listed = bench.json_of("runs --json");

@@ -92,6 +92,35 @@ fn datagrams_that_are_lost_are_those_that_the_link_dropped() {
 }
 
 #[test]
+fn an_outage_is_the_first_line_the_exit_code_and_red_on_the_page() {
+    // Two seconds of each five, so that four seconds have one, whole or cut by their ends.
+    let dark = "blackout=5s/2s";
+    let shape = ["--rate", "20mbit", "--delay", "5ms", "--up", dark, "--down", dark];
+    let Some(lab) = ImpairedLab::new(&shape) else { return };
+    let line = lab.line(&agent(), "--only down -t 4s --warm-up 500ms --mtu=0s");
+    let line: Vec<String> = line.into_iter().filter(|word| word != "--json").collect();
+    let output = lab.bench.plumb(&line);
+    let page = String::from_utf8_lossy(&output.stdout);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{page}\n{said}");
+    assert!(page.starts_with("! OUTAGE"), "{page}");
+    let html = lab.bench.path("net.html");
+    lab.bench.assert_success(&["report", "last", "-o", html.to_str().unwrap()]);
+    let html = std::fs::read_to_string(html).unwrap();
+    assert!(html.contains("<p class=\"box bad\"><strong>OUTAGE"), "{html}");
+}
+
+#[test]
+fn a_path_that_is_merely_slow_has_no_outage() {
+    // Fewer packets a second than probes, and a queue of a second.
+    let shape = ["--rate", "200kbit", "--delay", "50ms", "--limit", "20packets"];
+    let Some(lab) = ImpairedLab::new(&shape) else { return };
+    let found = lab.net("--only down,up -t 4s --warm-up 1s --mtu=0s --drain-timeout 30s");
+    assert_eq!(found["outages"], Value::Array(Vec::new()), "{}", found["outages"]);
+    assert!(!found["summary"]["warnings"].to_string().contains("OUTAGE"), "{}", found["summary"]);
+}
+
+#[test]
 fn one_way_delays_are_at_least_the_links() {
     let shape = ["--up", "delay=5ms", "--down", "delay=20ms"];
     let Some(lab) = ImpairedLab::new(&shape) else { return };

@@ -87,7 +87,7 @@ fn a_stop_leaves_the_terminal_as_it_was() {
         assert_eq!(code, Some(130), "{way:?}: {shown}");
         let (_, after) = shown.rsplit_once(OLD_SCREEN).expect("the old screen is back");
         assert!(!after.contains(OWN_SCREEN) && after.contains(CURSOR), "{way:?}: {shown}");
-        for part in ["stopped: what is above is what there was", "watched: ", "Idle"] {
+        for part in ["stopped: what is here is what there was", "watched: ", "p50 idle"] {
             assert!(after.contains(part), "{way:?}: no '{part}' in {after}");
         }
     }
@@ -105,7 +105,7 @@ fn left_alone_it_draws_and_prints_its_result() {
     let (screen, after) = shown.rsplit_once(OLD_SCREEN).expect("the old screen is back");
     assert!(screen.contains("Ctrl-C") && screen.contains("drawn"), "{screen}");
     assert!(!screen.contains("[38;5"), "without colours there are none: {screen}");
-    for part in ["Idle", "Down, from there to here", "Up, from here to there", "watched: "] {
+    for part in ["p50 idle", "down  ", "up  ", "watched: "] {
         assert!(after.contains(part), "no '{part}' in {after}");
     }
 }
