@@ -164,6 +164,15 @@ impl LiveHistory {
         self.points.last()
     }
 
+    /// The mean of a rate over the intervals in which there was any; none where there was none.
+    pub fn mean(&self, rate: impl Fn(&LiveInterval) -> f64) -> Option<f64> {
+        let known = self.points.iter().filter(|point| rate(point) > 0.0);
+        let (sum, seconds) = known.fold((0.0, 0.0), |(sum, seconds), point| {
+            (sum + rate(point) * point.seconds(), seconds + point.seconds())
+        });
+        (seconds > 0.0).then(|| sum / seconds)
+    }
+
     /// Round trips by phase, the current one last.
     pub fn phases(&self) -> &[PhaseRoundTrips] {
         &self.phases

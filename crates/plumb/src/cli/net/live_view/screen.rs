@@ -22,7 +22,7 @@ pub struct LiveScreenContext {
 
 /// Widths of a name before a graph and of a figure after it.
 const NAME: usize = 15;
-const FIGURE: usize = 11;
+const FIGURE: usize = 15;
 /// Most rows of graphs.
 const RATE_ROWS_MAX: usize = 4;
 const TRIPS_ROWS_MAX: usize = 10;
@@ -67,9 +67,16 @@ impl LiveScreen<'_> {
         };
         gap(&mut lines, 0);
         for (name, value, slot) in RATES {
-            let figure = history.latest().map(value).map_or_else(String::new, format_bit_rate);
+            // A direction that is over keeps its answer.
+            let now = history.latest().map(value).filter(|rate| *rate > 0.0);
+            let figure = match (now, history.mean(value)) {
+                (Some(now), _) => format_bit_rate(now),
+                (None, Some(mean)) => format!("mean {}", format_bit_rate(mean)),
+                (None, None) => String::new(),
+            };
             let value = |point: &LiveInterval| Some(value(point));
-            lines.extend(self.graph(history, name, (rate_rows, slot), value, &figure, None));
+            let figures = GraphFigures { latest: figure, top: None, scale: format_bit_rate };
+            lines.extend(self.graph(history, name, (rate_rows, slot), value, &figures));
         }
         gap(&mut lines, 1);
         lines.extend(self.latency(history, trips_rows));
@@ -114,26 +121,32 @@ impl LiveScreen<'_> {
         vec![self.one(&self.view.title, TextRole::Bold), self.one(now, TextRole::Plain)]
     }
 
-    /// A value over time; `top` is the value of a full bar, by default the greatest.
+    /// A value over time, with what a full bar is beside its top where there are several rows.
     fn graph(
         &self,
         history: &LiveHistory,
         name: &str,
         (rows, slot): (usize, u8),
         value: impl Fn(&LiveInterval) -> Option<f64>,
-        figure: &str,
-        top: Option<f64>,
+        figures: &GraphFigures,
     ) -> Vec<String> {
         let room = self.width.saturating_sub(NAME + FIGURE).max(1);
         let columns = history.columns(room, value);
         let greatest = columns.iter().flatten().copied().fold(0.0, f64::max);
-        let drawn = self.bars(&columns, rows, top.unwrap_or(greatest));
+        let top = figures.top.unwrap_or(greatest);
+        let drawn = self.bars(&columns, rows, top);
         let last = rows.saturating_sub(1);
+        let scale = if top > 0.0 { (figures.scale)(top) } else { String::new() };
+        let scale = format!("{scale:>width$} ", width = NAME - 1);
         drawn
             .into_iter()
             .enumerate()
             .map(|(row, bars)| {
-                let (name, figure) = if row == last { (name, figure) } else { ("", "") };
+                let (name, figure) = match row {
+                    row if row == last => (name, figures.latest.as_str()),
+                    0 => (scale.as_str(), ""),
+                    _ => ("", ""),
+                };
                 self.line(vec![
                     (format!("{name:<NAME$}"), TextRole::Plain),
                     (bars, TextRole::Slot(slot)),
@@ -175,7 +188,11 @@ impl LiveScreen<'_> {
             Some(text) => format!("latency {}: {text}{beside}", phase.name),
             None => format!("latency {}: no probe answered yet", phase.name),
         };
-        let mut lines = vec![self.one(text, TextRole::Plain)];
+        let tallest = phase.trips.steps().iter().map(|(_, count)| *count).max();
+        let tallest = tallest.filter(|_| rows > 0);
+        let scale =
+            tallest.map_or_else(String::new, |count| format!("; full column: {count} probes"));
+        let mut lines = vec![self.one(text + &scale, TextRole::Plain)];
         let steps = phase.trips.steps();
         if rows == 0 {
             return lines;
@@ -207,7 +224,7 @@ impl LiveScreen<'_> {
     ) -> Vec<String> {
         let latest = history.latest().and_then(&of);
         let note = match (side, latest) {
-            (_, Some(_)) => "",
+            (_, Some(_)) => " (full bar: 100 %)",
             ("here", None) => " (not sending)",
             _ => " (known at the end of each phase)",
         };
@@ -215,7 +232,8 @@ impl LiveScreen<'_> {
         for (name, part, slot) in PARTS {
             let figure = latest.map_or_else(String::new, |shares| share(part(&shares)));
             let value = |point: &LiveInterval| of(point).map(|shares| part(&shares));
-            lines.extend(self.graph(history, name, (1, slot), value, &figure, Some(1.0)));
+            let figures = GraphFigures { latest: figure, top: Some(1.0), scale: share };
+            lines.extend(self.graph(history, name, (1, slot), value, &figures));
         }
         lines
     }
@@ -256,6 +274,16 @@ impl LiveScreen<'_> {
         lines.push(self.one(keys, TextRole::Dim));
         lines
     }
+}
+
+/// The numbers beside a graph.
+struct GraphFigures {
+    /// The latest value, in words.
+    latest: String,
+    /// The value of a full bar; none for the greatest.
+    top: Option<f64>,
+    /// A value in words.
+    scale: fn(f64) -> String,
 }
 
 /// A graph over time: name, value, and color slot.
@@ -353,6 +381,23 @@ mod tests {
                 assert!(text.contains(part), "{size:?}: no '{part}' in\n{text}");
             }
         }
+    }
+
+    #[test]
+    fn a_direction_that_is_over_keeps_its_rate_and_graphs_have_scales() {
+        let mut history = history();
+        let progress = |at_ms: u64| TestProgress {
+            at_ns: at_ms * 1_000_000,
+            planned_ns: 6_000_000_000,
+            ..TestProgress::default()
+        };
+        for at_ms in [0, 200, 400] {
+            history.add_progress("idle", &progress(at_ms), Time::ZERO);
+        }
+        let screen = drawn(&history, (80, 24), TerminalStyle::plain(80));
+        let text = screen.join("\n");
+        assert!(text.contains("mean 1.20 Gb/s") && !text.contains("0 b/s"), "{text}");
+        assert!(text.contains("2.29 Gb/s "), "the value of a full bar: {text}");
     }
 
     #[test]
