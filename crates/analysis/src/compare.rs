@@ -96,6 +96,11 @@ pub fn launches_for_verdicts(cells: u64) -> u64 {
     Replicate::PairedLaunch.needed_for(cells)
 }
 
+/// Launches of each of two runs that `plumb compare` needs for one of so many cells to be called faster or slower.
+pub fn launches_for_comparison(cells: u64) -> u64 {
+    Replicate::UnpairedLaunch.needed_for(cells)
+}
+
 /// Compares two runs cell by cell, B against A, as unpaired launches.
 ///
 /// `margin` is a share such as [`MARGIN_DEFAULT`].

@@ -165,6 +165,37 @@ impl TextTable {
         lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
     }
 
+    /// The same; where even the columns that must stay do not fit, the first of each row stands above the others, so that
+    /// no name is cut.
+    pub fn render_stacked(
+        &self,
+        style: TerminalStyle,
+        role: impl Fn(usize, usize) -> TextRole,
+    ) -> String {
+        let needed: usize = self
+            .widths()
+            .into_iter()
+            .zip(&self.columns)
+            .filter(|(_, column)| column.optional == 0)
+            .map(|(width, _)| width + GAP.len())
+            .sum();
+        if needed <= usize::from(style.width) + GAP.len() {
+            return self.render_with_roles(style, role);
+        }
+        let mut text = String::new();
+        for (index, row) in self.rows.iter().enumerate() {
+            for line in style.wrap(&row[0], 0) {
+                text += &format!("{}\n", style.paint(TextRole::Bold, &line));
+            }
+            for column in (1..row.len()).filter(|column| self.columns[*column].optional == 0) {
+                for line in style.wrap(&row[column], GAP.len()) {
+                    text += &format!("{}\n", style.paint(role(index, column), &line));
+                }
+            }
+        }
+        text
+    }
+
     /// The table in as many parts as its columns need, each beginning with the first column: for
     /// tables of which no column may be left out.
     pub fn render_folded(&self, style: TerminalStyle) -> String {

@@ -13,6 +13,7 @@ use plumb_store::sqlite::StoreMode;
 use crate::cli::output::{CliOutput, CommandResult};
 use crate::cli::run::{OtherHostOptions, RunOptions, execute, plan_of};
 use crate::cli::{GlobalOptions, store};
+use crate::net::stored_run::keep_answers;
 use crate::problem::{ExitReason, Problem};
 use plumb_experiments::definition::Experiment;
 use plumb_experiments::list;
@@ -24,6 +25,7 @@ use plumb_experiments::plan::resolve::domain;
 #[command(after_help = "Examples:
   plumb compare last~1 last
   plumb compare last~7,last~5,last~3,last~1 last~6,last~4,last~2,last
+  plumb compare net-1 net-2                              two measurements between hosts, of six rounds each
   plumb compare before after --margin 5% --markdown >> \"$GITHUB_STEP_SUMMARY\"
 
 Exit codes: 0 no cell of B is slower, 1 some cell is, 3 inconclusive.")]
@@ -35,6 +37,9 @@ pub struct CompareCommand {
     /// The run after, or several
     #[arg(value_parser = run_names)]
     b: RunNames,
+    /// Of measurements between hosts every cell, CPU costs and one-way delays too, not rates, round trips and losses alone
+    #[arg(long)]
+    all: bool,
     #[command(flatten)]
     options: CompareOptions,
 }
@@ -87,7 +92,10 @@ impl CompareCommand {
         let load = |names: &RunNames| -> Result<Vec<RunData>, Problem> {
             names.0.iter().map(|name| store::load(&store, name)).collect()
         };
-        let (a, b) = (load(&self.a)?, load(&self.b)?);
+        let (mut a, mut b) = (load(&self.a)?, load(&self.b)?);
+        if !self.all {
+            a.iter_mut().chain(&mut b).for_each(keep_answers);
+        }
         let (a, b): (Vec<&RunData>, Vec<&RunData>) = (a.iter().collect(), b.iter().collect());
         refuse_repeats(&a, &b)?;
         print(&compare::compare_run_sets(&a, &b, self.options.margin), &self.options, output)
