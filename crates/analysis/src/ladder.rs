@@ -93,7 +93,7 @@ fn sentence(result: &CellResult, is_remote: bool, median: f64, calls: Option<f64
     let mut parts: Vec<String> = time_split_text(result, is_remote, median).into_iter().collect();
     // The empty call itself is the unit.
     if let Some(calls) = calls.filter(|calls| (calls - 1.0).abs() > 1e-9) {
-        parts.push(format!("{} empty calls", times(calls)));
+        parts.push(format!("{} system calls", times(calls)));
     }
     match result.summary.modes.len() {
         0 | 1 => {}
@@ -128,7 +128,7 @@ fn time_split_text(result: &CellResult, is_remote: bool, median: f64) -> Option<
     let share = both / 2.0 / median;
     let told = match (result.text("placement"), result.text("wake")) {
         _ if (share - 1.0).abs() <= ALL_CPU => "all CPU time".to_owned(),
-        _ if share > 1.0 => "both sides at once for a while".to_owned(),
+        _ if share > 1.0 => "both sides run at once for part of it".to_owned(),
         _ if is_remote => {
             format!("{} the network", percent(1.0 - share))
         }

@@ -1,7 +1,7 @@
 //! The answer first: title, a few large figures and a few sentences, all computed from results.
 
 use plumb_analysis::document::{LadderRung, RunDocument};
-use plumb_base::units::{Unit, format_bytes};
+use plumb_base::units::{Unit, format_size, significant};
 
 use crate::figure::ladder::{RungKind, kind};
 use crate::registry::{self, HeadlineTile, cell_tile};
@@ -94,7 +94,7 @@ fn ladder_tiles(rungs: &[LadderRung]) -> Vec<HeadlineTile> {
 fn rung_tile(rung: &LadderRung) -> HeadlineTile {
     let ns = Unit::Nanoseconds;
     let size = rung.size.and_then(|size| u64::try_from(size).ok());
-    let size = size.map(|size| format!("{} B", format_bytes(size)));
+    let size = size.map(format_size);
     let circumstances: Vec<String> =
         [Some(kind(rung).legend()), size].into_iter().flatten().collect();
     HeadlineTile {
@@ -138,6 +138,59 @@ fn ladder_sentences(rungs: &[LadderRung]) -> Vec<String> {
         }
     }
     sentences
+}
+
+/// The ladder in one sentence: what a message on one CPU costs, what another CPU changes, what spinning saves.
+pub fn ladder_in_short(rungs: &[LadderRung]) -> Option<String> {
+    let ns = Unit::Nanoseconds;
+    let is_local =
+        |rung: &LadderRung| registry::page(&rung.experiment).is_none_or(|page| page.is_ladder_rung);
+    let of = |wanted: RungKind| {
+        let is_wanted = |rung: &&LadderRung| {
+            kind(rung) == wanted
+                && is_local(rung)
+                && !value::is_too_noisy(ns, rung.median, rung.ci95)
+        };
+        let mut found: Vec<&LadderRung> = rungs.iter().filter(is_wanted).collect();
+        found.sort_by(|a, b| by_median(a, b));
+        found
+    };
+    let cost = |rung: &LadderRung| match rung.calls {
+        Some(calls) => significant(calls, 2),
+        None => value::plain(ns, rung.median),
+    };
+    let (same, other) = (of(RungKind::SameCpu), of(RungKind::OtherCpu));
+    let mut parts = Vec::new();
+    if let (Some(first), Some(last)) = (same.first(), same.last()) {
+        let unit = if first.calls.is_some() { " system calls" } else { "" };
+        let to = match same.len() {
+            1 => String::new(),
+            _ => format!(" to {} ({})", cost(last), last.label),
+        };
+        parts.push(format!(
+            "on one CPU a message costs {}{unit} ({}){to}",
+            cost(first),
+            first.label
+        ));
+    }
+    let pairs = other.iter().filter_map(|rung| {
+        let is_pair = |one: &&&LadderRung| one.label == rung.label && one.size == rung.size;
+        Some(rung.median / same.iter().find(is_pair)?.median)
+    });
+    let mut ratios: Vec<f64> = pairs.collect();
+    ratios.sort_by(f64::total_cmp);
+    if let Some(ratio) = ratios.get(ratios.len() / 2) {
+        let (factor, word) =
+            if *ratio >= 1.0 { (*ratio, "slower") } else { (1.0 / ratio, "faster") };
+        parts.push(format!("another CPU makes it {}× {word}", significant(factor, 2)));
+    }
+    if let Some(spinning) = of(RungKind::Spinning).first() {
+        parts.push(format!(
+            "spinning there takes {}",
+            value::estimate(ns, spinning.median, spinning.ci95)
+        ));
+    }
+    (!parts.is_empty()).then(|| format!("In short: {}.", parts.join("; ")))
 }
 
 /// How many of the published relations hold, over every rank table that has any.

@@ -175,6 +175,33 @@ pub fn trust(trust: &RunTrust) -> String {
     }
 }
 
+/// What to do about a run that is not to be trusted, as the first line of its answer.
+pub fn distrust(trust: &RunTrust) -> String {
+    let share = trust.flagged as f64 / trust.blocks.max(1) as f64 * 100.0;
+    format!("! Not to be trusted: {share:.0}% of samples disturbed. See 'plumb doctor', repeat.")
+}
+
+/// `Example CPU, 4 CPUs, Linux 6.1`: the machine in a line; none where nothing was recorded.
+pub fn machine(document: &RunDocument) -> Option<String> {
+    let fact = |key: &str| {
+        let fact = document.machine.get(key)?.trim();
+        (!fact.is_empty() && !fact.starts_with("absent")).then(|| fact.to_owned())
+    };
+    let kernel = fact("kernel.release").map(|release| {
+        format!("Linux {}", release.split('.').take(2).collect::<Vec<_>>().join("."))
+    });
+    let cpus = fact("cpu.count").map(|count| match count.as_str() {
+        "1" => "1 CPU".to_owned(),
+        count => format!("{count} CPUs"),
+    });
+    let cpus = match fact("cpu.hypervisor").filter(|name| name != "none") {
+        Some(_) => cpus.map(|cpus| format!("VM, {cpus}")),
+        None => cpus,
+    };
+    let words: Vec<String> = [fact("cpu.model"), cpus, kernel].into_iter().flatten().collect();
+    (!words.is_empty()).then(|| words.join(", "))
+}
+
 /// Cells of one experiment without numbers, for one reason.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MissingCells {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use plumb_analysis::document::{
     ClaimVerdict, DocumentStatements, ExpectationVerdict, PublishedNumber, RankTable, RunDocument,
 };
-use plumb_base::units::{Unit, format_bytes};
+use plumb_base::units::{Unit, format_bytes, format_size};
 
 use crate::table::TextTable;
 use crate::{name, value};
@@ -28,6 +28,24 @@ pub fn claims(claims: &[ClaimVerdict]) -> TextTable {
         ]);
     }
     table
+}
+
+/// `5 published claims (2 hold, 1 does not, 2 not decided)`.
+pub fn claims_in_short(claims: &[ClaimVerdict]) -> String {
+    let count = |verdict: &str| claims.iter().filter(|claim| claim.verdict == verdict).count();
+    let (holds, fails) = (count("holds"), count("does not hold"));
+    let verb = |count: usize, one: &'static str, many: &'static str| match count {
+        1 => one,
+        _ => many,
+    };
+    format!(
+        "{} published claim{} ({holds} {}, {fails} {} not, {} not decided)",
+        claims.len(),
+        verb(claims.len(), "", "s"),
+        verb(holds, "holds", "hold"),
+        verb(fails, "does", "do"),
+        claims.len() - holds - fails
+    )
 }
 
 /// `Of 5 published claims, 2 hold here, 1 does not, 2 are not decided.`, and how many statements of their
@@ -125,9 +143,9 @@ pub fn published(claim: &ClaimVerdict) -> String {
 /// `latency, half a round trip, at 64 B, same CPU, blocking`.
 pub fn rank_title(ranks: &RankTable) -> String {
     format!(
-        "{} at {} B, {}, {}",
+        "{} at {}, {}, {}",
         name::response(&ranks.response),
-        bytes(ranks.size),
+        u64::try_from(ranks.size).map_or_else(|_| ranks.size.to_string(), format_size),
         name::placement(&ranks.placement),
         name::wake(&ranks.wake)
     )

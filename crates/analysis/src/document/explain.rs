@@ -1,13 +1,13 @@
 //! Where the time of a run's round trips goes, `plumb.explain/1`.
-//!
-//! Left out: the measuring of the parts, and the results of the run that is explained.
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::document::{BreakdownSummary, RunDocument, RunHeader, RunTrust, UnavailableCell};
+use crate::document::{
+    BreakdownSummary, LadderRung, RunDocument, RunHeader, RunTrust, UnavailableCell,
+};
 
 /// The name of this document's shape.
 pub const SCHEMA: &str = "plumb.explain/1";
@@ -34,6 +34,9 @@ pub struct ExplainDocument {
     pub trust: RunTrust,
     /// One entry for each mechanism, placement and size.
     pub rungs: Vec<ExplainedCell>,
+    /// Where no part of a round trip was measured: what is stored of every rung.
+    #[serde(default)]
+    pub stored: Vec<LadderRung>,
     /// What could not be broken down, and why.
     pub unavailable: Vec<UnavailableCell>,
 }
@@ -77,6 +80,7 @@ pub fn explain(
         measured: measured.run.clone(),
         trust: measured.trust.clone(),
         rungs: rungs.collect(),
+        stored: Vec::new(),
         unavailable: measured.unavailable.iter().filter(missing).cloned().collect(),
     }
 }

@@ -1,15 +1,17 @@
 //! `plumb explain`: where the time of a run's round trips goes.
 //!
-//! If the run has no breakdown, it is measured in a run of its own that notes which one it explains.
+//! What was stored comes first: the breakdown of a run that was made to explain it, else CPU time and waiting of its
+//! rungs. Anew it measures only with `--measure`, in a run that notes which one it explains and is never `last`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use plumb_analysis::document::RunDocument;
 use plumb_analysis::document::explain::{ExplainDocument, explain};
 use plumb_report::{html, terminal};
-use plumb_store::record::{FactorLevel, RunData};
+use plumb_store::record::{FactorLevel, RunData, RunRecord};
+use plumb_store::sqlite::find::EXPLANATION_TITLE;
 use plumb_store::sqlite::{Store, StoreMode};
 
 use super::export::{check_writable, write_file};
@@ -24,18 +26,23 @@ use plumb_experiments::preset::RunPreset;
 /// Show where the time of a run's round trips goes: the path through the kernel, part by part
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
-  plumb explain                          the rungs of the last run
-  plumb explain last~2 -o where.html
+  plumb explain                          the rungs of the last run, by what is stored of them
+  plumb explain --measure                the same, part by part through the kernel: measures for some 20 s
+  plumb explain last~2 --measure -o where.html
   plumb explain last --json | jq '.rungs[].breakdown | [.factors.mechanism, .unexplained_share.mean]'
 
-The kernel's tracepoints are read while TCP, UDP, Unix sockets and pipes of the run are measured
-again at the same placements and sizes; the parts, with the unexplained rest, sum to the round trip.
+With --measure the kernel's tracepoints are read while TCP, UDP, Unix sockets and pipes of the run are measured
+again at the same placements and sizes; the parts, with the unexplained rest, sum to the round trip. The run
+in which they are measured is stored beside the one that it explains, and is not 'last'.
 This needs root, or a readable tracefs and CAP_PERFMON or kernel.perf_event_paranoid at -1;
 'plumb doctor' shows which of these is missing, and the fix.")]
 pub struct ExplainCommand {
     /// A run: its id, a prefix of it, last or last~N
     #[arg(value_name = "RUN", default_value = "last")]
     run: String,
+    /// Measure again, part by part through the kernel, where nothing of that is stored
+    #[arg(long)]
+    measure: bool,
     /// Also write an HTML page
     #[arg(long, short, value_name = "FILE.html")]
     output: Option<PathBuf>,
@@ -58,12 +65,15 @@ impl ExplainCommand {
         let store = store::open(global, StoreMode::Read)?;
         let data = store::load(&store, &self.run)?;
         let explained = explained_by(&store, &data);
+        let earlier = explanation_of(&store, &data)?;
         drop(store);
         let (run, measured, exit) = if is_broken_down(&data) {
             let measured = run_document(&data);
             let run = explained.map_or_else(|| measured.clone(), |run| run_document(&run));
             (run, measured, ExitReason::Success)
-        } else {
+        } else if let Some(earlier) = earlier.filter(|_| !self.options.plan) {
+            (run_document(&data), run_document(&earlier), ExitReason::Success)
+        } else if self.measure || self.options.plan {
             let plan = plan_for(&data, &self.options)?;
             if self.options.plan {
                 output.page(&plan.to_toml())?;
@@ -72,6 +82,8 @@ impl ExplainCommand {
             let (measured, exit) = execute(plan, None, global, output)?;
             record_explained_run(global, &measured, &data.run.id)?;
             (run_document(&data), run_document(&measured), exit)
+        } else {
+            return self.explain_by_what_is_stored(&data, output);
         };
         let document = explain(EXPLAINED, &run, &measured);
         if document.rungs.is_empty() && exit == ExitReason::Success {
@@ -79,6 +91,30 @@ impl ExplainCommand {
         }
         self.show(&document, &measured, output)?;
         Ok(exit)
+    }
+
+    /// CPU time and waiting of every rung, where no part of a round trip is stored.
+    fn explain_by_what_is_stored(&self, data: &RunData, output: &CliOutput) -> CommandResult {
+        let mut run = run_document(data);
+        run.ladder = plumb_analysis::ladder::rungs(&list::registry(), &run);
+        if run.ladder.is_empty() {
+            return Err(Problem::usage(format!("{} has no rung to explain", run.run.id))
+                .because("only clocks, calls and latencies are explained, and it has none")
+                .fix(format!("look at it with: plumb show {}", run.run.id))
+                .into());
+        }
+        let document = explain(EXPLAINED, &run, &run);
+        output.show(&ExplainDocument { stored: run.ladder.clone(), ..document }, |style| {
+            terminal::ladder::details(&run, style)
+        })?;
+        if let Some(path) = &self.output {
+            write_page(path, &html::report(&run), output)?;
+        }
+        output.note(&format!(
+            "part by part through the kernel: plumb explain {} --measure",
+            run.run.id
+        ));
+        Ok(ExitReason::Success)
     }
 
     fn show(
@@ -89,12 +125,16 @@ impl ExplainCommand {
     ) -> Result<(), CommandError> {
         output.show(document, |style| terminal::explain::render(document, style))?;
         if let Some(path) = &self.output {
-            let page = html::explain(document, measured);
-            write_file(path, page.as_bytes())?;
-            output.note(&format!("{}: {} kB", path.display(), page.len().div_ceil(1_000)));
+            write_page(path, &html::explain(document, measured), output)?;
         }
         Ok(())
     }
+}
+
+fn write_page(path: &Path, page: &str, output: &CliOutput) -> Result<(), Problem> {
+    write_file(path, page.as_bytes())?;
+    output.note(&format!("{}: {} kB", path.display(), page.len().div_ceil(1_000)));
+    Ok(())
 }
 
 /// Whether a run has a breakdown.
@@ -106,6 +146,13 @@ fn is_broken_down(data: &RunData) -> bool {
 fn explained_by(store: &Store, data: &RunData) -> Option<RunData> {
     let id = data.run.notes.get(EXPLAINS_NOTE)?;
     store.load(id).ok()
+}
+
+/// The newest stored run that was made to explain this one.
+fn explanation_of(store: &Store, data: &RunData) -> Result<Option<RunData>, Problem> {
+    let is_it = |run: &RunRecord| run.notes.get(EXPLAINS_NOTE) == Some(&data.run.id);
+    let found = store.runs()?.into_iter().find(|listing| is_it(&listing.run));
+    Ok(found.map(|listing| store.load(&listing.run.id)).transpose()?)
 }
 
 /// What to measure: the run's rungs that can be broken down, or those of the preset.
@@ -121,7 +168,7 @@ fn plan_for(data: &RunData, options: &RunOptions) -> Result<RunPlan, Problem> {
         &ChosenLevels::parse(&words)?,
         &surroundings(),
     )?;
-    Ok(options.limit(RunPlan { title: "explain".to_owned(), ..plan }))
+    Ok(options.limit(RunPlan { title: EXPLANATION_TITLE.to_owned(), ..plan }))
 }
 
 /// `factor=levels` of the blocking rungs of a run whose mechanism can be broken down.

@@ -16,14 +16,34 @@ const METHOD: &str = include_str!("../../../../METHODS.md");
 /// The language of links.
 const LINKS: &str = include_str!("../../../../docs/links.md");
 
-/// Show the help of a subcommand, of the method (`plumb help method`), or of links (`plumb help links`)
+/// Units and options.
+const UNITS: &str = include_str!("../../../../docs/units.md");
+
+/// Pages that are no subcommand's: the method, the language of links, units, and the chapters of the guide.
+const PAGES: [(&str, &str); 11] = [
+    ("method", METHOD),
+    ("links", LINKS),
+    ("units", UNITS),
+    ("guide", include_str!("../../../../docs/guide/SUMMARY.md")),
+    ("first-ladder", include_str!("../../../../docs/guide/first-ladder.md")),
+    ("regression", include_str!("../../../../docs/guide/regression.md")),
+    ("two-hosts", include_str!("../../../../docs/guide/two-hosts.md")),
+    ("satellite", include_str!("../../../../docs/guide/satellite.md")),
+    ("trust", include_str!("../../../../docs/guide/trust.md")),
+    ("tasks", include_str!("../../../../docs/guide/tasks.md")),
+    ("glossary", include_str!("../../../../docs/guide/glossary.md")),
+];
+
+/// Show the help of a subcommand, or a page of the guide: `plumb help guide` lists them
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
   plumb help method | less
   plumb help links                       every key of a link's text, and the presets
+  plumb help units                       how quantities are written, and options that hands know
+  plumb help tasks                       twenty questions, each with its command
   plumb help run")]
 pub struct HelpCommand {
-    /// `method`, `links`, or a subcommand
+    /// A subcommand, or a page: method, links, units, guide, first-ladder, regression, two-hosts, satellite, trust, tasks, glossary
     topic: Option<String>,
 }
 
@@ -37,13 +57,15 @@ impl HelpCommand {
         command.build();
         let text = match self.topic.as_deref() {
             None => command.render_long_help().to_string(),
-            Some("method" | "methods") => output.style.to_charset(METHOD),
-            Some("links") => output.style.to_charset(LINKS),
+            Some(topic) if page(topic).is_some() => {
+                output.style.to_charset(page(topic).unwrap_or_default())
+            }
             Some(topic) => {
                 let names: Vec<String> =
                     command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
                 let Some(subcommand) = command.find_subcommand_mut(topic) else {
-                    let known = names.iter().map(String::as_str).chain(["method", "links"]);
+                    let pages = PAGES.iter().map(|(name, _)| *name);
+                    let known = names.iter().map(String::as_str).chain(pages);
                     return Err(Problem::usage(format!("there is no help on '{topic}'"))
                         .suggest(topic, known)
                         .into());
@@ -54,6 +76,11 @@ impl HelpCommand {
         output.page(&text)?;
         Ok(ExitReason::Success)
     }
+}
+
+/// The page of a name.
+fn page(topic: &str) -> Option<&'static str> {
+    PAGES.iter().find(|(name, _)| *name == topic).map(|(_, text)| *text)
 }
 
 /// Print the manual page, or write one page per subcommand to a directory

@@ -6,7 +6,7 @@ use clap::Args;
 use plumb_analysis::compare;
 use plumb_analysis::document::host_notes;
 use plumb_base::time::Span;
-use plumb_base::units::quantity::parse_span;
+use plumb_base::units::quantity::parse_duration;
 use plumb_experiments::list::{Study as Known, run_document};
 use plumb_harness::topology::CpuTopology;
 use plumb_report::html;
@@ -63,6 +63,10 @@ pub struct RunCommand {
 }
 
 /// Options of every command that measures.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of its own on the command line"
+)]
 #[derive(Clone, Debug, Default, Args)]
 pub struct RunOptions {
     /// Few launches and short blocks, for a first look
@@ -83,6 +87,9 @@ pub struct RunOptions {
     /// Seed of every random choice
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
+    /// Print every published claim that is tested, our expectations, and ranks; a study always does
+    #[arg(long)]
+    pub claims: bool,
     /// Print the plan as TOML and measure nothing
     #[arg(long, conflicts_with = "json")]
     pub plan: bool,
@@ -140,7 +147,7 @@ impl OtherHostOptions {
 }
 
 fn parse_budget(text: &str) -> Result<Span, String> {
-    let span = parse_span(text).map_err(|error| error.to_string())?;
+    let span = parse_duration(text).map_err(|error| error.to_string())?;
     if span == Span::ZERO { Err("the budget must be positive".to_owned()) } else { Ok(span) }
 }
 
@@ -238,7 +245,7 @@ pub fn measure(
         return Ok(ExitReason::Success);
     }
     let (data, exit) = execute(plan, None, global, output)?;
-    report(&data, output)?;
+    report(&data, options.claims, output)?;
     Ok(measured_any(&data, exit, output))
 }
 
@@ -272,7 +279,7 @@ fn resume(
         RunPlan::from_toml(&data.run.plan_toml, &format!("the plan of {id}"), &surroundings())?;
     require_host(&plan, &data.run, &format!("plumb run --resume {id}"))?;
     let (data, exit) = execute(options.limit(plan), Some(id), global, output)?;
-    report(&data, output)?;
+    report(&data, options.claims, output)?;
     Ok(measured_any(&data, exit, output))
 }
 
@@ -378,6 +385,15 @@ fn print_estimate(plan: &RunPlan, cells: &[CellPlan], output: &CliOutput) {
                  (--launches {needed}), or fewer cells (--set)"
             ));
         }
+    } else if plan.title != "ladder" {
+        let needed = compare::launches_for_comparison(estimate.cells);
+        if estimate.cells > 0 && u64::from(plan.limits.launches_max) < needed {
+            output.note(&format!(
+                "two such runs cannot be compared: of {} cells one is called slower with {needed} launches (--launches \
+                 {needed}), or with fewer cells (--set)",
+                estimate.cells
+            ));
+        }
     }
 }
 
@@ -391,16 +407,20 @@ fn between(least: Span, most: Span) -> String {
     if low == high { format!("about {low}") } else { format!("{low} to {high}") }
 }
 
-/// Prints a run: its document with `--json`, else its page and what to try next.
+/// Prints a run: its document with `--json`, else its page, with every claim if wanted, and what to try next.
 ///
 /// # Errors
 /// Standard output cannot be written.
-pub fn report(data: &RunData, output: &CliOutput) -> Result<(), CommandError> {
+pub fn report(data: &RunData, claims: bool, output: &CliOutput) -> Result<(), CommandError> {
     let document = run_document(data);
     if output.json {
         return output.document(&document);
     }
-    output.page(&stored_runs::page(&document, output.style))?;
+    output.page(&stored_runs::page(&document, claims, output.style))?;
+    // A ladder names itself in its last line.
+    if !document.ladder.is_empty() {
+        return Ok(());
+    }
     let id = &document.run.id;
     output.note(&format!(
         "stored as {id}\nnext: plumb report last -o {id}.html   or, after the next run: plumb compare \
@@ -546,7 +566,7 @@ impl StudyCommand {
         let path = self.output.unwrap_or_else(|| PathBuf::from(format!("{}.html", study.id)));
         check_writable(&path)?;
         let (data, exit) = execute(plan, None, global, output)?;
-        report(&data, output)?;
+        report(&data, true, output)?;
         let page = html::report(&run_document(&data));
         write_file(&path, page.as_bytes())?;
         output.note(&format!("report: {}, {} kB", path.display(), page.len().div_ceil(1_000)));

@@ -1,5 +1,6 @@
 //! `plumb runs`, `plumb show` and `plumb report`: stored runs as a list and as pages.
 
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -9,11 +10,13 @@ use plumb_experiments::list::run_document;
 use plumb_report::html;
 use plumb_report::table::TextTable;
 use plumb_report::terminal::{self, TerminalStyle};
+use plumb_result::net::NetDocument;
 use plumb_store::lock;
 use plumb_store::record::{RunData, RunRecord, RunStatus};
-use plumb_store::sqlite::{RunListing, Store};
+use plumb_store::sqlite::{RunListing, Store, StoreMode};
 
 use crate::cli::export::write_file;
+use crate::cli::net::stored_document;
 use crate::cli::output::{CliOutput, CommandResult};
 use crate::cli::{GlobalOptions, store};
 use crate::problem::{ExitReason, Problem};
@@ -100,7 +103,11 @@ pub fn entry_of(data: &RunData) -> RunEntry {
 }
 
 fn entry(run: &RunRecord, cells: u64, blocks: u64) -> RunEntry {
-    let header = plumb_analysis::build::header(run);
+    let mut header = plumb_analysis::build::header(run);
+    // A measurement between hosts that was cut short cannot be taken up again, but is not whole either.
+    if let Some(ended) = run.notes.get("net.ended").filter(|ended| *ended != "complete") {
+        header.status.clone_from(ended);
+    }
     RunEntry {
         id: header.id,
         title: header.title,
@@ -112,16 +119,24 @@ fn entry(run: &RunRecord, cells: u64, blocks: u64) -> RunEntry {
     }
 }
 
-/// Show a stored run: its results, what could not be measured and why, and the claims that it tests
+/// Show a stored run: its results, and what could not be measured and why
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
   plumb show last
   plumb show last --json | jq '.results[] | [.factors.mechanism, .summary.median]'
+  plumb show last --details
   plumb show last --distributions")]
 pub struct ShowCommand {
     /// A run: its id, a prefix of it, last or last~N
     #[arg(value_name = "RUN", default_value = "last")]
     run: String,
+    /// Of a ladder: every boundary by itself, quartiles, CPU time, where the time goes, and what was not measured; of a
+    /// measurement between hosts: every phase
+    #[arg(long)]
+    details: bool,
+    /// Also every published claim that it tests, our expectations, and ranks
+    #[arg(long)]
+    claims: bool,
     /// Also draw the distribution of every cell
     #[arg(long)]
     distributions: bool,
@@ -133,12 +148,22 @@ impl ShowCommand {
     /// # Errors
     /// No such run, or a store that cannot be read.
     pub fn perform(self, global: &GlobalOptions, output: &CliOutput) -> CommandResult {
-        let document = run_document(&store::read(global, &self.run)?);
+        let store = store::open(global, StoreMode::Read)?;
+        let data = store::load(&store, &self.run)?;
         if output.json {
-            output.document(&document)?;
+            output.document(&run_document(&data))?;
             return Ok(ExitReason::Success);
         }
-        let mut text = page(&document, output.style);
+        // What is between hosts has an answer of its own.
+        if stored_document::show_any(&store, &data.run.id, self.details, output)? {
+            return Ok(ExitReason::Success);
+        }
+        let document = run_document(&data);
+        let mut text = if self.details && !document.ladder.is_empty() {
+            terminal::ladder::details(&document, output.style)
+        } else {
+            page(&document, self.claims, output.style)
+        };
         if self.distributions {
             for cell in &document.results {
                 text.push_str(&terminal::summary::distribution(cell, output.style));
@@ -149,16 +174,15 @@ impl ShowCommand {
     }
 }
 
-/// A run as a page: the ladder, if it is one, else tables, claims and ranks.
-pub fn page(document: &RunDocument, style: TerminalStyle) -> String {
+/// A run as a page: the ladder, if it is one, else tables; claims and ranks counted in a line, or with `claims` all told.
+pub fn page(document: &RunDocument, claims: bool, style: TerminalStyle) -> String {
     if !document.ladder.is_empty() {
-        let mut text = terminal::summary::surroundings(document, style);
-        text.push_str(&terminal::ladder::render(&document.ladder, style));
-        text.push_str(&terminal::summary::unavailable(&document.unavailable, style));
-        text.push_str(&terminal::summary::trust(&document.trust, style));
-        return text;
+        return terminal::ladder::render(document, style);
     }
     let mut text = terminal::summary::render(document, style);
+    if !claims {
+        return text + &terminal::ranks::in_short(document, style);
+    }
     text.push_str(&terminal::ranks::all(&document.ranks, style));
     text.push_str(&terminal::ranks::claims(document, style));
     text.push_str(&terminal::ranks::expectations(&document.expectations, style));
@@ -185,15 +209,26 @@ impl ReportCommand {
     /// # Errors
     /// No such run, or a file that cannot be written.
     pub fn perform(self, global: &GlobalOptions, output: &CliOutput) -> CommandResult {
-        let document = run_document(&store::read(global, &self.run)?);
+        if self.output.is_none() && !output.json && std::io::stdout().is_terminal() {
+            return Err(Problem::usage("the page would be printed on this terminal")
+                .because("it is HTML for a browser")
+                .fix(format!("write it to a file: plumb report {} -o report.html", self.run))
+                .into());
+        }
+        let store = store::open(global, StoreMode::Read)?;
+        let data = store::load(&store, &self.run)?;
+        let document = run_document(&data);
+        let page = match stored_document::stored::<NetDocument>(&store, &data.run.id)? {
+            Some(net) if net.summary.is_some() => html::net(&net, &document),
+            _ => html::report(&document),
+        };
         if let Some(path) = &self.output {
-            let page = html::report(&document);
             write_file(path, page.as_bytes())?;
             output.note(&format!("{}: {} kB", path.display(), page.len().div_ceil(1_000)));
         }
         match (output.json, &self.output) {
             (true, _) => output.document(&document)?,
-            (false, None) => output.page(&html::report(&document))?,
+            (false, None) => output.page(&page)?,
             (false, Some(_)) => {}
         }
         Ok(ExitReason::Success)

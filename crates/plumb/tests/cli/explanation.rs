@@ -1,4 +1,4 @@
-//! `plumb explain`: the breakdown of a run is measured once and stored beside it.
+//! `plumb explain`: by what is stored; the breakdown of a run is measured once, when asked for, and stored beside it.
 
 use crate::documents::valid;
 use crate::home::{TestHome, assert_ended};
@@ -10,7 +10,11 @@ fn the_rungs_of_a_run_are_explained_once_and_their_parts_sum_to_the_whole() {
         "run latency.local --quick --launches=1 --set=mechanism=pipe,eventfd --set=size=64 \
          --set=placement=same-cpu",
     );
-    let output = place.plumb("explain --launches=1 --json -o where.html");
+    let runs = || place.json_of("runs --json")["runs"].as_array().unwrap().len();
+    let stored = valid(&place.assert_success("explain --json"), "plumb.explain/1");
+    assert_eq!((stored["stored"].as_array().unwrap().len(), runs()), (1, 1), "nothing is measured");
+    assert!(place.stdout_of("explain").contains("Where the time goes"));
+    let output = place.plumb("explain --measure --launches=1 --json -o where.html");
     if output.status.code() == Some(4) {
         // Tracepoints are not allowed here.
         return assert_ended(&output, 4, &["root"]);
@@ -30,4 +34,5 @@ fn the_rungs_of_a_run_are_explained_once_and_their_parts_sum_to_the_whole() {
     assert_eq!(again["run"]["id"], document["run"]["id"]);
     assert_eq!(again["measured"]["id"], document["measured"]["id"]);
     assert_ne!(again["run"]["id"], again["measured"]["id"]);
+    assert_eq!((&place.json_of("show last --json")["run"]["id"], runs()), (&again["run"]["id"], 2));
 }

@@ -1,7 +1,5 @@
-//! The measured part of the page: figures and the full table of each experiment and response.
-//!
-//! Left out: which picture suits which cells is decided by `crate::figure`'s builders; this only
-//! asks them in order.
+//! The measured part of the page: figures and the full table of each experiment and response. Of a ladder, which is drawn
+//! whole, only the tables.
 
 use plumb_analysis::breakdown;
 use plumb_analysis::document::LadderRung;
@@ -17,10 +15,13 @@ use crate::{name, value};
 
 /// One part for each experiment, and one for the drift over the run.
 pub(super) fn sections(document: &RunDocument) -> Vec<PageSection> {
+    if !document.ladder.is_empty() {
+        return vec![part("results", "Every result", tables(document))];
+    }
     let mut parts: Vec<PageSection> = Vec::new();
     for section in section::sections(&document.results) {
         let id = figure::slug(&["experiment", section.experiment]);
-        let body = response(&section, !document.ladder.is_empty());
+        let body = response(&section);
         if let Some(part) = parts.iter_mut().find(|part| part.id == id) {
             part.body += &body;
         } else {
@@ -32,6 +33,15 @@ pub(super) fn sections(document: &RunDocument) -> Vec<PageSection> {
         parts.push(part("order", "Over the course of the run", element::figure(&figure)));
     }
     parts
+}
+
+/// The table of each experiment and response, folded away.
+fn tables(document: &RunDocument) -> String {
+    let folded = |section: ResultSection<'_>| {
+        let title = format!("{}: {} results", section.title(), section.cells.len());
+        details(&title, &table(&full(&section), &section.title()))
+    };
+    section::sections(&document.results).into_iter().map(folded).collect()
 }
 
 /// What is said and shown of all responses of an experiment together; mostly nothing.
@@ -60,7 +70,7 @@ fn experiment(document: &RunDocument, experiment: &str) -> String {
     html
 }
 
-fn response(section: &ResultSection<'_>, ladder: bool) -> String {
+fn response(section: &ResultSection<'_>) -> String {
     if registry::has_figures(section.experiment) {
         // Of what is told in parts, the data of the figures have the parts.
         let wholes = [breakdown::UNEXPLAINED, breakdown::WHOLE, breakdown::PROBED];
@@ -80,7 +90,7 @@ fn response(section: &ResultSection<'_>, ladder: bool) -> String {
     if !shared.is_empty() {
         html += &format!("<p class=\"dim\">Common to all: {}.", element::escape(&shared));
     }
-    let figures = figures(section, ladder);
+    let figures = figures(section);
     html += if figures.len() > 1 { "<div class=\"figures\">" } else { "<div>" };
     for figure in figures {
         html += &element::figure(&figure);
@@ -97,15 +107,14 @@ fn response(section: &ResultSection<'_>, ladder: bool) -> String {
 }
 
 /// The figures of a section: lines where sizes vary, boxes elsewhere, distributions for a few.
-fn figures(section: &ResultSection<'_>, ladder: bool) -> Vec<Figure> {
+fn figures(section: &ResultSection<'_>) -> Vec<Figure> {
     let cells = &section.cells;
     if figure::against_size::has_enough_sizes(cells) {
         let mut figures = figure::against_size::figures(cells);
         figures.extend(distributions(section));
         return figures;
     }
-    let is_drawn = registry::page(section.experiment).is_some_and(|page| page.is_ladder_rung);
-    let mut figures = if ladder && is_drawn { Vec::new() } else { figure::spread::figures(cells) };
+    let mut figures = figure::spread::figures(cells);
     figures.extend(distributions(section));
     figures
 }
@@ -138,7 +147,7 @@ fn distributions(section: &ResultSection<'_>) -> Vec<Figure> {
                 .filter(|cell| size(cell) == middle && level(cell, "placement") == *placement)
                 .collect();
             let at = middle.map_or_else(String::new, |size| {
-                format!(" at {} B", plumb_base::units::format_bytes(size))
+                format!(" at {}", plumb_base::units::format_size(size))
             });
             let title = format!("Distribution{at}, {placement}");
             figure::quantiles::figure(&title, &cells)
@@ -154,12 +163,12 @@ fn size(cell: &CellResult) -> Option<u64> {
 fn full(section: &ResultSection<'_>) -> TextTable {
     let varying = section.varying();
     let number = |cell: &CellResult, of: fn(&SampleSummary) -> Option<f64>| {
-        value::optional(value::unit(&cell.unit), of(&cell.summary))
+        value::optional(value::unit_of(cell), of(&cell.summary))
     };
     let ns = |cost| value::optional(Unit::Nanoseconds, cost);
     let interval = |cell: &CellResult| {
         let ends = cell.summary.median.zip(cell.summary.ci95);
-        let unit = value::unit(&cell.unit);
+        let unit = value::unit_of(cell);
         ends.map_or_else(String::new, |(median, ci)| value::interval(unit, median, ci))
     };
     let mut table = TextTable::of_rows(
@@ -220,7 +229,7 @@ fn kind_words(rung: &LadderRung) -> String {
 
 /// The sentence of each rung, with the CPU time of both sides.
 pub(super) fn where_time_goes(rungs: &[LadderRung]) -> String {
-    let mut html = String::from("<h3>Where the time goes</h3><dl class=\"rungs\">");
+    let mut html = String::from("<dl class=\"rungs\">");
     let ns = Unit::Nanoseconds;
     for rung in rungs {
         let mut cpu: Vec<String> = Vec::new();

@@ -1,42 +1,172 @@
 //! The ladder in a terminal: one rung a boundary, cheapest first, on a logarithmic scale.
 //!
-//! Every placement of a boundary shares its row and differs by mark; whiskers run from quartile to
-//! quartile. Below the picture stand quartiles, the CPU time both sides paid and where the time
-//! goes, a sentence a rung. Left out:
-//! anything below the floor, which the results list with its reason.
+//! Every placement of a boundary shares its row and differs by mark; whiskers run from quartile to quartile. What is
+//! below the floor is no rung; the results list it with its reason.
 
-use plumb_analysis::document::LadderRung;
-use plumb_base::units::Unit;
+use std::collections::BTreeMap;
 
-use super::{TerminalStyle, TextRole};
+use plumb_analysis::document::{LadderRung, RunDocument};
+use plumb_base::units::{Unit, format_size};
+
+use super::{TerminalPage, TerminalStyle, TextRole, summary};
 use crate::figure::ladder::{RungKind, kind, kinds, labels};
 use crate::figure::text::{key_lines, painted, spaced};
-use crate::value;
+use crate::{headline, section, value};
 
-/// The whole ladder; an empty string when there are no rungs.
-pub fn render(rungs: &[LadderRung], style: TerminalStyle) -> String {
+/// The ladder on one screen: what to distrust, machine and conditions, a row a boundary, what follows, where to look
+/// further; an empty string when there are no rungs.
+pub fn render(document: &RunDocument, style: TerminalStyle) -> String {
+    let rungs = &document.ladder;
     if rungs.is_empty() {
         return String::new();
     }
-    let shape = LadderLayout::of(rungs, style);
-    let mut lines = key(rungs, style);
-    lines.extend(shape.heads(style));
-    let groups: Vec<(String, Vec<&LadderRung>)> = labels(rungs)
+    let mut page = TerminalPage::new(style);
+    if !document.trust.trusted && document.trust.blocks > 0 {
+        page.put(0, TextRole::Bad, &section::distrust(&document.trust));
+    }
+    page.out += &summary::surroundings(document, style);
+    page.put(0, TextRole::Dim, &conditions(document));
+    page.out += &chart(&rows(rungs), rungs, style);
+    for line in [noisy(rungs), headline::ladder_in_short(rungs)].into_iter().flatten() {
+        page.put(0, TextRole::Plain, &TerminalStyle::keep_units_together(&line));
+    }
+    let absent = section::missing_by_reason(&document.unavailable);
+    let absent: usize = absent.values().flatten().map(|group| group.cells.len()).sum();
+    let absent = match absent {
+        0 => String::new(),
+        1 => "; 1 cell is not measured, and why".to_owned(),
+        absent => format!("; {absent} cells are not measured, and why"),
+    };
+    let more = format!("More: plumb show {} --details{absent}", document.run.id);
+    page.put(0, TextRole::Dim, &more);
+    page.out
+}
+
+/// The ladder with every boundary by itself, quartiles, CPU time of both sides, where the time goes, and conditions.
+pub fn details(document: &RunDocument, style: TerminalStyle) -> String {
+    let rungs = &document.ladder;
+    let mut page = TerminalPage::new(style);
+    page.out += &summary::surroundings(document, style);
+    page.put(0, TextRole::Dim, &conditions(document));
+    for line in key(rungs, style) {
+        page.out += &format!("{}\n", line.trim_end());
+    }
+    let each: Vec<LadderRow<'_>> = labels(rungs)
         .into_iter()
         .map(|label| {
-            let group = rungs.iter().filter(|rung| rung.label == label).collect();
-            (label, group)
+            let rungs = rungs.iter().filter(|rung| rung.label == label).collect();
+            LadderRow { label, rungs }
         })
         .collect();
-    for (label, group) in &groups {
-        lines.extend(shape.row(label, group, style));
+    page.out += &chart(&each, rungs, style);
+    page.out.push('\n');
+    page.put(0, TextRole::Bold, "Where the time goes");
+    for row in &each {
+        for rung in &row.rungs {
+            for line in explanation(&row.label, rung, row.rungs.len() > 1, style) {
+                page.out += &format!("{}\n", line.trim_end());
+            }
+        }
     }
-    lines.push(style.paint(TextRole::Dim, &shape.axis(style)));
-    lines.push(String::new());
-    lines.push(style.paint(TextRole::Bold, "Where the time goes"));
-    for (label, group) in &groups {
-        lines
-            .extend(group.iter().flat_map(|rung| explanation(label, rung, group.len() > 1, style)));
+    if rungs.iter().any(|rung| rung.calls.is_some()) {
+        let what = "A system call here is the cheapest that does nothing in the kernel.";
+        page.put(2, TextRole::Dim, what);
+    }
+    page.out += &summary::unavailable(&document.unavailable, style);
+    page.out += &summary::trust(&document.trust, style);
+    page.out
+}
+
+/// What is drawn on one line.
+struct LadderRow<'a> {
+    label: String,
+    rungs: Vec<&'a LadderRung>,
+}
+
+/// A row a boundary; calls and clocks of one kind share theirs.
+fn rows(rungs: &[LadderRung]) -> Vec<LadderRow<'_>> {
+    let mut rows: Vec<LadderRow<'_>> = Vec::new();
+    for rung in rungs {
+        if let Some(row) = rows.iter_mut().find(|row| row.rungs[0].label == rung.label) {
+            row.rungs.push(rung);
+            continue;
+        }
+        let is_alone = kind(rung) == RungKind::SingleProcess;
+        let joined = rows.iter_mut().filter(|_| is_alone).find_map(|row| {
+            let shared = shared_name(row.rungs[0], rung)?;
+            let is_close = (1.0 / CLOSE..=CLOSE).contains(&(rung.median / row.rungs[0].median));
+            let is_same = is_close && (row.rungs.len() == 1 || row.label.starts_with(shared));
+            is_same.then_some((row, shared))
+        });
+        match joined {
+            Some((row, shared)) => {
+                row.rungs.push(rung);
+                row.label = format!("{shared}, {} kinds", row.rungs.len());
+            }
+            None => rows.push(LadderRow { label: rung.label.clone(), rungs: vec![rung] }),
+        }
+    }
+    rows
+}
+
+/// What the names of two rungs of one process have in common: `clock read` or `system call`.
+fn shared_name<'a>(one: &LadderRung, other: &'a LadderRung) -> Option<&'a str> {
+    let (what, how) = one.label.split_once(", ")?;
+    let (other_what, other_how) = other.label.split_once(", ")?;
+    if one.experiment != other.experiment || kind(one) != RungKind::SingleProcess {
+        return None;
+    }
+    [(how, other_how), (what, other_what)].into_iter().find(|(a, b)| a == b).map(|(_, b)| b)
+}
+
+/// Machine, message sizes, and what the numbers are.
+fn conditions(document: &RunDocument) -> String {
+    let mut sizes: BTreeMap<i64, Vec<&str>> = BTreeMap::new();
+    for rung in &document.ladder {
+        let Some(size) = rung.size else { continue };
+        let labels = sizes.entry(size).or_default();
+        if !labels.contains(&rung.label.as_str()) {
+            labels.push(&rung.label);
+        }
+    }
+    let bytes = |size: i64| format_size(u64::try_from(size).unwrap_or(0));
+    let usual = sizes.iter().max_by_key(|(_, labels)| labels.len()).map(|(size, _)| *size);
+    let size = usual.map(|usual| {
+        let others = sizes.iter().filter(|(size, _)| **size != usual);
+        let others: Vec<String> = others
+            .map(|(size, labels)| format!("{} {}", labels.join(", "), bytes(*size)))
+            .collect();
+        let others =
+            if others.is_empty() { String::new() } else { format!(" ({})", others.join("; ")) };
+        format!("{}{others}", bytes(usual))
+    });
+    let what = "one way, median".to_owned();
+    let parts: Vec<String> =
+        section::machine(document).into_iter().chain(size).chain([what]).collect();
+    TerminalStyle::keep_units_together(&parts.join(" · "))
+}
+
+/// The cells that are too noisy to print, with their ranges.
+fn noisy(rungs: &[LadderRung]) -> Option<String> {
+    let noisy = rungs.iter().filter(|rung| is_noisy(rung));
+    let told = noisy.map(|rung| {
+        let range = value::range(Unit::Nanoseconds, rung.ci95.unwrap_or_default());
+        format!("{} {}, {range}", rung.label, kind(rung).legend())
+    });
+    let told: Vec<String> = told.collect();
+    (!told.is_empty()).then(|| format!("Too noisy: {}.", told.join("; ")))
+}
+
+/// The picture with its values.
+fn chart(rows: &[LadderRow<'_>], rungs: &[LadderRung], style: TerminalStyle) -> String {
+    let shape = LadderLayout::of(rows, rungs, style);
+    let mut lines = if shape.stacked { key(rungs, style) } else { Vec::new() };
+    lines.extend(shape.heads(rungs, style));
+    for row in rows {
+        lines.extend(shape.row(&row.label, &row.rungs, style));
+    }
+    if shape.stacked {
+        lines.push(style.paint(TextRole::Dim, &shape.axis(style)));
     }
     lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
 }
@@ -54,9 +184,9 @@ struct LadderLayout {
 }
 
 impl LadderLayout {
-    fn of(rungs: &[LadderRung], style: TerminalStyle) -> Self {
+    fn of(rows: &[LadderRow<'_>], rungs: &[LadderRung], style: TerminalStyle) -> Self {
         let width = usize::from(style.width).max(28);
-        let longest = labels(rungs).iter().map(|label| label.chars().count()).max().unwrap_or(0);
+        let longest = rows.iter().map(|row| row.label.chars().count()).max().unwrap_or(0);
         let columns = columns(rungs);
         let label = longest.min(width.saturating_sub(2 + columns.len() * VALUE + PLOT)).max(12);
         let beside = width.saturating_sub(label + 2 + columns.len() * VALUE);
@@ -66,15 +196,23 @@ impl LadderLayout {
         Self { label, plot, columns, low, high, stacked }
     }
 
-    fn heads(&self, style: TerminalStyle) -> Vec<String> {
+    /// Ticks above the picture, what the marks of each column of values mean above that.
+    fn heads(&self, rungs: &[LadderRung], style: TerminalStyle) -> Vec<String> {
         if self.stacked {
             return Vec::new();
         }
+        let kinds = kinds(rungs);
         let ticks = self.axis(style);
+        let is_spinning = kinds.contains(&RungKind::Spinning);
+        let corner = if is_spinning { RungKind::Spinning.key(style) } else { String::new() };
+        let corner: String = corner.chars().take(self.label).collect();
+        let after = ticks.chars().skip(corner.chars().count()).collect::<String>();
         let missing = (self.label + 2 + self.plot).saturating_sub(ticks.chars().count());
-        let mut line = ticks + &" ".repeat(missing);
+        let mut line = corner + &after + &" ".repeat(missing);
         for column in &self.columns {
-            let head = if *column == RungKind::OtherCpu { "two CPUs" } else { "one CPU" };
+            let kind =
+                kinds.iter().rfind(|kind| column_of(**kind) == *column && !kind.is_spinning());
+            let head = kind.map_or_else(String::new, |kind| kind.key(style));
             line += &format!("{head:>VALUE$}");
         }
         vec![style.paint(TextRole::Dim, &line)]
@@ -97,11 +235,9 @@ impl LadderLayout {
             let head = style.paint(TextRole::Bold, &format!("{shown:<width$}", width = self.label));
             let mut line = format!("{head}  {}", self.plot_row(group, style));
             for column in &self.columns {
-                let found = group.iter().find(|rung| column_of(kind(rung)) == *column);
-                line += &found.map_or_else(
-                    || " ".repeat(VALUE),
-                    |rung| format!("{:>VALUE$}", value_text(rung, style)),
-                );
+                let found = group.iter().filter(|rung| column_of(kind(rung)) == *column);
+                let found: Vec<&LadderRung> = found.copied().collect();
+                line += &format!("{:>VALUE$}", values_text(&found, style));
             }
             lines.push(line);
         }
@@ -113,13 +249,16 @@ impl LadderLayout {
         let (dot, whisker) = if style.unicode { ('·', '─') } else { ('.', '-') };
         let mut cells = vec![(dot, TextRole::Dim); self.plot];
         for rung in group {
-            if let (Some(q1), Some(q3)) = (rung.q1, rung.q3) {
+            if let (Some(q1), Some(q3), false) = (rung.q1, rung.q3, is_noisy(rung)) {
                 let (low, high) = (self.column(q1.min(q3)), self.column(q1.max(q3)));
                 cells[low..=high].fill((whisker, TextRole::Slot(kind(rung).slot())));
             }
         }
         for rung in group {
             let slot = kind(rung).slot();
+            if is_noisy(rung) {
+                continue;
+            }
             cells[self.column(rung.median)] = (style.mark(slot), TextRole::Slot(slot));
         }
         painted(&cells, style)
@@ -151,9 +290,20 @@ impl LadderLayout {
     }
 }
 
+impl RungKind {
+    fn key(self, style: TerminalStyle) -> String {
+        let words = if self.is_spinning() { "spinning".to_owned() } else { self.legend() };
+        format!("{} {words}", style.mark(self.slot()))
+    }
+
+    fn is_spinning(self) -> bool {
+        self == Self::Spinning
+    }
+}
+
 /// Ends of the scale: from the decade below the cheapest to just beyond the dearest.
 fn scale(rungs: &[LadderRung]) -> (f64, f64) {
-    let values = rungs.iter().flat_map(|rung| {
+    let values = rungs.iter().filter(|rung| !is_noisy(rung)).flat_map(|rung| {
         [Some(rung.median), rung.q1, rung.q3].into_iter().flatten().filter(|ns| *ns > 0.0)
     });
     let (low, high) = values
@@ -195,10 +345,30 @@ fn column_of(kind: RungKind) -> RungKind {
     }
 }
 
+fn is_noisy(rung: &LadderRung) -> bool {
+    value::is_too_noisy(Unit::Nanoseconds, rung.median, rung.ci95)
+}
+
 fn value_text(rung: &LadderRung, style: TerminalStyle) -> String {
+    if is_noisy(rung) {
+        return value::TOO_NOISY.to_owned();
+    }
     let median = value::estimate(Unit::Nanoseconds, rung.median, rung.ci95);
     let text = format!("{median} {}", value::precision(rung.median, rung.ci95));
     style.to_charset(text.trim_end())
+}
+
+/// One value in full, or the least and the most of several: `18.6–20.7 ns`.
+fn values_text(rungs: &[&LadderRung], style: TerminalStyle) -> String {
+    let medians = rungs.iter().map(|rung| rung.median);
+    let ends = medians.clone().reduce(f64::min).zip(medians.reduce(f64::max));
+    match (rungs, ends) {
+        ([one], _) => value_text(one, style),
+        (_, Some((least, most))) => {
+            style.to_charset(&value::range(Unit::Nanoseconds, [least, most]))
+        }
+        _ => String::new(),
+    }
 }
 
 /// A rung in words: quartiles, CPU time of both sides, and where the time goes.
@@ -235,6 +405,9 @@ fn cpu_text(rung: &LadderRung) -> Option<String> {
     }
     Some(cpu)
 }
+
+/// Calls and clocks whose costs are within this factor share a row.
+const CLOSE: f64 = 3.0;
 
 /// Columns below which the picture says too little.
 const PLOT: usize = 20;

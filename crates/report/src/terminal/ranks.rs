@@ -1,11 +1,32 @@
 //! Verdicts on published claims, and rank tables beside the published order, in a terminal.
-//!
-//! Left out: their words, which `crate::verdict` shares with the other renderers.
 
 use plumb_analysis::document::{ExpectationVerdict, RankTable, RunDocument};
 
 use super::{TerminalPage, TerminalStyle, TextRole};
 use crate::{name, verdict};
+
+/// Claims, expectations and ranks in one line, with the command that tells them; empty without any.
+pub fn in_short(document: &RunDocument, style: TerminalStyle) -> String {
+    let mut page = TerminalPage::new(style);
+    let mut parts = Vec::new();
+    if !document.claims.is_empty() {
+        parts.push(verdict::claims_in_short(&document.claims));
+    }
+    match document.expectations.len() {
+        0 => {}
+        1 => parts.push("1 expectation".to_owned()),
+        count => parts.push(format!("{count} expectations")),
+    }
+    if !document.ranks.is_empty() {
+        parts.push("ranks".to_owned());
+    }
+    if !parts.is_empty() {
+        let id = &document.run.id;
+        let text = format!("{}: plumb show {id} --claims", name::capitalize(&parts.join(", ")));
+        page.put(0, TextRole::Dim, &text);
+    }
+    page.out
+}
 
 /// One paragraph a claim: verdict, claim, effect, historical figure; then all of them counted.
 pub fn claims(document: &RunDocument, style: TerminalStyle) -> String {

@@ -38,12 +38,14 @@ fn a_page_asks_nothing_of_the_network_and_runs_no_script() {
 
 #[test]
 fn every_figure_has_words_and_its_data() {
-    for page in [
-        plumb_report::html::report(&fixture::ladder()),
-        plumb_report::html::report(&fixture::tables(1_000)),
+    // A ladder is one figure; its tables are folded away.
+    for (page, least) in [
+        (plumb_report::html::report(&fixture::ladder()), 1),
+        (plumb_report::html::report(&fixture::tables(1_000)), 3),
     ] {
         let figures: Vec<&str> = page.split("<figure").skip(1).collect();
-        assert!(figures.len() >= 3, "{} figures", figures.len());
+        assert!(figures.len() >= least, "{} figures", figures.len());
+        assert!(least > 1 || figures.len() == 1, "{} figures", figures.len());
         for figure in figures {
             let figure = figure.split("</figure>").next().unwrap();
             assert_eq!(count(figure, "role=\"img\""), 1);

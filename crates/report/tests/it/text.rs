@@ -22,26 +22,60 @@ fn small() -> plumb_analysis::document::RunDocument {
 #[test]
 fn the_ladder_fits_every_width() {
     for width in [40, 60, 80, 100, 120, 200] {
-        let text = ladder::render(&fixture::ladder().ladder, TerminalStyle::plain(width));
+        let text = ladder::render(&fixture::ladder(), TerminalStyle::plain(width));
         assert!(widest(&text) <= usize::from(width), "{width}: {}\n{text}", widest(&text));
         assert!(text.contains("tcp4"));
     }
 }
 
 #[test]
+fn twenty_rungs_are_one_screen() {
+    let mut document = fixture::ladder();
+    document.ladder.truncate(20);
+    let text = ladder::render(&document, TerminalStyle::plain(80));
+    assert!(text.lines().count() < 24, "{text}");
+    let boundaries: Vec<&str> =
+        document.ladder.iter().map(|rung| rung.label.split(',').next().unwrap()).collect();
+    assert!(boundaries.iter().all(|label| text.contains(label)), "{text}");
+}
+
+#[test]
+fn a_ladder_that_is_not_to_be_trusted_says_so_first_and_names_noise_with_its_range() {
+    let mut document = small();
+    document.trust.flagged = 400;
+    document.trust.trusted = false;
+    let spin = document.ladder.iter_mut().find(|rung| rung.label == "shm-spin").unwrap();
+    spin.ci95 = Some([-9e3, 330e3]);
+    let text = ladder::render(&document, TerminalStyle::plain(80));
+    assert!(text.starts_with("! Not to be trusted"), "{text}");
+    assert!(text.contains("shm-spin other CPU, spinning, 0–330 µs"), "{text}");
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn the_details_of_a_ladder_say_where_the_time_goes() {
+    insta::assert_snapshot!(ladder::details(&small(), TerminalStyle::plain(80)));
+}
+
+#[test]
+fn the_ladder_at_140_columns() {
+    insta::assert_snapshot!(ladder::render(&small(), TerminalStyle::plain(140)));
+}
+
+#[test]
 fn the_ladder_at_80_columns() {
-    insta::assert_snapshot!(ladder::render(&small().ladder, TerminalStyle::plain(80)));
+    insta::assert_snapshot!(ladder::render(&small(), TerminalStyle::plain(80)));
 }
 
 #[test]
 fn the_ladder_at_40_columns() {
-    insta::assert_snapshot!(ladder::render(&small().ladder, TerminalStyle::plain(40)));
+    insta::assert_snapshot!(ladder::render(&small(), TerminalStyle::plain(40)));
 }
 
 #[test]
 fn the_ladder_in_ascii() {
     let style = TerminalStyle { color: false, unicode: false, width: 80 };
-    let text = ladder::render(&small().ladder, style);
+    let text = ladder::render(&small(), style);
     assert!(text.is_ascii(), "{text}");
     insta::assert_snapshot!(text);
 }
@@ -49,14 +83,14 @@ fn the_ladder_in_ascii() {
 #[test]
 fn colour_changes_nothing_but_colour() {
     let style = TerminalStyle { color: true, ..TerminalStyle::plain(80) };
-    let coloured = ladder::render(&small().ladder, style);
+    let coloured = ladder::render(&small(), style);
     assert!(coloured.contains("\u{1b}["));
     let mut bare = String::new();
     for (index, part) in coloured.split("\u{1b}[").enumerate() {
         bare.push_str(if index == 0 { part } else { part.split_once('m').unwrap().1 });
     }
     let trimmed = |text: &str| text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
-    assert_eq!(trimmed(&bare), trimmed(&ladder::render(&small().ladder, TerminalStyle::plain(80))));
+    assert_eq!(trimmed(&bare), trimmed(&ladder::render(&small(), TerminalStyle::plain(80))));
 }
 
 #[test]
