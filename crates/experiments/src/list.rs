@@ -221,7 +221,7 @@ pub static STACK: Study = Study {
 pub static DISTRIBUTED: Study = Study {
     id: "distributed",
     title: "What makes a distributed application slow?",
-    summary: "what makes a distributed application slow (Lantz et al. 1985): so far, how TCP is made",
+    summary: "what makes a distributed application slow (Lantz et al. 1985): a remote display, and TCP",
     requests: || bare("distributed"),
     limits: None,
 };
