@@ -20,6 +20,7 @@
 //! | from where on is a series steady | [`change_point`] |
 //! | between what values does a high percentile lie | [`tail`] |
 //! | how does cost grow with size | [`regression`] |
+//! | how does cost depend on several things at once | [`linear`] |
 //! | how to average ratios and costs | [`means`] |
 //! | may the measuring stop | [`stopping`] |
 //! | samples whose truth is known | [`simulation`] |
@@ -35,6 +36,7 @@ pub mod drift;
 pub mod groups;
 pub mod hierarchy;
 pub mod histogram;
+pub mod linear;
 pub mod means;
 pub mod modes;
 pub mod quantile;
