@@ -24,6 +24,8 @@ use crate::report::{BlockError, BlockOutcome, BlockReport};
 use crate::sampler::{self, batch_for, reserve_samples};
 use crate::spec::{BlockSpec, BlockTask};
 
+mod processor;
+
 /// A launch of the worker alone.
 #[derive(Debug)]
 pub(crate) struct HostBench {
@@ -41,6 +43,9 @@ impl HostBench {
     /// Measures one block.
     pub(crate) fn measure(&mut self, spec: &BlockSpec) -> BlockOutcome {
         if let Some(report) = measure_call(spec, self.watch, &self.cpus)? {
+            return Ok(report);
+        }
+        if let Some(report) = processor::measure(spec, self.watch, &self.cpus)? {
             return Ok(report);
         }
         match self.checksums.measure(spec, self.watch, &self.cpus)? {
@@ -91,7 +96,18 @@ fn time<R>(
     spec: &BlockSpec,
     watch: Stopwatch,
     cpus: &[u32],
+    operation: impl FnMut() -> R,
+) -> BlockReport {
+    time_as(spec, watch, cpus, operation, |ns| ns)
+}
+
+/// The same; each sample is what is made of the nanoseconds of an operation.
+fn time_as<R>(
+    spec: &BlockSpec,
+    watch: Stopwatch,
+    cpus: &[u32],
     mut operation: impl FnMut() -> R,
+    sample: impl Fn(f64) -> f64,
 ) -> BlockReport {
     let quality = watch.measure();
     let canary = Canary::before(watch, spec);
@@ -117,7 +133,7 @@ fn time<R>(
     let mut report = BlockReport { batch, effort, ..BlockReport::default() };
     report.effort.canary_ns = canary.after();
     let each = |&t: &u64| ((watch.ns(t) - overhead) / f64::from(batch)).max(0.0);
-    let values: Vec<f64> = ticks.iter().map(each).collect();
+    let mut values: Vec<f64> = ticks.iter().map(each).collect();
     let median = quantile::of_sorted(&quantile::sorted(&values), 0.5);
     // Rule 3: what is left must be worth three times what the subtraction leaves open.
     if median * f64::from(batch) < 3.0 * overhead_spread {
@@ -125,6 +141,9 @@ fn time<R>(
     }
     report.flags.push("batched".to_owned());
     report.flags.push("overhead-subtracted".to_owned());
+    for value in &mut values {
+        *value = sample(*value);
+    }
     sampler::summarize(&values, 0.001, spec, &mut report);
     report
 }

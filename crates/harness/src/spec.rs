@@ -720,6 +720,15 @@ pub enum BlockTask {
         /// `syscall`, `libc` or `vdso`.
         via: String,
     },
+    /// Time of one pass of a kernel of the processor index, whose result is checked.
+    IndexKernel { kernel: String },
+    /// Memory: time of a load that depends on the last, or bytes a second.
+    Memory {
+        /// `load`, `read` or `copy`.
+        operation: String,
+        /// Bytes that are walked over.
+        size: u64,
+    },
     /// What one interrupt takes from a process that spins.
     Interrupt,
     /// Smallest positive step of a clock.
