@@ -2,6 +2,8 @@
 //!
 //! Left out: formats made of summaries (JSON, CSV, Markdown), which begin with analysis.
 
+pub mod run_file;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 use std::time::{Duration, SystemTime};

@@ -30,7 +30,7 @@ pub(super) fn run(id: &str, created_unix_ms: i64) -> RunRecord {
 }
 
 /// A run that has nothing yet.
-pub(super) fn bare(id: &str, created_unix_ms: i64) -> RunData {
+pub(crate) fn bare(id: &str, created_unix_ms: i64) -> RunData {
     let run = run(id, created_unix_ms);
     RunData { run, cells: Vec::new(), launches: Vec::new(), blocks: Vec::new() }
 }

@@ -3,6 +3,8 @@
 //! Left out: choosing a run by a shortened name ([`Store::find`]), and whether histograms decode,
 //! which their owner knows.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use rusqlite::{OptionalExtension, Params, Row, named_params};
 
 use super::{Store, StoreError, rows};
@@ -39,6 +41,20 @@ impl Store {
             rows::RUN
         );
         self.query_all(&sql, [], listing)
+    }
+
+    /// The experiments of each run, by its id.
+    ///
+    /// # Errors
+    /// The store's own troubles.
+    pub fn experiments(&self) -> Result<BTreeMap<String, BTreeSet<String>>, StoreError> {
+        let sql =
+            "SELECT DISTINCT run.id, cell.experiment FROM cell JOIN run ON run.key = cell.run";
+        let mut runs: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for (run, experiment) in self.query_all(sql, [], |row| Ok((row.get(0)?, row.get(1)?)))? {
+            runs.entry(run).or_default().insert(experiment);
+        }
+        Ok(runs)
     }
 
     /// A run with everything in it, by its whole id.
