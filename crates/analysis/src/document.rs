@@ -11,13 +11,17 @@ use serde::{Deserialize, Serialize};
 
 pub mod agent;
 pub mod checks;
+pub mod claims;
 pub mod compare;
 pub mod conform;
 pub mod display;
 pub mod explain;
 pub mod host_notes;
+pub mod index;
 pub mod link;
 pub mod list;
+pub mod model;
+pub mod scale;
 pub mod schema;
 pub mod sim;
 pub mod stack;

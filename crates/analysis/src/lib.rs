@@ -4,13 +4,17 @@
 pub mod breakdown;
 pub mod build;
 pub mod claim;
+pub mod claim_table;
 pub mod compare;
+pub mod cost_model;
 pub mod cost_ratio;
 pub mod document;
+pub mod index;
 pub mod ladder;
 pub mod rank;
 pub mod ratio;
 pub mod registry;
+pub mod scale;
 pub mod slope;
 pub mod summary;
 

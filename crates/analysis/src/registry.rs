@@ -81,16 +81,39 @@ impl ExperimentAnalysis {
 }
 
 /// A statement of a document that a measurement or a simulation could decide.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct TestableStatement {
     /// Stable id, which is also that of its claim.
     pub id: String,
     /// The document that makes it: `ipc`.
     pub document: String,
+    /// Who says so.
+    pub author: String,
+    /// Section, table or figure.
+    pub place: String,
+    /// The statement, in one sentence.
+    pub statement: String,
+    /// Its numbers.
+    pub figures: Vec<StatementFigure>,
     /// The experiment that decides it, or is to decide it.
     pub experiment: String,
     /// Whether an experiment judges it.
     pub is_encoded: bool,
+    /// What is missing before it can be judged; empty where nothing is.
+    pub needs: String,
+    /// Where its judge tests something else than the author states; empty where it does not.
+    pub flaw: String,
+}
+
+/// A number of a statement, in the unit of the document: `percent`, `bit/s`, `ratio`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StatementFigure {
+    /// What it is of.
+    pub name: String,
+    /// The number.
+    pub value: f64,
+    /// Its unit.
+    pub unit: String,
 }
 
 /// The experiments that the analysis knows, in their order.

@@ -11,7 +11,7 @@ use plumb_base::stats::hierarchy::SampleHierarchy;
 use plumb_base::stats::{ConfidenceInterval, autocorrelation, drift, modes, quantile, stopping};
 use plumb_base::units::Unit;
 use plumb_store::record::{
-    Better, Cell, CellStatus, FactorLevel, RunData, RunRecord, SampleBlock, SideCpu,
+    Better, Cell, CellStatus, FactorLevel, Factors, RunData, RunRecord, SampleBlock, SideCpu,
 };
 
 use crate::document::{CellResult, CpuCost, DistributionMode, SampleSummary};
@@ -502,7 +502,12 @@ fn cell_result(
 
 /// The factors of a cell as JSON values.
 pub(crate) fn factors(cell: &Cell) -> BTreeMap<String, serde_json::Value> {
-    cell.factors.0.iter().map(|(name, level)| (name.clone(), value(level))).collect()
+    factor_values(&cell.factors)
+}
+
+/// Factors as JSON values.
+pub fn factor_values(factors: &Factors) -> BTreeMap<String, serde_json::Value> {
+    factors.0.iter().map(|(name, level)| (name.clone(), value(level))).collect()
 }
 
 fn value(level: &FactorLevel) -> serde_json::Value {
@@ -538,8 +543,6 @@ pub(crate) fn missing_reason(status: &CellStatus) -> (&'static str, String) {
 )]
 mod tests {
     use plumb_base::stats::histogram::Histogram;
-
-    use plumb_store::record::Factors;
 
     use super::*;
     use crate::fixture::{SyntheticDesign, SyntheticRun, local};

@@ -15,6 +15,7 @@ pub mod by_level;
 pub mod connection;
 pub mod drift;
 pub mod ladder;
+pub mod machines;
 pub mod net;
 pub mod quantiles;
 mod scale;

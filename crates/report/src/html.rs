@@ -14,10 +14,12 @@ use crate::figure::svg::PALETTE_CSS;
 use crate::terminal::TerminalStyle;
 use crate::{headline, name, section, verdict};
 
+pub mod claims;
 mod element;
 mod net;
 mod provenance;
 mod results;
+pub mod scale;
 
 pub(crate) use element::escape;
 use element::{details, table};

@@ -5,14 +5,18 @@
 use crate::printable;
 
 pub mod checks;
+pub mod claims;
 pub mod compare;
 pub mod explain;
 pub mod http;
+pub mod index;
 pub mod ladder;
 pub mod link;
+pub mod model;
 pub mod net;
 pub mod net_summary;
 pub mod ranks;
+pub mod scale;
 pub mod sim;
 pub mod stack;
 pub mod stamp;

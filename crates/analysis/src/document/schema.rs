@@ -12,14 +12,18 @@ use crate::document::checks::{
     CheckDocument, DOCTOR_SCHEMA, DoctorDocument, SELFTEST_SCHEMA, STORE_CHECK_SCHEMA,
     SelftestDocument,
 };
+use crate::document::claims::{CLAIMS_SCHEMA, ClaimsDocument};
 use crate::document::compare::{self, CompareDocument};
 use crate::document::conform::{self, ConformDocument};
 use crate::document::display::{self, DisplayDocument};
 use crate::document::explain::{self, ExplainDocument};
+use crate::document::index::{INDEX_SCHEMA, IndexDocument};
 use crate::document::link::{
     LINK_CHECK_SCHEMA, LINK_SCHEMA, LINKS_SCHEMA, LinkCheckDocument, LinkDocument, LinksDocument,
 };
 use crate::document::list::{LIST_SCHEMA, ListDocument, RUNS_SCHEMA, RunsDocument};
+use crate::document::model::{MODEL_SCHEMA, ModelDocument, PREDICT_SCHEMA, PredictDocument};
+use crate::document::scale::{SCALE_SCHEMA, ScaleDocument};
 use crate::document::sim::{self, CONGESTION_SCHEMA, CongestionDocument, SimDocument};
 use crate::document::stack::{self, StackDocument};
 use crate::document::{RUN_SCHEMA, RunDocument};
@@ -42,6 +46,11 @@ pub fn all() -> Vec<DocumentSchema> {
         document_schema::<CompareDocument>(compare::SCHEMA),
         document_schema::<RunsDocument>(RUNS_SCHEMA),
         document_schema::<ListDocument>(LIST_SCHEMA),
+        document_schema::<ClaimsDocument>(CLAIMS_SCHEMA),
+        document_schema::<IndexDocument>(INDEX_SCHEMA),
+        document_schema::<ScaleDocument>(SCALE_SCHEMA),
+        document_schema::<ModelDocument>(MODEL_SCHEMA),
+        document_schema::<PredictDocument>(PREDICT_SCHEMA),
         document_schema::<DoctorDocument>(DOCTOR_SCHEMA),
         document_schema::<CheckDocument>(STORE_CHECK_SCHEMA),
         document_schema::<ExplainDocument>(explain::SCHEMA),

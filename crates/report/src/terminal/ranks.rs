@@ -97,7 +97,7 @@ fn put_relations(page: &mut TerminalPage, ranks: &RankTable) {
     }
 }
 
-fn verdict_role(verdict: &str) -> TextRole {
+pub(super) fn verdict_role(verdict: &str) -> TextRole {
     match verdict {
         "holds" => TextRole::Good,
         "does not hold" => TextRole::Bad,

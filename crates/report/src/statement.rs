@@ -1,0 +1,98 @@
+//! Words and tables of the statements of documents, which terminal and page share.
+
+use plumb_analysis::document::claims::{ClaimFigure, ClaimRow, ClaimTally};
+use plumb_base::units::{Unit, significant};
+
+use crate::table::TextTable;
+use crate::value;
+
+/// One row a statement: verdict, id without its document, the first number then and here, and their ratio.
+pub fn table(rows: &[ClaimRow]) -> TextTable {
+    let mut table = TextTable::with_heads(&["verdict", "statement", "#then?", "#here", "#ratio??"]);
+    for row in rows {
+        let figure = chosen(row);
+        let here = figure.and_then(|figure| Some(number(&figure.unit, figure.here?)));
+        let estimate = || row.estimate.map(|estimate| significant(estimate, 3));
+        table.push([
+            row.verdict.clone(),
+            row.id.strip_prefix(&format!("{}.", row.document)).unwrap_or(&row.id).to_owned(),
+            figure.map_or_else(String::new, |figure| number(&figure.unit, figure.value)),
+            here.or_else(estimate).unwrap_or_default(),
+            figure.and_then(|figure| figure.ratio).map_or_else(String::new, value::times),
+        ]);
+    }
+    table
+}
+
+/// The number that a statement is shown with: the first that was measured here, else the first.
+fn chosen(row: &ClaimRow) -> Option<&ClaimFigure> {
+    row.figures.iter().find(|figure| figure.here.is_some()).or_else(|| row.figures.first())
+}
+
+/// The statements of each document, counted by verdict.
+pub fn tally(tallies: &[ClaimTally]) -> TextTable {
+    let heads =
+        ["document", "#claims", "#hold", "#do not", "#not decided", "#not measured", "#no judge"];
+    let mut table = TextTable::with_heads(&heads);
+    let mut sum = ClaimTally { document: "all".to_owned(), ..ClaimTally::default() };
+    let mut push = |tally: &ClaimTally| {
+        let ClaimTally { claims, hold, do_not_hold, not_decided, not_measured, no_judge, .. } =
+            tally;
+        let counts = [claims, hold, do_not_hold, not_decided, not_measured, no_judge];
+        table.push([tally.document.clone()].into_iter().chain(counts.map(u64::to_string)));
+    };
+    for tally in tallies {
+        push(tally);
+        sum.claims += tally.claims;
+        sum.hold += tally.hold;
+        sum.do_not_hold += tally.do_not_hold;
+        sum.not_decided += tally.not_decided;
+        sum.not_measured += tally.not_measured;
+        sum.no_judge += tally.no_judge;
+    }
+    if tallies.len() > 1 {
+        push(&sum);
+    }
+    table
+}
+
+/// Each number of a statement: `least share: then 12%, here 9%, 0.75×`.
+pub fn figures(row: &ClaimRow) -> Vec<String> {
+    let text = |figure: &ClaimFigure| {
+        let then = number(&figure.unit, figure.value);
+        let here = figure.here.map_or_else(String::new, |here| {
+            let ratio =
+                figure.ratio.map_or_else(String::new, |by| format!(", {}", value::times(by)));
+            format!(", here {}{ratio}", number(&figure.unit, here))
+        });
+        format!("{}: then {then}{here}", figure.name)
+    };
+    row.figures.iter().map(text).collect()
+}
+
+/// What was found here and where, what would decide, and what the judge does not test.
+pub fn sentences(row: &ClaimRow) -> Vec<String> {
+    let mut sentences = Vec::new();
+    if !row.effect.is_empty() {
+        let day = row.measured.get(..10).map_or_else(String::new, |day| format!(" of {day}"));
+        sentences.push(format!("Here: {} [{}{day}]", row.effect, row.basis));
+    }
+    if !row.to_decide.is_empty() {
+        sentences.push(format!("To decide: {}", row.to_decide));
+    }
+    if !row.flaw.is_empty() {
+        sentences.push(format!("Limits of the judge: {}", row.flaw));
+    }
+    sentences
+}
+
+/// A number in a stored unit or in a document's own.
+fn number(unit: &str, number: f64) -> String {
+    match unit {
+        "ratio" => value::times(number),
+        "Hz" if number >= 1e6 => format!("{} MHz", significant(number / 1e6, 4)),
+        "Hz" | "cycles" => format!("{} {unit}", significant(number, 3)),
+        "count" => significant(number, 4),
+        unit => value::plain(Unit::from_name(unit).unwrap_or(Unit::Count), number),
+    }
+}
