@@ -271,7 +271,7 @@ pub(crate) fn undecided(
 
 pub(crate) fn machines(experiment: &str) -> String {
     format!(
-        "no slope is claimed over fewer than {MACHINES_MIN} machines: plumb run {experiment} on each"
+        "no slope is claimed over fewer than {MACHINES_MIN} machines: plumb run {experiment} on each, then plumb scale"
     )
 }
 

@@ -83,6 +83,8 @@ study! {
 study! {
     /// Study `scaling`: whether communication keeps up with processors, after Markatos (2001).
     scaling:
+    index_cpu,
+    index_memory,
     scaling_entry,
     scaling_loopback,
     scaling_lan,
@@ -100,6 +102,7 @@ pub mod display;
 pub mod error;
 pub mod factor;
 pub mod list;
+pub mod machines;
 pub mod mirror;
 mod pages;
 pub mod plan;

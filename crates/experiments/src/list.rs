@@ -125,8 +125,8 @@ pub struct Study {
 
 impl Study {
     /// Every study.
-    pub const ALL: [&'static Self; 7] =
-        [&LADDER, &LADDER_REMOTE, &IPC, &GIGABIT, &SCALING, &STACK, &DISTRIBUTED];
+    pub const ALL: [&'static Self; 8] =
+        [&LADDER, &LADDER_REMOTE, &INDEX, &IPC, &GIGABIT, &SCALING, &STACK, &DISTRIBUTED];
 
     /// The study of an id.
     pub fn from_id(id: &str) -> Option<&'static Self> {
@@ -179,6 +179,27 @@ pub static LADDER_REMOTE: Study = Study {
         requests
     },
     limits: Some(RunLimits { budget: Some(Span::from_secs(40)), ..LADDER_LIMITS }),
+};
+
+/// The processor index, and memory beside it.
+pub static INDEX: Study = Study {
+    id: "index",
+    title: "The processor index",
+    summary: "how fast this processor and its memory are, in under 5 seconds",
+    requests: || {
+        vec![
+            ExperimentRequest::bare(&scaling::index_cpu::EXPERIMENT),
+            ExperimentRequest::bare(&scaling::index_memory::EXPERIMENT)
+                .propose_sizes(&[scaling::index_memory::BEYOND_CACHES]),
+        ]
+    },
+    limits: Some(RunLimits {
+        budget: Some(Span::from_secs(5)),
+        launches_min: 6,
+        launches_max: 10,
+        block: Span::from_ms(30),
+        ..RunPreset::Quick.limits()
+    }),
 };
 
 /// Why a host does not fill its link, after Weigle, Feng & Gardner (2001).

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use plumb_analysis::registry::TestableStatement;
+use plumb_analysis::registry::{StatementFigure, TestableStatement};
 
 const TEXT: &str = include_str!("../../../docs/claims.toml");
 
@@ -16,13 +16,29 @@ fn read(text: &str) -> Vec<TestableStatement> {
 }
 
 fn statement(entry: &toml::Value) -> Option<TestableStatement> {
-    let text = |key: &str| entry.get(key).and_then(toml::Value::as_str).map(str::to_owned);
+    let text = |key: &str| text(entry, key);
+    let figures = entry.get("figures").and_then(toml::Value::as_array);
     Some(TestableStatement {
         id: text("id")?,
         document: text("document")?,
+        author: text("author")?,
+        place: text("place")?,
+        statement: text("statement")?,
+        figures: figures.into_iter().flatten().filter_map(figure).collect(),
         experiment: text("experiment")?,
         is_encoded: entry.get("encoded")?.as_bool()?,
+        needs: text("needs").unwrap_or_default(),
+        flaw: text("flaw").unwrap_or_default(),
     })
+}
+
+fn figure(entry: &toml::Value) -> Option<StatementFigure> {
+    let value = entry.get("value")?.as_float()?;
+    Some(StatementFigure { name: text(entry, "name")?, value, unit: text(entry, "unit")? })
+}
+
+fn text(entry: &toml::Value, key: &str) -> Option<String> {
+    entry.get(key).and_then(toml::Value::as_str).map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -31,7 +47,7 @@ mod tests {
 
     use super::*;
     use crate::definition::Experiment;
-    use crate::list;
+    use crate::{list, machines};
 
     /// The document that a claim's source is; none of a source that is not one of the five.
     fn document_of(source: &str) -> Option<&'static str> {
@@ -54,7 +70,8 @@ mod tests {
             let claims = experiment.analysis.claims.iter();
             claims.filter_map(|claim| Some((claim.id, document_of(claim.source)?)))
         };
-        let in_code: BTreeSet<(&str, &str)> = list::all().flat_map(claims).collect();
+        let mut in_code: BTreeSet<(&str, &str)> = list::all().flat_map(claims).collect();
+        in_code.extend(machines::claims::CLAIMS.map(|claim| (claim.id, "scaling")));
         let only_in_file: Vec<_> = in_file.difference(&in_code).collect();
         let only_in_code: Vec<_> = in_code.difference(&in_file).collect();
         assert!(
@@ -68,6 +85,8 @@ mod tests {
         let ids: BTreeSet<&str> = STATEMENTS.iter().map(|found| found.id.as_str()).collect();
         assert_eq!(ids.len(), TEXT.matches("[[claim]]").count());
         assert_eq!(ids.len(), STATEMENTS.len());
+        let figures: usize = STATEMENTS.iter().map(|found| found.figures.len()).sum();
+        assert_eq!(figures, TEXT.matches("{ name = ").count());
     }
 
     #[test]
