@@ -12,7 +12,7 @@ COVERAGE = --cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-
   -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
   -Cllvm-args=-sanitizer-coverage-trace-compares
 
-.PHONY: help run test check packetdrill race race-stack race-tcp race-link race-sim race-net guide selftest-full mutations fuzz schema dist dist-check setup
+.PHONY: help run test check studies packetdrill race race-stack race-tcp race-link race-sim race-net guide selftest-full mutations fuzz schema dist dist-check setup
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -34,6 +34,14 @@ check: ## formatting, lints, documentation links and the rules of the house
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc --workspace --no-deps --document-private-items --quiet
 	$(CARGO) xtask tidy
+
+studies: ## the five studies with --quick, each with its page under target/studies, and every claim on one page; under 30 minutes
+	$(CARGO) build --release
+	mkdir -p target/studies
+	for study in ipc stack gigabit scaling distributed; do \
+	  target/release/plumb study $$study --quick -o target/studies/$$study.html || [ $$? -eq 3 ] || exit 1; done
+	target/release/plumb claims -o target/studies/claims.html
+	target/release/plumb scale -o target/studies/machines.html
 
 selftest-full: ## 2,000 simulated tables for every preset and launch effect, and the rest of the self-test; about an hour
 	$(CARGO) build --release

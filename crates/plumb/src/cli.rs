@@ -24,20 +24,25 @@ use plumb_harness::program_task::ProgramTasks;
 
 pub mod agent;
 pub mod cc_report;
+pub mod claims;
 pub mod compare;
 pub mod display;
 pub mod doctor;
 pub mod explain;
 pub mod export;
 pub mod import;
+pub mod index;
 pub mod iperf3;
 pub mod link;
 pub mod list;
+pub mod model;
 pub mod net;
 pub mod output;
+pub mod predict;
 mod progress;
 pub mod reference;
 pub mod run;
+pub mod scale;
 pub mod selftest;
 pub mod sim;
 pub mod stack;
@@ -132,6 +137,11 @@ enum CliCommand {
     Net(Box<net::NetCommand>),
     Agent(agent::AgentCommand),
     Explain(explain::ExplainCommand),
+    Claims(claims::ClaimsCommand),
+    Index(index::IndexCommand),
+    Scale(scale::ScaleCommand),
+    Model(model::ModelCommand),
+    Predict(predict::PredictCommand),
     Compare(compare::CompareCommand),
     Ab(compare::AbCommand),
     Report(stored_runs::ReportCommand),
@@ -332,6 +342,11 @@ fn dispatch(cli: Cli, output: &CliOutput) -> CommandResult {
         CliCommand::Net(command) => command.perform(global, output),
         CliCommand::Agent(command) => command.perform(output),
         CliCommand::Explain(command) => command.perform(global, output),
+        CliCommand::Claims(command) => command.perform(global, output),
+        CliCommand::Index(command) => command.perform(global, output),
+        CliCommand::Scale(command) => command.perform(global, output),
+        CliCommand::Model(command) => command.perform(global, output),
+        CliCommand::Predict(command) => command.perform(global, output),
         CliCommand::Compare(command) => command.perform(global, output),
         CliCommand::Ab(command) => command.perform(global, output),
         CliCommand::Report(command) => command.perform(global, output),

@@ -15,12 +15,13 @@ use super::output::{CliOutput, CommandResult};
 use super::{GlobalOptions, store};
 use crate::problem::{ExitReason, Problem};
 
-/// Write a run as JSON, JSON lines, CSV, Markdown, HdrHistogram logs or Prometheus metrics
+/// Write a run as JSON, JSON lines, CSV, Markdown, HdrHistogram logs, Prometheus metrics or a run file
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
   plumb export last --format csv -o run.csv
   plumb export last --format jsonl | duckdb -c \"select * from read_json('/dev/stdin')\"
   plumb export last --format hdr -o run.hlog
+  plumb export last --format plumb --anonymous -o this-machine.plumb
   plumb export last --format prometheus -o /var/lib/prometheus/node-exporter/plumb.prom")]
 pub struct ExportCommand {
     /// A run: its id, a prefix of it, last or last~N
@@ -29,6 +30,9 @@ pub struct ExportCommand {
     /// The format
     #[arg(long, short, default_value = "json")]
     format: ExportFormat,
+    /// Take out host names and addresses; for --format plumb
+    #[arg(long)]
+    anonymous: bool,
     /// Where to write it [default: standard output]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -48,6 +52,8 @@ enum ExportFormat {
     Hdr,
     /// Metrics for node exporter's textfile collector
     Prometheus,
+    /// A run file: everything that is stored, for plumb scale on another machine
+    Plumb,
 }
 
 impl ExportCommand {
@@ -59,7 +65,13 @@ impl ExportCommand {
         let store = store::open(global, StoreMode::Read)?;
         let data = store::load(&store, &self.run)?;
         let format = if output.json { ExportFormat::Json } else { self.format };
-        let bytes = render(&data, format)?;
+        if self.anonymous && format != ExportFormat::Plumb {
+            return Err(Problem::usage("--anonymous is for run files")
+                .because("other formats keep what is stored of the hosts")
+                .fix("add --format plumb, or leave --anonymous out")
+                .into());
+        }
+        let bytes = render(&data, format, self.anonymous)?;
         match &self.output {
             None => output.bytes(&bytes)?,
             Some(path) => {
@@ -71,7 +83,7 @@ impl ExportCommand {
     }
 }
 
-fn render(data: &RunData, format: ExportFormat) -> Result<Vec<u8>, Problem> {
+fn render(data: &RunData, format: ExportFormat, is_anonymous: bool) -> Result<Vec<u8>, Problem> {
     let mut bytes = Vec::new();
     let text = match format {
         ExportFormat::Json => {
@@ -86,6 +98,11 @@ fn render(data: &RunData, format: ExportFormat) -> Result<Vec<u8>, Problem> {
         ExportFormat::Csv => csv::results(&run_document(data)),
         ExportFormat::Markdown => markdown::run(&run_document(data)),
         ExportFormat::Prometheus => prometheus::run(&run_document(data)),
+        ExportFormat::Plumb => {
+            let text = export::run_file::write(data, is_anonymous)
+                .map_err(|error| Problem::failure("cannot write the run file").because(error))?;
+            printable::json(&text).into_owned()
+        }
         ExportFormat::Hdr => {
             export::hdr(data, &mut bytes).map_err(Problem::rejected)?;
             printable::lines(&String::from_utf8_lossy(&bytes)).into_owned()

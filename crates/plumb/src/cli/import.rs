@@ -71,7 +71,7 @@ impl ImportCommand {
     /// The file cannot be read or is not of that tool; the store cannot be written.
     pub fn perform(self, global: &GlobalOptions, output: &CliOutput) -> CommandResult {
         let name = self.file.display().to_string();
-        let bytes = read(&self.file).map_err(|error| {
+        let bytes = read_file(&self.file).map_err(|error| {
             Problem::usage(format!("cannot read {name}"))
                 .because(error)
                 .fix("name a file that another tool wrote, or - for standard input")
@@ -124,7 +124,11 @@ fn file_name(path: &Path) -> String {
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-fn read(path: &Path) -> io::Result<Vec<u8>> {
+/// Reads a file of another tool, or standard input; not one that is far larger than any of them.
+///
+/// # Errors
+/// It cannot be read, or is too large.
+pub fn read_file(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let taken = if path.as_os_str() == "-" {
         io::stdin().lock().take(BYTES_MAX + 1).read_to_end(&mut bytes)?

@@ -14,6 +14,7 @@ mod guide;
 mod home;
 mod interruption;
 mod link;
+mod machines;
 mod net;
 mod pages;
 mod sim;

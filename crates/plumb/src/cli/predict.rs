@@ -1,0 +1,239 @@
+//! `plumb predict`: what a message would cost at another size, or if something were different.
+
+use clap::Args;
+use plumb_analysis::cost_model::{self, CostChange, CostModel};
+use plumb_analysis::document::model::{CostPrediction, PREDICT_SCHEMA, PredictDocument};
+use plumb_analysis::summary::{factor_values, measured_cells};
+use plumb_base::units::parse_bytes;
+use plumb_base::units::quantity::{parse_rate, parse_span};
+use plumb_report::terminal;
+
+use super::model::models_of;
+use super::output::{CliOutput, CommandResult};
+use super::{GlobalOptions, store};
+use crate::problem::{ExitReason, Problem};
+
+/// Predict what a message costs at other sizes, with a faster CPU or memory, over a link
+#[derive(Clone, Debug, Args)]
+#[command(
+    after_help = "The model is that of 'plumb model'. A faster CPU divides what is fixed, per byte and per packet; faster
+memory divides what bytes beyond the caches cost more; batching shares what is fixed.
+
+Examples:
+  plumb predict last --size 3000,100k
+  plumb predict last --mechanism tcp4 --cpu 2x --memory 0.5x
+  plumb predict last --mechanism tcp4 --rtt 50ms --rate 1gbit --mtu 9000 --batch 32
+  plumb predict last~1 --score last        how well a run predicts a later one
+  plumb predict last --score left-out      how well its sizes predict one another"
+)]
+pub struct PredictCommand {
+    /// The run that models are fitted to: its id, a prefix of it, last or last~N
+    #[arg(value_name = "RUN", default_value = "last")]
+    run: String,
+    /// Only models whose mechanism is this
+    #[arg(long, value_name = "NAME")]
+    mechanism: Option<String>,
+    /// Message sizes
+    #[arg(long, value_name = "BYTES,…", value_delimiter = ',', value_parser = parse_size)]
+    #[arg(default_value = "64,4Ki,64Ki")]
+    size: Vec<u64>,
+    /// How much faster the processor would be: 2x, 0.5x
+    #[arg(long, value_name = "FACTOR", value_parser = parse_factor, default_value = "1x")]
+    cpu: f64,
+    /// How much faster memory would be
+    #[arg(long, value_name = "FACTOR", value_parser = parse_factor, default_value = "1x")]
+    memory: f64,
+    /// Round-trip time of a network that would be added
+    #[arg(long, value_name = "TIME")]
+    rtt: Option<String>,
+    /// Rate of a link that messages would go through
+    #[arg(long, value_name = "RATE")]
+    rate: Option<String>,
+    /// Bytes of a packet
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(576..=65_536))]
+    mtu: Option<u64>,
+    /// Messages that would share what is fixed
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    batch: Option<u32>,
+    /// Compare predictions with a run, or with 'left-out' sizes of the same
+    #[arg(long, value_name = "RUN|left-out")]
+    score: Option<String>,
+}
+
+/// A factor beyond this is no what-if of these models.
+const FACTOR_MAX: f64 = 100.0;
+
+fn parse_factor(text: &str) -> Result<f64, String> {
+    let number: Option<f64> = text.trim().trim_end_matches(['x', '×']).parse().ok();
+    match number {
+        Some(factor) if (1.0 / FACTOR_MAX..=FACTOR_MAX).contains(&factor) => Ok(factor),
+        Some(factor) if factor.is_finite() => Err(format!(
+            "{factor} is not between 0.01 and 100, and a model says nothing of such machines: write 2x or 0.5x"
+        )),
+        _ => Err("it is not a factor: write 2x or 0.5x".to_owned()),
+    }
+}
+
+fn parse_size(text: &str) -> Result<u64, String> {
+    match parse_bytes(text).map_err(|error| error.to_string())? {
+        0 => Err("a message has at least one byte".to_owned()),
+        size => Ok(size),
+    }
+}
+
+impl PredictCommand {
+    /// Fits the models of the run, and prints what they predict.
+    ///
+    /// # Errors
+    /// No such run or mechanism, a change that the models say nothing of.
+    pub fn perform(self, global: &GlobalOptions, output: &CliOutput) -> CommandResult {
+        let data = store::read(global, &self.run)?;
+        let measured = measured_cells(&data);
+        let (models, _) = models_of(&data, &measured)?;
+        let models = self.chosen(models)?;
+        let change = self.change()?;
+        let (mut predictions, mut unchanged) = (Vec::new(), 0_usize);
+        for model in &models {
+            for size in &self.size {
+                match prediction(model, *size, &change) {
+                    Some(prediction) => predictions.push(prediction),
+                    None => unchanged += 1,
+                }
+            }
+        }
+        if predictions.is_empty() {
+            return Err(Problem::usage("no model says anything of another MTU")
+                .because(
+                    "none has a term of packets: its sizes fit in one, or its mechanism has none",
+                )
+                .fix("measure over a link: plumb run latency.remote --set mechanism=tcp4")
+                .into());
+        }
+        let mut document = PredictDocument {
+            schema: PREDICT_SCHEMA.to_owned(),
+            run: data.run.id.clone(),
+            changes: self.changes(),
+            predictions,
+            scope: scope(&change, unchanged),
+            score: None,
+            against: None,
+        };
+        if let Some(against) = &self.score {
+            let compared = if against == "left-out" {
+                cost_model::left_out_pairs(&models)
+            } else {
+                let later = store::read(global, against)?;
+                document.against = Some(later.run.id.clone());
+                cost_model::later_pairs(&models, &measured_cells(&later))
+            };
+            if compared.is_empty() {
+                return Err(Problem::usage(format!(
+                    "{against} has nothing that these models predict"
+                ))
+                .because(
+                    "mechanisms and settings must be the same, and sizes within those measured",
+                )
+                .fix("measure the same plan again: plumb rerun RUN")
+                .into());
+            }
+            document.score = Some(cost_model::score(&compared));
+            document.predictions.clear();
+        }
+        output.show(&document, |style| terminal::model::predictions(&document, style))?;
+        Ok(ExitReason::Success)
+    }
+
+    fn chosen(&self, models: Vec<CostModel>) -> Result<Vec<CostModel>, Problem> {
+        let Some(wanted) = &self.mechanism else { return Ok(models) };
+        let name = |model: &CostModel| model.factors.text("mechanism").unwrap_or("").to_owned();
+        let mut names: Vec<String> = models.iter().map(name).collect();
+        names.sort();
+        names.dedup();
+        let kept: Vec<CostModel> = models.into_iter().filter(|it| name(it) == *wanted).collect();
+        if kept.is_empty() {
+            return Err(Problem::usage(format!("there is no model of mechanism '{wanted}'"))
+                .because(format!("the run has models of {}", names.join(", ")))
+                .suggest(wanted, names.iter().map(String::as_str)));
+        }
+        Ok(kept)
+    }
+
+    fn change(&self) -> Result<CostChange, Problem> {
+        let rtt = self.rtt.as_deref().map(parse_span).transpose().map_err(Problem::rejected)?;
+        let rate = self.rate.as_deref().map(parse_rate).transpose().map_err(Problem::rejected)?;
+        Ok(CostChange {
+            cpu: self.cpu,
+            memory: self.memory,
+            rtt_ns: rtt.map_or(0.0, |rtt| rtt.as_ps() as f64 / 1e3),
+            rate: rate.map(|rate| rate.bits_per_second() as f64 / 8.0),
+            mtu: self.mtu,
+            batch: f64::from(self.batch.unwrap_or(1)),
+        })
+    }
+
+    fn changes(&self) -> Vec<String> {
+        let mut changes = Vec::new();
+        let mut factor = |what: &str, by: f64| {
+            if (by - 1.0).abs() > f64::EPSILON {
+                changes.push(format!("{what} {by} times as fast"));
+            }
+        };
+        factor("a processor", self.cpu);
+        factor("memory", self.memory);
+        let added = [("a round trip of", &self.rtt), ("a link of", &self.rate)];
+        let added =
+            added.into_iter().filter_map(|(what, it)| Some(format!("{what} {}", it.as_ref()?)));
+        changes.extend(added);
+        changes.extend(self.mtu.map(|mtu| format!("packets of {mtu} B")));
+        changes.extend(self.batch.map(|batch| format!("{batch} messages a call")));
+        changes
+    }
+}
+
+/// What a model predicts of a size; none where it says nothing of the change.
+fn prediction(model: &CostModel, size: u64, change: &CostChange) -> Option<CostPrediction> {
+    let now = model.predict(size, &CostChange::NONE)?;
+    let predicted = model.predict(size, change)?;
+    Some(CostPrediction {
+        experiment: model.experiment.clone(),
+        response: model.response.clone(),
+        factors: factor_values(&model.factors),
+        size,
+        now_ns: now.ns,
+        predicted_ns: predicted.ns,
+        interval: predicted.interval,
+        is_extrapolated: model.is_beyond(size),
+    })
+}
+
+/// What predictions rest on.
+fn scope(change: &CostChange, without: usize) -> Vec<String> {
+    let mut scope = vec![
+        "Intervals hold for this machine, kernel and placement; * is outside the sizes that were measured.".to_owned(),
+    ];
+    if *change != CostChange::NONE {
+        scope.push(
+            "A change is assumed to divide its terms and nothing else; what a real one does to caches and wake-ups is \
+             not in the interval."
+                .to_owned(),
+        );
+    }
+    if without > 0 {
+        scope.push(format!("{without} predictions are left out: their models have no packets."));
+    }
+    scope
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn impossible_factors_are_refused() {
+        for text in ["0", "0x", "1000000x", "-2x", "nan", "fast", "inf"] {
+            assert!(parse_factor(text).is_err(), "{text}");
+        }
+        assert_eq!(parse_factor("0.5x"), Ok(0.5));
+        assert!(parse_size("0").is_err());
+    }
+}
