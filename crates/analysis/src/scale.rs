@@ -64,7 +64,7 @@ impl SpeedKind {
 
 /// One machine.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Machine {
+pub struct KnownMachine {
     /// Its name, unique among the machines of a question.
     pub name: String,
     /// Its architecture, where known.
@@ -99,21 +99,21 @@ impl MachineValue {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct MachineSet {
     /// The machines, in the order in which they came.
-    pub machines: Vec<Machine>,
+    pub machines: Vec<KnownMachine>,
     /// What a reader must know: rows merged, names told apart, cells left out.
     pub notes: Vec<String>,
 }
 
 impl MachineSet {
     /// Adds machines: of two with one name, equals are merged and others are told apart.
-    pub fn extend(&mut self, machines: impl IntoIterator<Item = Machine>) {
+    pub fn extend(&mut self, machines: impl IntoIterator<Item = KnownMachine>) {
         for machine in machines {
             self.add(machine);
         }
     }
 
-    fn add(&mut self, mut machine: Machine) {
-        let is_same = |known: &Machine| {
+    fn add(&mut self, mut machine: KnownMachine) {
+        let is_same = |known: &KnownMachine| {
             base_name(&known.name) == machine.name
                 && known.class == machine.class
                 && have_one_speed(known, &machine)
@@ -123,7 +123,7 @@ impl MachineSet {
             known.merge(&machine);
             return;
         }
-        let is_named = |known: &&Machine| base_name(&known.name) == machine.name;
+        let is_named = |known: &&KnownMachine| base_name(&known.name) == machine.name;
         let same_name = self.machines.iter().filter(is_named).count();
         if same_name > 0 {
             let name = format!("{} ({})", machine.name, same_name + 1);
@@ -152,7 +152,7 @@ fn base_name(name: &str) -> &str {
 }
 
 /// Whether two machines have no kind of speed by which they differ by more than five percent.
-fn have_one_speed(a: &Machine, b: &Machine) -> bool {
+fn have_one_speed(a: &KnownMachine, b: &KnownMachine) -> bool {
     let close = |kind: &SpeedKind| match (a.speed.get(kind), b.speed.get(kind)) {
         (Some(a), Some(b)) => (a / b).ln().abs() < 0.05,
         _ => true,
@@ -160,7 +160,7 @@ fn have_one_speed(a: &Machine, b: &Machine) -> bool {
     SpeedKind::ALL.iter().all(close)
 }
 
-impl Machine {
+impl KnownMachine {
     /// Takes what another row of the same machine says: geometric means where both have a value.
     fn merge(&mut self, other: &Self) {
         for (metric, value) in &other.values {
@@ -182,7 +182,7 @@ impl Machine {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScalePoint<'a> {
     /// The machine.
-    pub machine: &'a Machine,
+    pub machine: &'a KnownMachine,
     /// How much faster its processor is.
     pub speed: f64,
     /// How much better its quantity is.
@@ -193,7 +193,7 @@ pub struct ScalePoint<'a> {
 
 /// The machines that have both, against the slowest processor among them; slowest first.
 pub fn points<'a>(
-    machines: impl IntoIterator<Item = &'a Machine>,
+    machines: impl IntoIterator<Item = &'a KnownMachine>,
     metric: &ScaleMetric,
     speed: SpeedKind,
 ) -> Vec<ScalePoint<'a>> {
@@ -282,7 +282,7 @@ pub fn fit(points: &[ScalePoint<'_>]) -> Option<LinearFit> {
 
 /// Whether memory beside the processor predicts machines that were left out better than the processor alone.
 pub fn two_terms(
-    machines: &[&Machine],
+    machines: &[&KnownMachine],
     metric: &ScaleMetric,
     speed: SpeedKind,
 ) -> Option<TwoTermModel> {
@@ -362,7 +362,7 @@ pub fn architecture_class(architecture: &str) -> &str {
 }
 
 /// The classes of these machines, each with its machines.
-pub fn classes(machines: &[Machine]) -> BTreeMap<&str, Vec<&Machine>> {
+pub fn classes(machines: &[KnownMachine]) -> BTreeMap<&str, Vec<&KnownMachine>> {
     let names: BTreeSet<&str> = machines.iter().map(|machine| machine.class.as_str()).collect();
     let of = |name: &str| machines.iter().filter(|machine| machine.class == name).collect();
     names.into_iter().filter(|name| !name.is_empty()).map(|name| (name, of(name))).collect()
@@ -375,22 +375,22 @@ mod tests {
     use plumb_base::stats::simulation::normal;
 
     /// Machines whose speeds span a factor of 100, and whose pipes follow them with this slope.
-    pub(super) fn machines(count: u32, slope: f64, noise: f64, seed: u64) -> Vec<Machine> {
+    pub(super) fn machines(count: u32, slope: f64, noise: f64, seed: u64) -> Vec<KnownMachine> {
         let mut stream = Seed(seed).stream("machines");
         let machine = |i: u32| {
             let speed = 100_f64.powf(f64::from(i) / f64::from(count - 1));
             let time = 5e4 * speed.powf(-slope) * (noise * normal(&mut stream)).exp();
-            Machine {
+            KnownMachine {
                 name: format!("m{i}"),
                 speed: [(SpeedKind::Clock, 40.0 * speed)].into(),
                 values: [("pipe", MachineValue::exact(time))].into(),
-                ..Machine::default()
+                ..KnownMachine::default()
             }
         };
         (0..count).map(machine).collect()
     }
 
-    fn slope_of(machines: &[Machine]) -> ScaleLine {
+    fn slope_of(machines: &[KnownMachine]) -> ScaleLine {
         let metric = metric::find("pipe").unwrap();
         line("", metric, &points(machines, metric, SpeedKind::Clock), machines.len())
     }
@@ -432,11 +432,11 @@ mod tests {
 
     #[test]
     fn rows_of_one_machine_are_merged_and_others_of_its_name_told_apart() {
-        let machine = |clock: f64, pipe: f64| Machine {
+        let machine = |clock: f64, pipe: f64| KnownMachine {
             name: "box".to_owned(),
             speed: [(SpeedKind::Clock, clock)].into(),
             values: [("pipe", MachineValue::exact(pipe))].into(),
-            ..Machine::default()
+            ..KnownMachine::default()
         };
         let mut set = MachineSet::default();
         set.extend([machine(100.0, 4.0), machine(101.0, 9.0), machine(400.0, 2.0)]);
@@ -459,18 +459,18 @@ mod tests {
                         * cpu.powf(0.4)
                         * (memory / 1e8).powf(share)
                         * (0.05 * normal(&mut stream)).exp();
-                    Machine {
+                    KnownMachine {
                         speed: [(SpeedKind::Clock, cpu)].into(),
                         values: [
                             ("tcp-bandwidth", MachineValue::exact(rate)),
                             ("memory-copy", MachineValue::exact(memory)),
                         ]
                         .into(),
-                        ..Machine::default()
+                        ..KnownMachine::default()
                     }
                 };
-                let machines: Vec<Machine> = (0..14).map(machine).collect();
-                let all: Vec<&Machine> = machines.iter().collect();
+                let machines: Vec<KnownMachine> = (0..14).map(machine).collect();
+                let all: Vec<&KnownMachine> = machines.iter().collect();
                 let metric = metric::find("tcp-bandwidth").unwrap();
                 wins += u32::from(two_terms(&all, metric, SpeedKind::Clock).unwrap().is_better);
             }

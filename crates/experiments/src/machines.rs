@@ -4,7 +4,7 @@ use plumb_analysis::claim_table::{self, FoundVerdicts};
 use plumb_analysis::document::scale::{SCALE_SCHEMA, ScaleDocument, ScaleMachine};
 use plumb_analysis::index::KernelReference;
 use plumb_analysis::scale::{
-    self, METRICS, Machine, MachineSet, SpeedKind, archive, growth, points, two_terms,
+    self, KnownMachine, METRICS, MachineSet, SpeedKind, archive, growth, points, two_terms,
 };
 use plumb_index::IndexKernel;
 use plumb_store::record::RunData;
@@ -35,7 +35,7 @@ pub fn kernel_references() -> Vec<KernelReference> {
 }
 
 /// The machine of a run, if it says anything of one.
-pub fn machine_of(data: &RunData) -> Option<Machine> {
+pub fn machine_of(data: &RunData) -> Option<KnownMachine> {
     run_machine::machine(data, &kernel_references())
 }
 
@@ -53,7 +53,7 @@ pub fn scale_document(set: &MachineSet, speed: SpeedKind, by: ClassFactor) -> Sc
     let machines = &set.machines;
     let mut lines = Vec::new();
     let mut models = Vec::new();
-    let all: Vec<&Machine> = machines.iter().collect();
+    let all: Vec<&KnownMachine> = machines.iter().collect();
     let classes = scale::classes(machines);
     for metric in &METRICS {
         let of_all = points(machines, metric, speed);
@@ -88,7 +88,7 @@ pub fn scale_document(set: &MachineSet, speed: SpeedKind, by: ClassFactor) -> Sc
     }
 }
 
-fn entry(machine: &Machine) -> ScaleMachine {
+fn entry(machine: &KnownMachine) -> ScaleMachine {
     ScaleMachine {
         name: machine.name.clone(),
         class: machine.class.clone(),
@@ -101,16 +101,16 @@ fn entry(machine: &Machine) -> ScaleMachine {
 
 /// Growth over the years of the speed and of every quantity.
 fn rates(
-    machines: &[Machine],
+    machines: &[KnownMachine],
     speed: SpeedKind,
 ) -> Vec<plumb_analysis::document::scale::GrowthRate> {
-    let dated = |value: &dyn Fn(&Machine) -> Option<f64>| -> Vec<(f64, f64)> {
+    let dated = |value: &dyn Fn(&KnownMachine) -> Option<f64>| -> Vec<(f64, f64)> {
         machines.iter().filter_map(|machine| Some((machine.year?, value(machine)?))).collect()
     };
     let mut rates: Vec<_> =
         growth(speed.label(), &dated(&|it| it.speed.get(&speed).copied())).into_iter().collect();
     for metric in &METRICS {
-        let value = |it: &Machine| Some(metric.goodness(it.values.get(metric.name)?.value));
+        let value = |it: &KnownMachine| Some(metric.goodness(it.values.get(metric.name)?.value));
         rates.extend(growth(metric.label, &dated(&value)));
     }
     rates

@@ -93,12 +93,12 @@ impl IndexKernel {
     /// Makes its input, which is not part of its time.
     pub fn prepare(self) -> PreparedKernel {
         let input = match self {
-            Self::Lz77 => KernelInput::Lz77(lz77::Input::new()),
-            Self::Records => KernelInput::Records(records::Input::new()),
+            Self::Lz77 => KernelInput::Lz77(lz77::PackedText::new()),
+            Self::Records => KernelInput::Records(records::RecordTable::new()),
             Self::Json => KernelInput::Json(json::input()),
             Self::Digest => KernelInput::Digest(digest::input()),
-            Self::Interpreter => KernelInput::Interpreter(interpreter::Machine::new()),
-            Self::Paths => KernelInput::Paths(Box::new(paths::Input::new())),
+            Self::Interpreter => KernelInput::Interpreter(interpreter::RegisterMachine::new()),
+            Self::Paths => KernelInput::Paths(Box::new(paths::SparseGraph::new())),
         };
         PreparedKernel { kernel: self, input }
     }
@@ -113,12 +113,12 @@ pub struct PreparedKernel {
 
 #[derive(Debug)]
 enum KernelInput {
-    Lz77(lz77::Input),
-    Records(records::Input),
+    Lz77(lz77::PackedText),
+    Records(records::RecordTable),
     Json(Vec<u8>),
     Digest(Vec<u8>),
-    Interpreter(interpreter::Machine),
-    Paths(Box<paths::Input>),
+    Interpreter(interpreter::RegisterMachine),
+    Paths(Box<paths::SparseGraph>),
 }
 
 impl PreparedKernel {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Machine, MachineSet, MachineValue, SpeedKind};
+use super::{KnownMachine, MachineSet, MachineValue, SpeedKind};
 
 /// Why an archive was not read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -147,7 +147,7 @@ fn described(
     cells: &BTreeMap<&str, &str>,
     line: usize,
     archive: &str,
-) -> Result<Machine, ArchiveError> {
+) -> Result<KnownMachine, ArchiveError> {
     let cell = |name: &str| cells.get(name).copied().unwrap_or("");
     let mut speed = BTreeMap::new();
     if !cell("mhz").is_empty() {
@@ -162,7 +162,7 @@ fn described(
     }
     let host = [cell("host"), cell("cpu_model"), "unnamed"].into_iter().find(|it| !it.is_empty());
     let kernel = [cell("os"), cell("kernel")].join(" ");
-    Ok(Machine {
+    Ok(KnownMachine {
         name: format!("{}, {}", host.unwrap_or_default(), kernel.trim()),
         class: super::architecture_class(cell("arch")).to_owned(),
         basis: archive.to_owned(),
@@ -237,7 +237,7 @@ mod tests {
     const HEAD: &str =
         "host,arch,date,lmbench_version,mhz,null_call_us,pipe_lat_us,bw_tcp_MBs,notes\n";
 
-    fn machines(rows: &str) -> Result<Vec<Machine>, ArchiveError> {
+    fn machines(rows: &str) -> Result<Vec<KnownMachine>, ArchiveError> {
         read(&format!("{HEAD}{rows}"), "test").map(|set| set.machines)
     }
 

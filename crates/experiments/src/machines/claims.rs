@@ -5,7 +5,9 @@
 use plumb_analysis::claim::{ClaimCase, ClaimCases, ClaimJudgment, ClaimOutcome, judge_all};
 use plumb_analysis::claim_table::{FoundVerdict, FoundVerdicts};
 use plumb_analysis::document::{ClaimVerdict, PublishedNumber};
-use plumb_analysis::scale::{self, MACHINES_MIN, Machine, MachineSet, SpeedKind, metric, points};
+use plumb_analysis::scale::{
+    self, KnownMachine, MACHINES_MIN, MachineSet, SpeedKind, metric, points,
+};
 use plumb_base::units::Unit;
 
 use crate::claims::MARKATOS;
@@ -61,7 +63,7 @@ enum MachineFilter {
 }
 
 impl MachineFilter {
-    fn keeps(self, machine: &Machine) -> bool {
+    fn keeps(self, machine: &KnownMachine) -> bool {
         match self {
             Self::All => true,
             Self::Class(class) => machine.class == class,
@@ -305,7 +307,7 @@ impl MachineJudgment {
 }
 
 impl MachineJudge {
-    fn judged(self, machines: &[Machine], speed: SpeedKind) -> MachineJudgment {
+    fn judged(self, machines: &[KnownMachine], speed: SpeedKind) -> MachineJudgment {
         match self {
             Self::Slope { metric, bounds, machines: of, published } => {
                 let line = match SlopeEstimate::of((metric, of), machines, speed) {
@@ -342,7 +344,7 @@ struct SlopeEstimate {
 
 impl SlopeEstimate {
     /// The slope, or how many machines there were instead of four.
-    fn of((name, of): SlopeOf, machines: &[Machine], speed: SpeedKind) -> Result<Self, usize> {
+    fn of((name, of): SlopeOf, machines: &[KnownMachine], speed: SpeedKind) -> Result<Self, usize> {
         let metric = metric::find(name).ok_or(0_usize)?;
         let chosen = machines.iter().filter(|machine| of.keeps(machine));
         let points = points(chosen, metric, speed);
@@ -362,7 +364,7 @@ const CONFIDENCE: f64 = 0.95;
 
 /// The improvement that the line has where processors are so many times as fast, or where they are fastest.
 fn improvement(
-    machines: &[Machine],
+    machines: &[KnownMachine],
     (name, of, speed): (&'static str, MachineFilter, SpeedKind),
     (at, bounds, is_share): (f64, (f64, f64), bool),
     published: &[f64],
@@ -390,7 +392,7 @@ fn improvement(
 
 /// Whether one slope is less than another, by the normal interval of their difference.
 fn slope_below(
-    machines: &[Machine],
+    machines: &[KnownMachine],
     speed: SpeedKind,
     first: SlopeOf,
     second: SlopeOf,
@@ -413,7 +415,7 @@ fn slope_below(
 
 /// The months in which speed doubles over dated machines.
 fn doubling(
-    machines: &[Machine],
+    machines: &[KnownMachine],
     speed: SpeedKind,
     bounds: (f64, f64),
     published: f64,
@@ -441,12 +443,12 @@ fn doubling(
 
 /// The exponent of processor or memory where both explain a quantity.
 fn exponent(
-    machines: &[Machine],
+    machines: &[KnownMachine],
     speed: SpeedKind,
     (name, of_memory): (&'static str, bool),
     bounds: (f64, f64),
 ) -> MachineJudgment {
-    let all: Vec<&Machine> = machines.iter().collect();
+    let all: Vec<&KnownMachine> = machines.iter().collect();
     let model = metric::find(name).and_then(|metric| scale::two_terms(&all, metric, speed));
     let Some(model) = model else {
         return MachineJudgment::few(0, "speed, memory and quantity", MachineFilter::All);
@@ -475,7 +477,7 @@ mod tests {
     /// years may have another; speed doubles in this many months.
     struct SyntheticArchive {
         slope: f64,
-        others: fn(&Machine) -> Option<f64>,
+        others: fn(&KnownMachine) -> Option<f64>,
         months: f64,
         memory: f64,
     }
@@ -487,12 +489,12 @@ mod tests {
                 let year = 1985.0 + f64::from(i) / 2.0;
                 let speed = 1e6 * 2_f64.powf((year - 1985.0) * 12.0 / self.months);
                 let class = ["x86", "sparc", "alpha"][usize::try_from(i).unwrap() % 3];
-                let mut machine = Machine {
+                let mut machine = KnownMachine {
                     name: format!("m{i}"),
                     class: class.to_owned(),
                     year: Some(year),
                     speed: [(SpeedKind::Clock, speed)].into(),
-                    ..Machine::default()
+                    ..KnownMachine::default()
                 };
                 // Off the line by a little and differently each, so that a line has a width.
                 let off = |salt: i32| (f64::from((i * salt) % 7) - 3.0) * 0.004;
@@ -514,7 +516,7 @@ mod tests {
         }
     }
 
-    const NONE: fn(&Machine) -> Option<f64> = |_| None;
+    const NONE: fn(&KnownMachine) -> Option<f64> = |_| None;
 
     fn archive(slope: f64) -> SyntheticArchive {
         SyntheticArchive { slope, others: NONE, months: 24.0, memory: 0.0 }
@@ -548,10 +550,12 @@ mod tests {
 
     #[test]
     fn a_slope_below_another_holds_and_the_opposite_does_not() {
-        let early: fn(&Machine) -> Option<f64> = |m| m.year.filter(|y| *y < 1998.0).map(|_| 0.9);
-        let late: fn(&Machine) -> Option<f64> = |m| m.year.filter(|y| *y >= 1998.0).map(|_| 0.9);
-        let sparc: fn(&Machine) -> Option<f64> = |m| (m.class == "sparc").then_some(0.9);
-        let rest: fn(&Machine) -> Option<f64> = |m| (m.class != "sparc").then_some(0.9);
+        let early: fn(&KnownMachine) -> Option<f64> =
+            |m| m.year.filter(|y| *y < 1998.0).map(|_| 0.9);
+        let late: fn(&KnownMachine) -> Option<f64> =
+            |m| m.year.filter(|y| *y >= 1998.0).map(|_| 0.9);
+        let sparc: fn(&KnownMachine) -> Option<f64> = |m| (m.class == "sparc").then_some(0.9);
+        let rest: fn(&KnownMachine) -> Option<f64> = |m| (m.class != "sparc").then_some(0.9);
         for (id, holds, refutes) in [
             ("scaling.entry.gap-grows-faster", early, late),
             ("scaling.loopback.sparc-scales-better", sparc, rest),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use plumb_analysis::index::{self, KernelReference};
-use plumb_analysis::scale::{Machine, MachineValue, SpeedKind, architecture_class};
+use plumb_analysis::scale::{KnownMachine, MachineValue, SpeedKind, architecture_class};
 use plumb_analysis::summary::{CONFIDENCE, MeasuredCell, measured_cells};
 use plumb_base::stats::distribution::normal_quantile;
 use plumb_store::record::{Cell, Factors, RunData, RunStatus};
@@ -19,7 +19,7 @@ struct CellMetric {
 /// The machine that a run was measured on, with every quantity of it that is compared over machines.
 ///
 /// `None` where the run has none of them.
-pub fn machine(data: &RunData, references: &[KernelReference]) -> Option<Machine> {
+pub fn machine(data: &RunData, references: &[KernelReference]) -> Option<KnownMachine> {
     let measured = measured_cells(data);
     let mut nearest: BTreeMap<&'static str, (i64, MachineValue)> = BTreeMap::new();
     let mut add = |cell: &Cell, value: MachineValue| {
@@ -54,7 +54,7 @@ pub fn machine(data: &RunData, references: &[KernelReference]) -> Option<Machine
     let kernel = fact("kernel.release").unwrap_or("");
     let is_imported = data.run.status == RunStatus::Imported;
     let tool = data.run.notes.get("import.tool").map_or("another tool", String::as_str);
-    Some(Machine {
+    Some(KnownMachine {
         name: [title.unwrap_or("unnamed"), kernel].join(", ").trim_end_matches(", ").to_owned(),
         class: fact("cpu.arch")
             .or_else(|| fact("cpu.architecture"))

@@ -31,12 +31,12 @@ enum MachineCode {
 
 /// The machine: its program, registers and memory.
 #[derive(Debug)]
-pub(super) struct Machine {
+pub(super) struct RegisterMachine {
     program: Vec<MachineCode>,
     cells: Vec<u32>,
 }
 
-impl Machine {
+impl RegisterMachine {
     pub(super) fn new() -> Self {
         Self { program: program(), cells: vec![0; CELLS] }
     }
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn the_sieve_finds_the_primes_below_its_end() {
-        let (registers, _) = Machine::new().interpret();
+        let (registers, _) = RegisterMachine::new().interpret();
         let is_prime = |n: &u32| (2..=*n).take_while(|d| d * d <= *n).all(|d| !n.is_multiple_of(d));
         assert_eq!(registers[6] as usize, (2..60_000).filter(is_prime).count());
     }

@@ -12,7 +12,7 @@ const NONE: u32 = u32::MAX;
 
 /// The text, and room for everything that is made of it.
 #[derive(Debug)]
-pub(super) struct Input {
+pub(super) struct PackedText {
     text: Vec<u8>,
     head: Vec<u32>,
     previous: Vec<u32>,
@@ -20,7 +20,7 @@ pub(super) struct Input {
     unpacked: Vec<u8>,
 }
 
-impl Input {
+impl PackedText {
     pub(super) fn new() -> Self {
         Self {
             text: text(0x4C5A, LEN),
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn text_is_smaller_packed_and_the_same_unpacked() {
-        let mut input = Input::new();
+        let mut input = PackedText::new();
         input.run();
         assert_eq!(input.unpacked, input.text);
         assert!(input.packed.len() < LEN * 3 / 4, "{}", input.packed.len());

@@ -8,14 +8,14 @@ const UNREACHED: u32 = u32::MAX;
 
 /// The graph as an array of edges by node, and room for distances and the heap.
 #[derive(Debug)]
-pub(super) struct Input {
+pub(super) struct SparseGraph {
     edges: Vec<[u32; 2]>,
     distances: Vec<u32>,
     /// Distance in the upper half, node in the lower.
     heap: Vec<u64>,
 }
 
-impl Input {
+impl SparseGraph {
     pub(super) fn new() -> Self {
         let mut generator = InputGenerator::new(0x9A75);
         let edge = |_| [generator.below(NODES), 1 + generator.below(1_000)];
@@ -96,7 +96,7 @@ mod tests {
 
     #[test]
     fn no_edge_shortens_a_path_that_was_found() {
-        let mut input = Input::new();
+        let mut input = SparseGraph::new();
         input.search(0);
         for (index, [target, length]) in input.edges.iter().enumerate() {
             let from = input.distances[index / EDGES_EACH as usize];

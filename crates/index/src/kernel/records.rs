@@ -22,14 +22,14 @@ struct TableSlot {
 
 /// The records as they come, and room for the others.
 #[derive(Debug)]
-pub(super) struct Input {
+pub(super) struct RecordTable {
     records: Vec<NamedRecord>,
     sorted: Vec<NamedRecord>,
     spare: Vec<NamedRecord>,
     slots: Vec<TableSlot>,
 }
 
-impl Input {
+impl RecordTable {
     pub(super) fn new() -> Self {
         let mut generator = InputGenerator::new(0x05EC_04D5);
         let record = |_| {
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn records_are_in_order_and_all_counted() {
-        let mut input = Input::new();
+        let mut input = RecordTable::new();
         input.run();
         assert!(input.sorted.is_sorted_by_key(|record| record.key));
         let counted: u32 = input.slots.iter().map(|slot| slot.count).sum();
