@@ -57,7 +57,7 @@ pub fn lines<'a>(lines: impl IntoIterator<Item = &'a ScaleLine>) -> TextTable {
         "#slope",
         "#Theil–Sen??",
         "#speed?",
-        "#quantity ?",
+        "#improvement?",
     ]);
     for line in lines {
         let name = if line.class.is_empty() {
