@@ -100,9 +100,15 @@ impl DisplayStream {
     }
 
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Self::Tcp(stream) => stream.read(bytes),
-            Self::Unix(stream) => stream.read(bytes),
+        loop {
+            let read = match self {
+                Self::Tcp(stream) => stream.read(bytes),
+                Self::Unix(stream) => stream.read(bytes),
+            };
+            // A signal that concerns another part of the process.
+            if !read.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::Interrupted) {
+                return read;
+            }
         }
     }
 
