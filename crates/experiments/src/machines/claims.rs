@@ -53,7 +53,7 @@ enum MachineJudge {
 type SlopeOf = (&'static str, MachineFilter);
 
 /// Which machines.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum MachineFilter {
     All,
     Class(&'static str),
@@ -239,8 +239,17 @@ pub fn judge(set: &MachineSet, speed: SpeedKind, found: &mut FoundVerdicts) {
         let judged = claim.judge.judged(&set.machines, speed);
         let cases: ClaimCases = judged.case.into_iter().collect();
         let mut judgment = judge_all(cases, "");
+        let is_of_clock = speed == SpeedKind::Clock
+            && judgment.outcome != ClaimOutcome::NotDecided
+            && claim.judge.may_be_of_clock(&judgment);
+        let lacks = if is_of_clock {
+            judgment.outcome = ClaimOutcome::NotDecided;
+            "a clock rate understates later processors, which may be all of this; an index of each machine"
+        } else {
+            &judged.lacks
+        };
         if judgment.outcome == ClaimOutcome::NotDecided {
-            judgment.needs = format!("{}: {}", judged.lacks, command(claim.experiment));
+            judgment.needs = format!("{lacks}: {}", command(claim.experiment));
         }
         let verdict = claim.verdict(judgment, &judged.published);
         let basis = format!("{} machines by {}", judged.machines, speed.label());
@@ -307,6 +316,21 @@ impl MachineJudgment {
 }
 
 impl MachineJudge {
+    /// Whether a verdict may come of the clock rate, against which quantities improve more than against speed.
+    fn may_be_of_clock(self, judgment: &ClaimJudgment) -> bool {
+        match self {
+            Self::Slope { bounds, .. } | Self::Improvement { bounds, .. } => {
+                match judgment.outcome {
+                    ClaimOutcome::Holds => bounds.0 > 0.0,
+                    _ => judgment.estimate.is_some_and(|found| found > bounds.1),
+                }
+            }
+            // The bias is the same where the machines are.
+            Self::SlopeBelow { first, second } => first.1 != second.1,
+            Self::Doubling { .. } | Self::Exponent { .. } => true,
+        }
+    }
+
     fn judged(self, machines: &[KnownMachine], speed: SpeedKind) -> MachineJudgment {
         match self {
             Self::Slope { metric, bounds, machines: of, published } => {
@@ -480,6 +504,7 @@ mod tests {
         others: fn(&KnownMachine) -> Option<f64>,
         months: f64,
         memory: f64,
+        kind: SpeedKind,
     }
 
     impl SyntheticArchive {
@@ -493,7 +518,7 @@ mod tests {
                     name: format!("m{i}"),
                     class: class.to_owned(),
                     year: Some(year),
-                    speed: [(SpeedKind::Clock, speed)].into(),
+                    speed: [(self.kind, speed)].into(),
                     ..KnownMachine::default()
                 };
                 // Off the line by a little and differently each, so that a line has a width.
@@ -510,7 +535,7 @@ mod tests {
                 set.extend([machine]);
             }
             let mut found = FoundVerdicts::default();
-            judge(&set, SpeedKind::Clock, &mut found);
+            judge(&set, self.kind, &mut found);
             let rows = claim_table::rows(&list::registry(), &found);
             rows.into_iter().find(|row| row.id == id).unwrap().verdict
         }
@@ -519,7 +544,8 @@ mod tests {
     const NONE: fn(&KnownMachine) -> Option<f64> = |_| None;
 
     fn archive(slope: f64) -> SyntheticArchive {
-        SyntheticArchive { slope, others: NONE, months: 24.0, memory: 0.0 }
+        let kind = SpeedKind::Index;
+        SyntheticArchive { slope, others: NONE, months: 24.0, memory: 0.0, kind }
     }
 
     #[test]
@@ -585,6 +611,20 @@ mod tests {
         let by = |memory: f64| SyntheticArchive { memory, ..archive(0.4) };
         assert_eq!(by(0.8).verdict(memory), "holds");
         assert_eq!(by(-0.8).verdict(memory), "does not hold");
+    }
+
+    #[test]
+    fn what_a_clock_rate_alone_may_give_is_not_decided() {
+        let clock = |slope| SyntheticArchive { kind: SpeedKind::Clock, ..archive(slope) };
+        for (id, slope, verdict) in [
+            ("scaling.tcp.lags-processors", 0.6, "holds"),
+            ("scaling.tcp.lags-processors", 1.2, "not decided"),
+            ("scaling.lan.100m-follows-processors", 0.8, "not decided"),
+            ("scaling.lan.100m-follows-processors", 0.5, "does not hold"),
+            ("scaling.trend.processors-double-in-18-months", 0.6, "not decided"),
+        ] {
+            assert_eq!(clock(slope).verdict(id), verdict, "{id}, slope {slope}");
+        }
     }
 
     #[test]

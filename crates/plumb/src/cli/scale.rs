@@ -165,7 +165,11 @@ fn add(set: &mut MachineSet, source: &str, global: &GlobalOptions) -> Result<(),
             FileContent::Runs(runs) => runs,
         }
     } else {
-        vec![store::read(global, source)?]
+        let of_store = store::read(global, source).map_err(|problem| Problem {
+            what: format!("there is no file '{source}', and as a run: {}", problem.what),
+            ..problem
+        })?;
+        vec![of_store]
     };
     let mut found = Vec::new();
     for run in &runs {

@@ -113,8 +113,8 @@ fn cpu(report: &TestReport, spec: &TestSpec) -> Option<NetCpu> {
 #[cfg(test)]
 mod tests {
     use plumb_net::measure::datagram::endpoint::DatagramsReport;
-    use plumb_net::measure::report::{StreamReport, StreamSample, StreamsReport};
-    use plumb_result::net::DatagramSample;
+    use plumb_net::measure::report::{HostSample, StreamReport, StreamSample, StreamsReport};
+    use plumb_result::net::{DatagramSample, HostReading};
 
     use super::*;
 

@@ -156,15 +156,13 @@ fn name(phase: &NetPhase) -> String {
 fn hosts(document: &NetDocument) -> TextTable {
     let mut table = TextTable::with_heads(&["", "here", "there"]);
     let (here, there) = (&document.here, &document.there);
-    let facts: [(&str, fn(&NetHost) -> String); 5] = [
-        ("name", |host| host.name.clone()),
-        ("processor", |host| host.processor.clone()),
-        ("CPUs", |host| host.cpus.to_string()),
-        ("kernel", |host| host.kernel.clone()),
-        ("plumb", |host| host.program.clone()),
-    ];
-    for (name, fact) in facts {
-        table.push([name.to_owned(), fact(here), fact(there)]);
+    let facts = |host: &NetHost| {
+        let NetHost { name, processor, cpus, kernel, program, .. } = host;
+        [name.clone(), processor.clone(), cpus.to_string(), kernel.clone(), program.clone()]
+    };
+    let names = ["name", "processor", "CPUs", "kernel", "plumb"];
+    for ((name, here), there) in names.into_iter().zip(facts(here)).zip(facts(there)) {
+        table.push([name.to_owned(), here, there]);
     }
     let mut settings: Vec<&String> = here.settings.keys().chain(there.settings.keys()).collect();
     settings.sort();

@@ -153,7 +153,7 @@ fn move_bytes(pair: &mut Pair, total: u64) -> TcpInfo {
 /// An open connection with a window of some 20 segments, so that a probe may follow another soon.
 fn established(congestion: CongestionChoice) -> Pair {
     let send_buffer = BufferLimits::fixed(30_000);
-    let config = TcpConfig { congestion, send_buffer, ..TcpConfig::default() };
+    let config = TcpConfig { send_buffer, congestion, ..TcpConfig::default() };
     let mut pair = Pair::new(config, TcpConfig::default(), 1);
     let is_open = |pair: &mut Pair| pair.end(CLIENT).state() == TcpState::Established;
     assert!(pair.run_until(Span::from_secs(5), is_open));
