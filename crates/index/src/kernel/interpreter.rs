@@ -7,21 +7,21 @@ const CELLS: usize = 1 << 16;
 /// An instruction: what, and three small numbers.
 #[derive(Clone, Copy, Debug)]
 enum MachineCode {
-    /// r[a] = number
+    /// `r[a] = number`
     Set(u8, u32),
-    /// r[a] = r[b] + r[c]
+    /// `r[a] = r[b] + r[c]`
     Add(u8, u8, u8),
-    /// r[a] = r[b] * r[c]
+    /// `r[a] = r[b] * r[c]`
     Multiply(u8, u8, u8),
-    /// r[a] = r[b] ^ (r[b] >> number)
+    /// `r[a] = r[b] ^ (r[b] >> number)`
     Mix(u8, u8, u8),
-    /// r[a] = cells[r[b]]
+    /// `r[a] = cells[r[b]]`
     Load(u8, u8),
     /// cells[r[a]] = r[b]
     Store(u8, u8),
-    /// Jumps where r[a] < r[b].
+    /// Jumps where `r[a] < r[b]`.
     JumpLess(u8, u8, u8),
-    /// Jumps where r[a] != 0.
+    /// Jumps where `r[a] != 0`.
     JumpSet(u8, u8),
     /// Jumps.
     Jump(u8),

@@ -115,7 +115,8 @@ fn the_guide_lists_its_pages_and_twenty_tasks() {
     let summary = std::fs::read_to_string(guide.join("SUMMARY.md")).unwrap();
     for entry in std::fs::read_dir(&guide).unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
-        let is_page = name.ends_with(".md") && name != "SUMMARY.md";
+        let is_page =
+            Path::new(&name).extension().is_some_and(|it| it == "md") && name != "SUMMARY.md";
         assert!(!is_page || summary.contains(&format!("({name})")), "{name}");
     }
     let tasks = std::fs::read_to_string(guide.join("tasks.md")).unwrap();

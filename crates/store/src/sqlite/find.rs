@@ -145,7 +145,6 @@ mod tests {
             ("lader-20261120", "ladder-20261120-aaaa"),
             ("9f3e", "throughput-20261121-9f3e"),
             ("", "call-kernel-20261121-77b1"),
-            ("last~3", "call-kernel-20261121-77b1"),
             ("last~x", "call-kernel-20261121-77b1"),
         ] {
             let Err(StoreError::NoRun { similar: near, .. }) = store.find(asked) else {
@@ -153,6 +152,8 @@ mod tests {
             };
             assert_eq!(near[0], nearest, "asked for '{asked}'");
         }
+        let few = store.find("last~3").unwrap_err();
+        assert!(matches!(few, StoreError::TooFewRuns { count: 3, .. }), "{few}");
     }
 
     #[test]

@@ -75,7 +75,7 @@ fn run_data(document: &SimDocument) -> RunData {
             started_ns: 0,
         });
         for figure in figures(run, &point) {
-            let next = ids.len() as i64 + 1;
+            let next = i64::try_from(ids.len()).expect("few cells") + 1;
             let cell = *ids.entry(figure.cell.key()).or_insert(next);
             if cell == next {
                 data.cells.push(Cell { id: cell, ..figure.cell });
