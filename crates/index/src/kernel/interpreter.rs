@@ -17,7 +17,7 @@ enum MachineCode {
     Mix(u8, u8, u8),
     /// `r[a] = cells[r[b]]`
     Load(u8, u8),
-    /// cells[r[a]] = r[b]
+    /// `cells[r[a]] = r[b]`
     Store(u8, u8),
     /// Jumps where `r[a] < r[b]`.
     JumpLess(u8, u8, u8),
