@@ -15,8 +15,6 @@ use crate::spec::{BlockSpec, BlockTask};
 const LOADS: u32 = 512;
 /// Bytes between two places that are loaded from: a line, and the one that is fetched with it.
 const LINE: usize = 128;
-/// The shortest time for a kernel: tens of passes of each, and four seconds for all.
-const KERNEL_NS: u64 = 600_000_000;
 /// The largest memory that is walked over.
 const SIZE_MAX: u64 = 1 << 30;
 
@@ -49,7 +47,6 @@ fn measure_kernel(
     };
     let mut prepared = kernel.prepare();
     let mut checked = prepared.run_checked();
-    let spec = &BlockSpec { duration_ns: spec.duration_ns.max(KERNEL_NS), ..spec.clone() };
     let report = time(spec, watch, cpus, || {
         if let Err(error) = prepared.run_checked() {
             checked = Err(error);

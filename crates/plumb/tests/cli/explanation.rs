@@ -7,7 +7,7 @@ use crate::home::{TestHome, assert_ended};
 fn the_rungs_of_a_run_are_explained_once_and_their_parts_sum_to_the_whole() {
     let place = TestHome::new();
     place.assert_success(
-        "run latency.local --quick --launches=1 --set=mechanism=pipe,eventfd --set=size=64 \
+        "run latency.local --quick --launches=6 --set=mechanism=pipe,eventfd --set=size=64 \
          --set=placement=same-cpu",
     );
     let runs = || place.json_of("runs --json")["runs"].as_array().unwrap().len();
