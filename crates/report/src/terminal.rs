@@ -2,6 +2,8 @@
 //!
 //! Nothing here asks what the terminal can do: [`TerminalStyle`] says so.
 
+use plumb_base::units::Unit;
+
 use crate::printable;
 
 pub mod checks;
@@ -232,6 +234,11 @@ impl TerminalPage {
             self.out.push('\n');
         }
     }
+}
+
+/// Bits a second, as networks are sold by.
+pub fn format_bit_rate(bytes_per_second: f64) -> String {
+    Unit::NetworkRate.format(bytes_per_second, 3).to_string()
 }
 
 /// What of these counts occurred: `3 lost`, `1 duplicated`.

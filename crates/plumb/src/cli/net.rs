@@ -12,7 +12,7 @@ use plumb_net::test_client::{AgentClient, AgentClientError};
 use plumb_remote::address::with_zone;
 use plumb_remote::secure;
 use plumb_remote::secure::PairingToken;
-use plumb_report::terminal::net::format_bit_rate;
+use plumb_report::terminal::format_bit_rate;
 use plumb_result::net::{Direction, NetDocument, NetEnding};
 use rustix::net::{SocketType, sockopt};
 

@@ -2,7 +2,7 @@
 
 use plumb_analysis::document::{CellResult, RunDocument};
 use plumb_experiments::list::run_document;
-use plumb_report::terminal::net::format_bit_rate;
+use plumb_report::terminal::format_bit_rate;
 use plumb_result::net::{
     Direction, LatencySummary, LoadSummary, NetDistribution, NetDocument, NetInterval, NetOutage,
     NetPhase, NetSummary, PhaseName, SenderLimits,

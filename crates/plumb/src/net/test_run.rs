@@ -231,6 +231,33 @@ impl NetTestPlan {
         steps
     }
 
+    /// Searches for the path MTU; an error that ends the whole measurement is kept as such.
+    fn search_mtu(
+        &self,
+        patience: Span,
+        (reached, address): (&mut AgentConnection, SocketAddr),
+        (watcher, left): (&mut dyn NetWatcher, Span),
+        is_stopped: &dyn Fn() -> bool,
+        measured: &mut NetMeasurement,
+    ) {
+        let began_ns = monotonic_ns();
+        let mut tell = |progress| watcher.progress(MTU_SEARCH_NAME, &progress, left);
+        match reached.client.run(address, &self.mtu_spec(patience), &mut tell, is_stopped) {
+            Ok(outcome) => {
+                let took = Span::from_ns(monotonic_ns().saturating_sub(began_ns));
+                measured.note_search(MtuSearchOutcome { outcome, duration: took }, is_stopped());
+            }
+            Err(error @ (AgentClientError::Session(_) | AgentClientError::Stopped)) => {
+                measured.error = Some(error);
+            }
+            // Whatever keeps it from this test may let it do the others.
+            Err(error) => {
+                let error = Some(error.to_string());
+                measured.mtu = Some(MtuPartReport { error, ..MtuPartReport::default() });
+            }
+        }
+    }
+
     /// Measures all phases with an agent whose data is reached at `address`; `again` reaches it once more.
     pub fn measure(
         &self,
@@ -244,23 +271,13 @@ impl NetTestPlan {
         let mut round_trip = Span::ZERO;
         let mut left = self.phases_estimate();
         if let Some(patience) = self.mtu {
-            let began_ns = monotonic_ns();
-            let mut tell = |progress| watcher.progress(MTU_SEARCH_NAME, &progress, left);
-            match reached.client.run(address, &self.mtu_spec(patience), &mut tell, is_stopped) {
-                Ok(outcome) => {
-                    let took = Span::from_ns(monotonic_ns().saturating_sub(began_ns));
-                    measured
-                        .note_search(MtuSearchOutcome { outcome, duration: took }, is_stopped());
-                }
-                Err(error @ (AgentClientError::Session(_) | AgentClientError::Stopped)) => {
-                    measured.error = Some(error);
-                }
-                // Whatever keeps it from this test may let it do the others.
-                Err(error) => {
-                    let error = Some(error.to_string());
-                    measured.mtu = Some(MtuPartReport { error, ..MtuPartReport::default() });
-                }
-            }
+            self.search_mtu(
+                patience,
+                (reached, address),
+                (watcher, left),
+                is_stopped,
+                &mut measured,
+            );
             if measured.error.is_some() {
                 return measured;
             }

@@ -1,7 +1,7 @@
 //! `plumb net`: with agents on standard streams, in namespaces and over ssh; agents and untrusted clients; experiments
 //! against another host.
 
-use plumb_report::terminal::net::format_bit_rate;
+use plumb_report::terminal::format_bit_rate;
 use serde_json::Value;
 
 use crate::home::{TestHome, assert_valid};

@@ -8,8 +8,8 @@ use super::{element, escape, part, table, whole};
 use crate::figure;
 use crate::table::TextTable;
 use crate::terminal::TerminalStyle;
-use crate::terminal::net::{self, format_bit_rate};
 use crate::terminal::net_summary::{self, is_outage};
+use crate::terminal::{format_bit_rate, net};
 use crate::value;
 
 /// The page of a stored measurement, with the run that holds its distributions.

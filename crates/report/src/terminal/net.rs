@@ -7,7 +7,7 @@ use plumb_result::net::{
     NetRequestResponse, OneWayDelay, PhaseName, RequestOrder, RequestTransport, SenderLimits, Side,
 };
 
-use super::{TerminalPage, TerminalStyle, TextRole, net_summary, occurred};
+use super::{TerminalPage, TerminalStyle, TextRole, format_bit_rate, net_summary, occurred};
 
 /// Where what is said of a phase begins.
 const COLUMN: usize = 4;
@@ -51,11 +51,6 @@ pub(crate) fn phases(document: &NetDocument, style: TerminalStyle) -> String {
         page.put(2, TextRole::Warn, "stopped: what is above is what there was");
     }
     page.out
-}
-
-/// Bits a second, as networks are sold by.
-pub fn format_bit_rate(bytes_per_second: f64) -> String {
-    Unit::NetworkRate.format(bytes_per_second, 3).to_string()
 }
 
 fn format_span(ns: f64) -> String {

@@ -5,7 +5,7 @@ use plumb_result::net::{
     LatencySummary, LoadSummary, NetDocument, NetEnding, NetSummary, PhaseName,
 };
 
-use super::net::format_bit_rate;
+use super::format_bit_rate;
 use super::{TerminalPage, TerminalStyle, TextRole};
 use crate::table::TextTable;
 use crate::value;

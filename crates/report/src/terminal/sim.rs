@@ -6,7 +6,7 @@ use plumb_analysis::document::sim::{
 };
 use plumb_base::units::{Unit, significant};
 
-use super::net::format_bit_rate;
+use super::format_bit_rate;
 use super::{TerminalPage, TerminalStyle, TextRole};
 use crate::figure::{simulation, text};
 use crate::table::TextTable;

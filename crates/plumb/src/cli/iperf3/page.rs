@@ -5,7 +5,7 @@ use plumb_base::units::{format_bytes, significant};
 use plumb_interop::iperf3::client::Iperf3Progress;
 use plumb_interop::iperf3::parameters::{Iperf3Direction, Iperf3TestLength, Iperf3Transport};
 use plumb_interop::iperf3::record::{self, Iperf3Role, Iperf3Test};
-use plumb_report::terminal::net::format_bit_rate;
+use plumb_report::terminal::format_bit_rate;
 use plumb_report::terminal::{TerminalStyle, TextRole};
 use plumb_result::iperf3::{Iperf3Counts, Iperf3Document, Iperf3Summary};
 

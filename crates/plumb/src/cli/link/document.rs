@@ -15,7 +15,7 @@ use plumb_link::report::DirectionReport;
 use plumb_netdev::emulator::EmulatorReport;
 use plumb_netdev::emulator::running_link::LinkState;
 use plumb_netdev::gateway::Gateway;
-use plumb_report::terminal::net::format_bit_rate;
+use plumb_report::terminal::format_bit_rate;
 
 /// Facts of a link that do not change while it runs.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use plumb_base::units::Unit;
 use plumb_net::measure::progress::RttHistogram;
 use plumb_report::printable;
-use plumb_report::terminal::net::format_bit_rate;
+use plumb_report::terminal::format_bit_rate;
 use plumb_report::terminal::{TerminalStyle, TextRole};
 use plumb_result::net::SenderLimits;
 
