@@ -182,7 +182,7 @@ pub trait Device {
         pool: &mut Pool,
         machine: &dyn Machine,
     ) -> Result<(), DeviceError> {
-        join_tails(batch, pool, machine);
+        join_tails(batch, pool, |packet| machine.tail(packet));
         self.transmit(batch, pool)
     }
 
@@ -253,7 +253,7 @@ pub trait DeviceLayer {
         pool: &mut Pool,
         machine: &dyn Machine,
     ) -> Result<(), DeviceError> {
-        join_tails(batch, pool, machine);
+        join_tails(batch, pool, |packet| machine.tail(packet));
         self.transmit_through(batch, pool)
     }
 
@@ -347,22 +347,31 @@ impl<D: Device + ?Sized> DeviceLayer for Box<D> {
     }
 }
 
-/// Copies payload that packets left with the machine behind their data; a packet for which no frame is free loses it, and is malformed.
-fn join_tails(batch: &mut [Packet], pool: &mut Pool, machine: &dyn Machine) {
-    for packet in batch.iter_mut().filter(|packet| packet.meta.tail != 0) {
-        let tail = machine.tail(packet);
-        let len = packet.len() + tail[0].len() + tail[1].len();
-        let Some(mut whole) = pool.allocate_for(len) else { continue };
-        whole.meta = PacketMeta { tail: 0, ..packet.meta };
-        let all = 0..packet.len();
-        pool.append_from(&mut whole, packet, all, |from, to| to.copy_from_slice(from));
-        for piece in tail {
-            if let Some(room) = pool.append(&mut whole, piece.len()) {
-                room.copy_from_slice(piece);
-            }
-        }
-        pool.free(std::mem::replace(packet, whole));
+/// Copies payload that packets left with the machine behind their data. A packet for which no frame is free is lost,
+/// as is one that the kernel does not take.
+fn join_tails<'a>(batch: &mut Batch, pool: &mut Pool, tail: impl Fn(&Packet) -> [&'a [u8]; 2]) {
+    if batch.iter().all(|packet| packet.meta.tail == 0) {
+        return;
     }
+    for packet in std::mem::take(batch) {
+        if packet.meta.tail == 0 {
+            batch.push(packet);
+            continue;
+        }
+        batch.extend(joined(&packet, tail(&packet), pool));
+        pool.free(packet);
+    }
+}
+
+/// A copy of a packet and its tail in one frame.
+fn joined(packet: &Packet, tail: [&[u8]; 2], pool: &mut Pool) -> Option<Packet> {
+    let mut whole = pool.allocate_for(packet.len() + tail[0].len() + tail[1].len())?;
+    whole.meta = PacketMeta { tail: 0, ..packet.meta };
+    pool.append_from(&mut whole, packet, 0..packet.len(), |from, to| to.copy_from_slice(from));
+    for piece in tail {
+        pool.append(&mut whole, piece.len()).expect("room for all of it").copy_from_slice(piece);
+    }
+    Some(whole)
 }
 
 /// The longest that a spinning wait goes on before it returns, so that whoever drives it can look
@@ -425,7 +434,34 @@ fn spin_for(limit: Span, is_ready: impl Fn() -> bool) -> bool {
 mod tests {
     use std::cell::Cell;
 
+    use plumb_wire::packet::PoolConfig;
+
     use super::*;
+
+    #[test]
+    fn a_packet_leaves_whole_with_its_tail_or_not_at_all() {
+        let mut pool = Pool::new(PoolConfig { count: 4, size: 256, large: 0 });
+        let head = |pool: &mut Pool, tail| {
+            let mut packet = pool.packet_of(b"head").unwrap();
+            packet.meta.tail = tail;
+            packet
+        };
+        let mut batch = vec![head(&mut pool, 1), head(&mut pool, 0), head(&mut pool, 2)];
+        // One frame is left: the first packet takes it and gives its own back, which the last takes.
+        join_tails(&mut batch, &mut pool, |packet| [b"-tail", &b"!!"[..packet.meta.tail as usize]]);
+        let bytes = |pool: &Pool, batch: &Batch| -> Vec<Vec<u8>> {
+            batch.iter().map(|packet| pool.bytes(packet).to_vec()).collect()
+        };
+        assert_eq!(bytes(&pool, &batch), [&b"head-tail!"[..], b"head", b"head-tail!!"]);
+        batch[1].meta.tail = 1;
+        let held = pool.allocate().unwrap();
+        join_tails(&mut batch, &mut pool, |_| [b"-tail", b""]);
+        assert_eq!(bytes(&pool, &batch), [&b"head-tail!"[..], b"head-tail!!"]);
+        for packet in batch.drain(..).chain([held]) {
+            pool.free(packet);
+        }
+        assert_eq!((0..4).filter_map(|_| pool.allocate()).count(), 4, "no frame is lost");
+    }
 
     #[test]
     fn a_blocking_wait_sleeps_at_once_and_a_polling_one_for_what_is_left() {
