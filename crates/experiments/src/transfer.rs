@@ -21,6 +21,7 @@ use plumb_wire::packet::Pool;
 mod memory;
 mod packet_buffers;
 mod tap;
+pub(crate) mod virtual_hosts;
 mod virtual_path;
 
 pub(crate) use packet_buffers::{BUFFER_LEN, BUFFERS};
@@ -50,7 +51,7 @@ fn address(end: usize) -> Ipv4Addr {
 }
 
 /// A host at one end of an Ethernet.
-pub(crate) fn host(end: usize, seed: Seed) -> IpHost {
+fn host(end: usize, seed: Seed) -> IpHost {
     let mut host = IpHost::new(HostConfig::default(), seed.derive(&format!("host {end}")));
     let mac = MacAddr([2, 0, 0, 0, 0, u8::try_from(end).unwrap_or(0) + 1]);
     let interface = InterfaceConfig::ethernet(mac, MTU).with_address(address(end), 24);
@@ -59,7 +60,7 @@ pub(crate) fn host(end: usize, seed: Seed) -> IpHost {
 }
 
 /// Has one host listen, and the other open a connection to it.
-pub(crate) fn open(
+fn open(
     hosts: &mut [IpHost; 2],
     now: Instant,
     config: &TcpConfig,

@@ -10,17 +10,13 @@ use plumb_clock::Stopwatch;
 use plumb_display::client::{ClientMode, ClientStep, DisplayClient};
 use plumb_display::server::{DisplayLimits, DisplayServer};
 use plumb_harness::report::LaunchFault;
-use plumb_link::link::{FAR, Link, NEAR};
 use plumb_link::spec::LinkSpec;
 use plumb_link::text::NoFiles;
-use plumb_stack::host::IpHost;
+use plumb_stack::tcp::Received;
 use plumb_stack::tcp::config::TcpConfig;
-use plumb_stack::tcp::{ListenerId, Received, TcpId};
-use plumb_wire::machine::{Machine as _, Medium, PortId};
-use plumb_wire::packet::{Batch, Pool, PoolConfig};
 
 use super::measure::DisplayPlan;
-use crate::transfer::{host, open};
+use crate::transfer::virtual_hosts::VirtualHosts;
 
 /// Runs that the costs are the medians of.
 const CALIBRATIONS: usize = 5;
@@ -30,9 +26,6 @@ const AHEAD: usize = 16 << 10;
 const READ: usize = 1_460;
 /// Virtual time after which a drawing is given up.
 const GIVEN_UP: Span = Span::from_secs(100_000);
-/// Packets handed over at once.
-const BATCH: usize = 32;
-const PORT: PortId = PortId(0);
 const CLIENT: usize = 0;
 const DISPLAY: usize = 1;
 
@@ -155,19 +148,19 @@ pub fn draw(
     let mut run = VirtualDisplay::new(plan, costs, path, seed)?;
     run.establish()?;
     let counts = run.client.counts();
-    let begun = run.now;
+    let begun = run.pair.now;
     let give_up = begun + GIVEN_UP;
     while !run.is_done() {
         run.work_client();
         run.work_display();
-        if run.is_done() || run.now >= give_up || !run.advance() {
+        if run.is_done() || run.pair.now >= give_up || !run.advance() {
             break;
         }
     }
     if !run.is_done() {
         return Err(LaunchFault::Failed("the drawing did not come to its end".to_owned()));
     }
-    let seconds = run.now.saturating_since(begun).as_secs_f64();
+    let seconds = run.pair.now.saturating_since(begun).as_secs_f64();
     let after = run.client.counts();
     let bytes = after.bytes_sent - counts.bytes_sent + after.bytes_received - counts.bytes_received;
     Ok(VirtualSample {
@@ -192,13 +185,7 @@ struct VirtualDisplay<'a> {
     /// When each end has nothing left to compute.
     free_at: [Instant; 2],
     is_waiting: bool,
-    hosts: [IpHost; 2],
-    link: Link,
-    pool: Pool,
-    batch: Batch,
-    now: Instant,
-    listener: ListenerId,
-    connections: [Option<TcpId>; 2],
+    pair: VirtualHosts,
 }
 
 impl<'a> VirtualDisplay<'a> {
@@ -209,13 +196,8 @@ impl<'a> VirtualDisplay<'a> {
         seed: Seed,
     ) -> Result<Self, LaunchFault> {
         let link = LinkSpec::parse(&path.link, &NoFiles).map_err(|error| failed(&error))?;
-        let link = LinkSpec { seed: seed.derive("link"), ..link };
-        let now = Instant::after_origin(Span::from_secs(1));
-        let mut hosts = [0, 1].map(|end| host(end, seed));
-        let pool = Pool::new(PoolConfig { count: 4_096, size: 2_048, large: 0 });
-        let link = Link::new(&link, Medium::Ethernet, now).map_err(|error| failed(&error))?;
         let config = TcpConfig { nagle: false, ..TcpConfig::default() };
-        let (opened, listener) = open(&mut hosts, now, &config, &pool);
+        let pair = VirtualHosts::new(&link, &config, seed)?;
         let (client, server) = prepared(plan)?;
         Ok(Self {
             plan,
@@ -226,27 +208,20 @@ impl<'a> VirtualDisplay<'a> {
             step: 0,
             messages: 0,
             outgoing: [Vec::new(), Vec::new()],
-            free_at: [now, now],
+            free_at: [pair.now; 2],
             is_waiting: false,
-            hosts,
-            link,
-            pool,
-            batch: Batch::with_capacity(BATCH),
-            now,
-            listener,
-            connections: [Some(opened), None],
+            pair,
         })
     }
 
     /// Opens the connection, which is not part of the rate.
     fn establish(&mut self) -> Result<(), LaunchFault> {
-        while self.connections[DISPLAY].is_none() {
+        while self.pair.accept().is_none() {
             if !self.advance() {
                 return Err(LaunchFault::Failed("the connection was not opened".to_owned()));
             }
-            self.connections[DISPLAY] = self.hosts[DISPLAY].tcp_accept(self.listener);
         }
-        self.free_at = [self.now, self.now];
+        self.free_at = [self.pair.now, self.pair.now];
         Ok(())
     }
 
@@ -258,7 +233,7 @@ impl<'a> VirtualDisplay<'a> {
     fn spend(&mut self, end: usize, cost_ns: f64) {
         let processor = if self.path.is_shared { CLIENT } else { end };
         let cost = Span::from_secs_f64((cost_ns * self.path.slower[processor]).max(1.0) * 1e-9);
-        self.free_at[end] = self.now + cost;
+        self.free_at[end] = self.pair.now + cost;
         if self.path.is_shared {
             self.free_at = [self.free_at[end]; 2];
         }
@@ -266,16 +241,16 @@ impl<'a> VirtualDisplay<'a> {
 
     /// Gives TCP what it takes.
     fn send(&mut self, end: usize) {
-        let Some(id) = self.connections[end] else { return };
-        while self.hosts[end].poll_tcp_event().is_some() {}
-        if let Ok(taken) = self.hosts[end].tcp_send(self.now, id, &self.outgoing[end]) {
+        let Some(id) = self.pair.connections[end] else { return };
+        while self.pair.hosts[end].poll_tcp_event().is_some() {}
+        if let Ok(taken) = self.pair.hosts[end].tcp_send(self.pair.now, id, &self.outgoing[end]) {
             self.outgoing[end].drain(..taken);
         }
     }
 
     fn receive(&mut self, end: usize, bytes: &mut [u8]) -> usize {
-        let received =
-            self.connections[end].map(|id| self.hosts[end].tcp_receive(self.now, id, bytes));
+        let received = self.pair.connections[end]
+            .map(|id| self.pair.hosts[end].tcp_receive(self.pair.now, id, bytes));
         match received {
             Some(Ok(Received::Data(len))) => len,
             _ => 0,
@@ -284,7 +259,7 @@ impl<'a> VirtualDisplay<'a> {
 
     /// What the client does at this moment: a step, if it is free.
     fn work_client(&mut self) {
-        if self.now < self.free_at[CLIENT] {
+        if self.pair.now < self.free_at[CLIENT] {
             return;
         }
         self.send(CLIENT);
@@ -335,7 +310,7 @@ impl<'a> VirtualDisplay<'a> {
 
     /// What the display does at this moment: it reads a segment, if it is free.
     fn work_display(&mut self) {
-        if self.now < self.free_at[DISPLAY] {
+        if self.pair.now < self.free_at[DISPLAY] {
             return;
         }
         self.send(DISPLAY);
@@ -357,37 +332,8 @@ impl<'a> VirtualDisplay<'a> {
 
     /// Moves on to the next moment at which something happens; whether there is one.
     fn advance(&mut self) -> bool {
-        self.collect(CLIENT);
-        self.collect(DISPLAY);
-        let hosts = self.hosts.iter().filter_map(IpHost::deadline);
-        let free = self.free_at.into_iter().filter(|at| *at > self.now);
-        let Some(next) = hosts.chain(self.link.deadline()).chain(free).min() else { return false };
-        self.now = next.max(self.now);
-        for (end, port) in [(CLIENT, NEAR), (DISPLAY, FAR)] {
-            loop {
-                self.link.poll_packets(self.now, port, &mut self.batch, BATCH, &mut self.pool);
-                if self.batch.is_empty() {
-                    break;
-                }
-                self.hosts[end].handle_packets(self.now, PORT, &mut self.batch, &mut self.pool);
-            }
-            if self.hosts[end].deadline().is_some_and(|deadline| deadline <= self.now) {
-                self.hosts[end].handle_deadline(self.now, &mut self.pool);
-            }
-        }
-        true
-    }
-
-    /// Hands over to the link what a host has to send.
-    fn collect(&mut self, end: usize) {
-        let side = if end == CLIENT { NEAR } else { FAR };
-        loop {
-            self.hosts[end].poll_packets(self.now, PORT, &mut self.batch, BATCH, &mut self.pool);
-            if self.batch.is_empty() {
-                break;
-            }
-            self.link.handle_packets(self.now, side, &mut self.batch, &mut self.pool);
-        }
+        let until = self.pair.now + GIVEN_UP;
+        self.pair.advance(self.free_at.into_iter(), until, |_, _| true)
     }
 }
 

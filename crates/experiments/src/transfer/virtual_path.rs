@@ -8,23 +8,17 @@ use plumb_harness::launch_network::emulator_process::DiskFiles;
 use plumb_harness::mirror::mirror_process::NamedSamples;
 use plumb_harness::report::LaunchFault;
 use plumb_harness::spec::{TransferLoad, TransferSpec};
-use plumb_link::link::{FAR, Link, NEAR};
 use plumb_link::spec::LinkSpec;
-use plumb_stack::host::IpHost;
-use plumb_stack::tcp::{ListenerId, Received, TcpId};
-use plumb_wire::machine::{Machine as _, Medium, PortId};
-use plumb_wire::packet::{Batch, Pool, PoolConfig};
+use plumb_stack::tcp::Received;
 
 use super::packet_buffers::BufferedHost;
-use super::{add_samples, host, open, segment_samples, tcp_config};
+use super::virtual_hosts::VirtualHosts;
+use super::{add_samples, segment_samples, tcp_config};
 
 /// Transfers of a block.
 const TRANSFERS: u64 = 8;
 /// Virtual time after which a transfer is given up: what was carried until then counts.
 const GIVEN_UP: Span = Span::from_secs(7_200);
-/// Packets handed over at once.
-const BATCH: usize = 32;
-const PORT: PortId = PortId(0);
 const SENDER: usize = 0;
 const RECEIVER: usize = 1;
 
@@ -39,8 +33,7 @@ pub(super) fn run(
     let mut samples = NamedSamples::new();
     for number in 0..TRANSFERS {
         let seed = seed.derive(&format!("transfer {number}"));
-        let spec_link = LinkSpec { seed: seed.derive("link"), ..link.clone() };
-        for (response, values) in VirtualTransfer::new(spec, &spec_link, seed)?.finish()? {
+        for (response, values) in VirtualTransfer::new(spec, &link, seed)?.finish()? {
             add_samples(&mut samples, response, values);
         }
     }
@@ -49,14 +42,8 @@ pub(super) fn run(
 
 /// A transfer under way.
 struct VirtualTransfer {
-    hosts: [IpHost; 2],
+    pair: VirtualHosts,
     buffers: BufferedHost,
-    link: Link,
-    pool: Pool,
-    batch: Batch,
-    now: Instant,
-    listener: ListenerId,
-    connections: [Option<TcpId>; 2],
     load: TransferLoad,
     /// When the connection was open at the sender.
     begun: Option<Instant>,
@@ -70,36 +57,25 @@ struct VirtualTransfer {
 
 impl VirtualTransfer {
     fn new(spec: &TransferSpec, link: &LinkSpec, seed: Seed) -> Result<Self, LaunchFault> {
-        let now = Instant::after_origin(Span::from_secs(1));
-        let mut hosts = [0, 1].map(|end| host(end, seed));
-        let pool = Pool::new(PoolConfig { count: 4_096, size: 2_048, large: 0 });
-        let link = Link::new(link, Medium::Ethernet, now)
-            .map_err(|error| LaunchFault::Failed(error.to_string()))?;
-        let (opened, listener) = open(&mut hosts, now, &tcp_config(&spec.tcp), &pool);
+        let pair = VirtualHosts::new(link, &tcp_config(&spec.tcp), seed)?;
         Ok(Self {
-            hosts,
+            next_read: pair.now,
+            pair,
             buffers: BufferedHost::new(spec.tcp.packet_buffers),
-            link,
-            pool,
-            batch: Batch::with_capacity(BATCH),
-            now,
-            listener,
-            connections: [Some(opened), None],
             load: spec.load,
             begun: None,
             sent: 0,
             received: 0,
             due: VecDeque::new(),
             delays: Vec::new(),
-            next_read: now,
         })
     }
 
     /// Carries it out; the samples of each response.
     fn finish(mut self) -> Result<Vec<(&'static str, Vec<f64>)>, LaunchFault> {
         let total = self.total();
-        let give_up = self.now + GIVEN_UP;
-        while self.received < total && self.now < give_up {
+        let give_up = self.pair.now + GIVEN_UP;
+        while self.received < total && self.pair.now < give_up {
             self.send();
             self.read();
             if !self.step(give_up) {
@@ -111,8 +87,10 @@ impl VirtualTransfer {
             let text = "the connection was given up: it never had an answer in time".to_owned();
             return Err(LaunchFault::Unavailable(text));
         }
-        let took = self.now.saturating_since(self.begun.unwrap_or(self.now)).as_secs_f64();
-        let info = self.connections[SENDER].and_then(|id| self.hosts[SENDER].tcp_info(id));
+        let took =
+            self.pair.now.saturating_since(self.begun.unwrap_or(self.pair.now)).as_secs_f64();
+        let info =
+            self.pair.connections[SENDER].and_then(|id| self.pair.hosts[SENDER].tcp_info(id));
         let mut samples = vec![if is_lines {
             ("delay", vec![mean(&self.delays)])
         } else {
@@ -134,21 +112,21 @@ impl VirtualTransfer {
 
     /// The sender's application, where its connection is open.
     fn send(&mut self) {
-        let Some(id) = self.connections[SENDER] else { return };
-        while self.hosts[SENDER].poll_tcp_event().is_some() {}
+        let Some(id) = self.pair.connections[SENDER] else { return };
+        while self.pair.hosts[SENDER].poll_tcp_event().is_some() {}
         let is_open =
-            self.hosts[SENDER].tcp_info(id).is_some_and(|info| info.state.is_synchronized());
+            self.pair.hosts[SENDER].tcp_info(id).is_some_and(|info| info.state.is_synchronized());
         if !is_open {
             return;
         }
-        let begun = *self.begun.get_or_insert(self.now);
+        let begun = *self.begun.get_or_insert(self.pair.now);
         let (piece, allowed) = match self.load {
             TransferLoad::Bulk { bytes, write, .. } => (u64::from(write), bytes),
             TransferLoad::SlowReader { count, line, .. } => {
                 (u64::from(line), u64::from(count) * u64::from(line))
             }
             TransferLoad::Lines { count, line, interval_ns } => {
-                let passed = self.now.saturating_since(begun).as_ns();
+                let passed = self.pair.now.saturating_since(begun).as_ns();
                 let lines = (passed / interval_ns + 1).min(count.into());
                 let known = self.sent / u64::from(line);
                 self.due
@@ -159,47 +137,47 @@ impl VirtualTransfer {
         while self.sent < allowed {
             let len = piece.min(allowed - self.sent);
             let bytes = vec![b'x'; usize::try_from(len).unwrap_or(usize::MAX)];
-            let Ok(taken @ 1..) = self.hosts[SENDER].tcp_send(self.now, id, &bytes) else { break };
+            let Ok(taken @ 1..) = self.pair.hosts[SENDER].tcp_send(self.pair.now, id, &bytes)
+            else {
+                break;
+            };
             self.sent += taken as u64;
             if (taken as u64) < len {
                 break;
             }
             // A segment for each line, as terminals have it.
             if !matches!(self.load, TransferLoad::Bulk { .. }) {
-                self.collect(SENDER);
+                self.pair.collect(SENDER);
             }
         }
     }
 
     /// The receiver's application.
     fn read(&mut self) {
-        if self.connections[RECEIVER].is_none() {
-            self.connections[RECEIVER] = self.hosts[RECEIVER].tcp_accept(self.listener);
-        }
-        let Some(id) = self.connections[RECEIVER] else { return };
-        while self.hosts[RECEIVER].poll_tcp_event().is_some() {}
+        let Some(id) = self.pair.accept() else { return };
+        while self.pair.hosts[RECEIVER].poll_tcp_event().is_some() {}
         let mut bytes = vec![0; 65_536];
         if let TransferLoad::SlowReader { read, interval_ns, .. } = self.load {
-            if self.now < self.next_read {
+            if self.pair.now < self.next_read {
                 return;
             }
             bytes.truncate(read as usize);
             if let Ok(Received::Data(len)) =
-                self.hosts[RECEIVER].tcp_receive(self.now, id, &mut bytes)
+                self.pair.hosts[RECEIVER].tcp_receive(self.pair.now, id, &mut bytes)
             {
                 self.received += len as u64;
-                self.next_read = self.now + Span::from_ns(interval_ns);
+                self.next_read = self.pair.now + Span::from_ns(interval_ns);
             }
             return;
         }
         while let Ok(Received::Data(len)) =
-            self.hosts[RECEIVER].tcp_receive(self.now, id, &mut bytes)
+            self.pair.hosts[RECEIVER].tcp_receive(self.pair.now, id, &mut bytes)
         {
             self.received += len as u64;
         }
         if let TransferLoad::Lines { line, .. } = self.load {
             let read = usize::try_from(self.received / u64::from(line)).unwrap_or(usize::MAX);
-            let now = self.now;
+            let now = self.pair.now;
             let lines = read.saturating_sub(self.delays.len()).min(self.due.len());
             let delays =
                 self.due.drain(..lines).map(|due| now.saturating_since(due).as_ns() as f64);
@@ -222,53 +200,10 @@ impl VirtualTransfer {
 
     /// Moves on to the next moment at which something happens, but not beyond `until`; whether there is one.
     fn step(&mut self, until: Instant) -> bool {
-        self.collect(SENDER);
-        self.collect(RECEIVER);
-        let hosts = self.hosts.iter().filter_map(IpHost::deadline);
-        let application = self.application_deadline().filter(|at| *at > self.now);
-        let Some(next) = hosts.chain(self.link.deadline()).chain(application).min() else {
-            return false;
-        };
-        self.now = next.max(self.now).min(until);
-        for (end, port) in [(SENDER, NEAR), (RECEIVER, FAR)] {
-            loop {
-                self.link.poll_packets(self.now, port, &mut self.batch, BATCH, &mut self.pool);
-                if self.batch.is_empty() {
-                    break;
-                }
-                if end == RECEIVER {
-                    self.admit();
-                }
-                self.hosts[end].handle_packets(self.now, PORT, &mut self.batch, &mut self.pool);
-            }
-            if self.hosts[end].deadline().is_some_and(|deadline| deadline <= self.now) {
-                self.hosts[end].handle_deadline(self.now, &mut self.pool);
-            }
-        }
-        true
-    }
-
-    /// Takes from the batch what the receiving host has no buffer for.
-    fn admit(&mut self) {
-        for packet in std::mem::take(&mut self.batch) {
-            if self.buffers.admit(self.now, self.pool.bytes(&packet), self.received) {
-                self.batch.push(packet);
-            } else {
-                self.pool.free(packet);
-            }
-        }
-    }
-
-    /// Hands over to the link what a host has to send.
-    fn collect(&mut self, end: usize) {
-        let side = if end == SENDER { NEAR } else { FAR };
-        loop {
-            self.hosts[end].poll_packets(self.now, PORT, &mut self.batch, BATCH, &mut self.pool);
-            if self.batch.is_empty() {
-                break;
-            }
-            self.link.handle_packets(self.now, side, &mut self.batch, &mut self.pool);
-        }
+        let (application, received) = (self.application_deadline(), self.received);
+        let buffers = &mut self.buffers;
+        let admits = |now, bytes: &[u8]| buffers.admit(now, bytes, received);
+        self.pair.advance(application.into_iter(), until, admits)
     }
 }
 
