@@ -2,7 +2,9 @@
 //!
 //! A judge speaks only of speeds that its machines span: a line is never followed beyond the fastest of them.
 
-use plumb_analysis::claim::{ClaimCase, ClaimCases, ClaimJudgment, ClaimOutcome, judge_all};
+use plumb_analysis::claim::{
+    CaseOutcome, ClaimCase, ClaimCases, ClaimJudgment, ClaimOutcome, judge_all,
+};
 use plumb_analysis::claim_table::{FoundVerdict, FoundVerdicts};
 use plumb_analysis::document::{ClaimVerdict, PublishedNumber};
 use plumb_analysis::scale::{
@@ -236,26 +238,28 @@ pub fn is_known(id: &str) -> bool {
 /// Judges every claim by these machines.
 pub fn judge(set: &MachineSet, speed: SpeedKind, found: &mut FoundVerdicts) {
     for claim in CLAIMS {
-        let judged = claim.judge.judged(&set.machines, speed);
+        let mut judged = claim.judge.judged(&set.machines, speed);
+        if speed == SpeedKind::Clock
+            && let Some(case) = &mut judged.case
+            && claim.judge.may_be_of_clock(case)
+        {
+            case.outcome = CaseOutcome::Undecided(None);
+            CLOCK_LACKS.clone_into(&mut judged.lacks);
+        }
         let cases: ClaimCases = judged.case.into_iter().collect();
         let mut judgment = judge_all(cases, "");
-        let is_of_clock = speed == SpeedKind::Clock
-            && judgment.outcome != ClaimOutcome::NotDecided
-            && claim.judge.may_be_of_clock(&judgment);
-        let lacks = if is_of_clock {
-            judgment.outcome = ClaimOutcome::NotDecided;
-            "a clock rate understates later processors, which may be all of this; an index of each machine"
-        } else {
-            &judged.lacks
-        };
         if judgment.outcome == ClaimOutcome::NotDecided {
-            judgment.needs = format!("{lacks}: {}", command(claim.experiment));
+            judgment.needs = format!("{}: {}", judged.lacks, command(claim.experiment));
         }
         let verdict = claim.verdict(judgment, &judged.published);
         let basis = format!("{} machines by {}", judged.machines, speed.label());
         found.add(FoundVerdict { verdict, basis, measured: String::new() });
     }
 }
+
+/// What a claim needs whose verdict the clock rate may give.
+const CLOCK_LACKS: &str =
+    "a clock rate understates later processors, which may be all of this; an index of each machine";
 
 /// What gives another machine.
 fn command(experiment: &str) -> String {
@@ -317,17 +321,18 @@ impl MachineJudgment {
 
 impl MachineJudge {
     /// Whether a verdict may come of the clock rate, against which quantities improve more than against speed.
-    fn may_be_of_clock(self, judgment: &ClaimJudgment) -> bool {
-        match self {
-            Self::Slope { bounds, .. } | Self::Improvement { bounds, .. } => {
-                match judgment.outcome {
-                    ClaimOutcome::Holds => bounds.0 > 0.0,
-                    _ => judgment.estimate.is_some_and(|found| found > bounds.1),
+    fn may_be_of_clock(self, case: &ClaimCase) -> bool {
+        match (self, case.outcome) {
+            (_, CaseOutcome::Undecided(_)) => false,
+            (Self::Slope { bounds, .. } | Self::Improvement { bounds, .. }, outcome) => {
+                match outcome {
+                    CaseOutcome::Supports(_) => bounds.0 > 0.0,
+                    _ => case.value.is_some_and(|found| found > bounds.1),
                 }
             }
             // The bias is the same where the machines are.
-            Self::SlopeBelow { first, second } => first.1 != second.1,
-            Self::Doubling { .. } | Self::Exponent { .. } => true,
+            (Self::SlopeBelow { first, second }, _) => first.1 != second.1,
+            (Self::Doubling { .. } | Self::Exponent { .. }, _) => true,
         }
     }
 
