@@ -11,7 +11,7 @@ use super::claims::ClaimRow;
 pub const SCALE_SCHEMA: &str = "plumb.scale/1";
 
 /// Machines, how their quantities follow their speed, and what that says of published claims.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ScaleDocument {
     /// Always `plumb.scale/1`.
     pub schema: String,
@@ -34,7 +34,7 @@ pub struct ScaleDocument {
 }
 
 /// One machine.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ScaleMachine {
     /// Its name.
     pub name: String,
@@ -51,7 +51,7 @@ pub struct ScaleMachine {
 }
 
 /// How one quantity follows the speed of processors.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ScaleLine {
     /// The quantity.
     pub metric: String,
