@@ -60,7 +60,7 @@ pub fn response(name: &str) -> &str {
         "pieces" => "packets in which a datagram arrives",
         "connected" => "share of TCP connections that carry it",
         "urgent" => "round trip of a small packet behind others",
-        "rtt" => "round trip",
+        "rtt" | "round_trip" => "round trip",
         "rtt-probed" => "round trip with the probes on",
         "stack" => "time in the stack, both ways",
         "receive" => "from the device to the socket",

@@ -92,7 +92,8 @@ fn number(unit: &str, number: f64) -> String {
         "ratio" => value::times(number),
         "Hz" if number >= 1e6 => format!("{} MHz", significant(number / 1e6, 4)),
         "Hz" | "cycles" => format!("{} {unit}", significant(number, 3)),
-        "count" => significant(number, 4),
+        "count" if number.fract() == 0.0 => format!("{number}"),
+        "count" => significant(number, 3),
         unit => value::plain(Unit::from_name(unit).unwrap_or(Unit::Count), number),
     }
 }

@@ -75,13 +75,13 @@ pub fn interval(unit: Unit, value: f64, ci95: [f64; 2]) -> String {
     format!("[{low}, {high}]")
 }
 
-/// `21.4 µs [21.1, 21.9]`, or only the value where there is no interval; `too noisy (0–440 µs)` where that says
+/// `21.4 µs [21.1, 21.9]`, or only the value where there is no interval; `0–440 µs (too noisy)` where that says
 /// next to nothing.
 pub fn with_interval(unit: Unit, value: f64, ci95: Option<[f64; 2]>) -> String {
     let head = estimate(unit, value, ci95);
     match ci95 {
         Some(ci95) if is_too_noisy(unit, value, Some(ci95)) => {
-            format!("{TOO_NOISY} ({})", range(unit, ci95))
+            format!("{} ({TOO_NOISY})", range(unit, ci95))
         }
         Some(ci95) => format!("{head} {}", interval(unit, value, ci95)),
         None => head,
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn noise_is_named_with_its_range_and_never_as_a_negative_time() {
         let noisy = Some([-38_000.0, 437_000.0]);
-        assert_eq!(with_interval(NS, 200_000.0, noisy), "too noisy (0–437 µs)");
+        assert_eq!(with_interval(NS, 200_000.0, noisy), "0–437 µs (too noisy)");
         assert!(is_too_noisy(NS, 400.0, Some([10.0, 330_000.0])));
         assert!(!is_too_noisy(NS, 400.0, Some([10.0, 800.0])));
         assert!(!is_too_noisy(Unit::Share, 0.01, Some([-0.01, 0.03])), "shares may be near zero");
