@@ -101,7 +101,7 @@ pub(crate) const LOCAL_SIZE: Factor = SIZE.at_quick(FEW_SIZES);
 
 /// Congestion control, of TCP only: set explicitly, because the default differs between hosts.
 pub(crate) const CONGESTION: Factor = Factor {
-    applies: |first| mechanism_of(first).is_some_and(is_tcp),
+    applies: |first| mechanism_of(first).is_some_and(is_over_tcp),
     ..Factor::new(
         "congestion",
         "TCP congestion control, set on every socket",
@@ -120,6 +120,12 @@ pub(crate) fn is_tcp(mechanism: Mechanism) -> bool {
             | Mechanism::TcpZerocopy
             | Mechanism::Uring
     )
+}
+
+/// Whether a TCP connection carries it, alone or below a protocol.
+fn is_over_tcp(mechanism: Mechanism) -> bool {
+    use Mechanism::{Http1Tcp4, Http2Tcp4, TlsTcp4};
+    is_tcp(mechanism) || matches!(mechanism, TlsTcp4 | Http1Tcp4 | Http2Tcp4)
 }
 
 /// The mechanism of a setting.
@@ -242,7 +248,27 @@ fn options(factors: &Factors, mechanism: Mechanism) -> SocketOptions {
         quickack: is_on("quickack").unwrap_or(defaults.quickack),
         send_buffer: buffer_of(factors, SEND),
         receive_buffer: buffer_of(factors, RECEIVE),
-        congestion: factors.text("congestion").filter(|_| is_tcp(mechanism)).map(str::to_owned),
+        congestion: factors
+            .text("congestion")
+            .filter(|_| is_over_tcp(mechanism))
+            .map(str::to_owned),
         ..defaults
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_mechanism_over_tcp_is_given_its_congestion_control() {
+        let over_tcp = Mechanism::ALL.iter().filter(|mechanism| mechanism.name().contains("tcp"));
+        for mechanism in over_tcp {
+            let factors =
+                Factors::default().with("mechanism", mechanism.name()).with("congestion", "cubic");
+            assert!((CONGESTION.applies)(&factors), "{}", mechanism.name());
+            let given = options(&factors, *mechanism).congestion;
+            assert_eq!(given.as_deref(), Some("cubic"), "{}", mechanism.name());
+        }
     }
 }
