@@ -83,7 +83,7 @@ fn item() -> impl Strategy<Value = (DisplayItem, Vec<u8>)> {
 }
 
 #[derive(Clone, Debug)]
-enum Change {
+enum SceneChange {
     Add(u32, DisplayItem, Vec<u8>),
     Edit(u32, usize, DisplayItem, Vec<u8>),
     Pan(i32, i32),
@@ -91,18 +91,18 @@ enum Change {
     Clear(u32),
 }
 
-fn change() -> impl Strategy<Value = Change> {
+fn change() -> impl Strategy<Value = SceneChange> {
     let leaf = || item().prop_filter("no call", |(item, _)| item.called().is_none());
     prop_oneof![
-        4 => item().prop_map(|(item, tail)| Change::Add(0, item, tail)),
-        3 => leaf().prop_map(|(item, tail)| Change::Add(1, item, tail)),
+        4 => item().prop_map(|(item, tail)| SceneChange::Add(0, item, tail)),
+        3 => leaf().prop_map(|(item, tail)| SceneChange::Add(1, item, tail)),
         2 => (any::<prop::sample::Index>(), item())
-            .prop_map(|(at, (item, tail))| Change::Edit(0, at.index(64), item, tail)),
+            .prop_map(|(at, (item, tail))| SceneChange::Edit(0, at.index(64), item, tail)),
         2 => (any::<prop::sample::Index>(), leaf())
-            .prop_map(|(at, (item, tail))| Change::Edit(1, at.index(64), item, tail)),
-        1 => (-5..5_i32, -5..5_i32).prop_map(|(x, y)| Change::Pan(x * 8, y * 8)),
-        1 => (1_u32..300_000).prop_map(Change::Zoom),
-        1 => (0..2_u32).prop_map(Change::Clear),
+            .prop_map(|(at, (item, tail))| SceneChange::Edit(1, at.index(64), item, tail)),
+        1 => (-5..5_i32, -5..5_i32).prop_map(|(x, y)| SceneChange::Pan(x * 8, y * 8)),
+        1 => (1_u32..300_000).prop_map(SceneChange::Zoom),
+        1 => (0..2_u32).prop_map(SceneChange::Clear),
     ]
 }
 
@@ -122,25 +122,25 @@ proptest! {
         let mut lens = [0_usize; 2];
         for change in changes {
             let step = match change {
-                Change::Add(symbol, item, tail) => {
+                SceneChange::Add(symbol, item, tail) => {
                     lens[symbol as usize] += 1;
                     ClientStep::Add { symbol, item, tail }
                 }
-                Change::Edit(symbol, at, item, tail) => {
+                SceneChange::Edit(symbol, at, item, tail) => {
                     let len = lens[symbol as usize];
                     if len == 0 { continue; }
                     let index = u32::try_from(at % len).unwrap();
                     ClientStep::Edit { symbol, index, item, tail }
                 }
-                Change::Pan(x, y) => {
+                SceneChange::Pan(x, y) => {
                     port = ViewPort { x: port.x + x, y: port.y + y, ..port };
                     view(port)
                 }
-                Change::Zoom(scale) => {
+                SceneChange::Zoom(scale) => {
                     port.scale = scale;
                     view(port)
                 }
-                Change::Clear(symbol) => {
+                SceneChange::Clear(symbol) => {
                     lens[symbol as usize] = 0;
                     define(symbol)
                 }

@@ -32,11 +32,11 @@ pub fn summarize(document: &NetDocument) -> Option<NetSummary> {
 }
 
 /// A load and its direction.
-type Load = (PhaseName, Option<Direction>);
+type DirectedLoad = (PhaseName, Option<Direction>);
 
 /// The loads in the order they were measured; of a path that had none, the idle phase.
-fn loads(document: &NetDocument) -> Vec<Load> {
-    let mut loads: Vec<Load> = Vec::new();
+fn loads(document: &NetDocument) -> Vec<DirectedLoad> {
+    let mut loads: Vec<DirectedLoad> = Vec::new();
     for phase in &document.phases {
         let flows = phase.flows.iter().map(|flow| Some(flow.direction));
         let streams = phase.datagrams.iter().map(|stream| Some(stream.direction));
@@ -53,7 +53,11 @@ fn loads(document: &NetDocument) -> Vec<Load> {
     loads
 }
 
-fn summary(document: &NetDocument, run: &RunDocument, (phase, direction): Load) -> LoadSummary {
+fn summary(
+    document: &NetDocument,
+    run: &RunDocument,
+    (phase, direction): DirectedLoad,
+) -> LoadSummary {
     let way = direction.map_or("", Direction::name);
     let of = |experiment: &str, response: &str| {
         let way = [("load", phase.name()), ("direction", way)];
@@ -134,7 +138,7 @@ fn phases(document: &NetDocument, name: PhaseName) -> impl Iterator<Item = &NetP
 }
 
 /// The share that was lost of all that was sent.
-fn loss(document: &NetDocument, (name, direction): Load) -> Option<f64> {
+fn loss(document: &NetDocument, (name, direction): DirectedLoad) -> Option<f64> {
     let (mut sent, mut lost) = (0, 0);
     for phase in phases(document, name) {
         let is_it = |way: Direction| Some(way) == direction;
@@ -151,7 +155,7 @@ fn loss(document: &NetDocument, (name, direction): Load) -> Option<f64> {
 }
 
 /// What held back the senders for most of the time.
-fn limit(document: &NetDocument, (name, direction): Load) -> Option<&'static str> {
+fn limit(document: &NetDocument, (name, direction): DirectedLoad) -> Option<&'static str> {
     let flows = phases(document, name).flat_map(|phase| &phase.flows);
     let waits =
         flows.filter(|flow| Some(flow.direction) == direction).filter_map(|flow| flow.waits);
