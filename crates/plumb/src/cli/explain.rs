@@ -98,10 +98,7 @@ impl ExplainCommand {
         let mut run = run_document(data);
         run.ladder = plumb_analysis::ladder::rungs(&list::registry(), &run);
         if run.ladder.is_empty() {
-            return Err(Problem::usage(format!("{} has no rung to explain", run.run.id))
-                .because("only clocks, calls and latencies are explained, and it has none")
-                .fix(format!("look at it with: plumb show {}", run.run.id))
-                .into());
+            return Err(no_rung(&run).into());
         }
         let document = explain(EXPLAINED, &run, &run);
         output.show(&ExplainDocument { stored: run.ladder.clone(), ..document }, |style| {
@@ -135,6 +132,17 @@ fn write_page(path: &Path, page: &str, output: &CliOutput) -> Result<(), Problem
     write_file(path, page.as_bytes())?;
     output.note(&format!("{}: {} kB", path.display(), page.len().div_ceil(1_000)));
     Ok(())
+}
+
+fn no_rung(run: &RunDocument) -> Problem {
+    let without = run.results.iter().find(|result| result.summary.median.is_none());
+    let why = without.and_then(|result| result.flags.first()).map_or_else(
+        || "only clocks, calls and latencies are explained, and it has none".to_owned(),
+        |flag| format!("it has no median ({flag})"),
+    );
+    Problem::usage(format!("{} has no rung to explain", run.run.id))
+        .because(why)
+        .fix(format!("look at it with: plumb show {}", run.run.id))
 }
 
 /// Whether a run has a breakdown.
