@@ -107,9 +107,23 @@ const WIRED_CASES: &[TcpBenchCase] = &[
         target: Some(RatioTarget::AtLeast(4.0)),
     },
     TcpBenchCase {
+        name: "up, iperf3 over veth",
+        task: "up",
+        sides: ["--stack plumb", "--stack iperf3"],
+        figure: RATE,
+        target: Some(RatioTarget::AtLeast(0.9)),
+    },
+    TcpBenchCase {
         name: "up, Linux over veth",
         task: "up",
         sides: ["--stack plumb", "--stack linux"],
+        figure: RATE,
+        target: Some(RatioTarget::AtLeast(0.9)),
+    },
+    TcpBenchCase {
+        name: "down, iperf3 over veth",
+        task: "down",
+        sides: ["--stack plumb", "--stack iperf3"],
         figure: RATE,
         target: Some(RatioTarget::AtLeast(0.9)),
     },

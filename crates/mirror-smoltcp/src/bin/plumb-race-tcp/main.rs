@@ -20,7 +20,7 @@ use connections::Spread;
 use memory::{BareCopies, BulkTransfer, PlumbPair, SmoltcpPair};
 use tap::BulkDirection;
 
-const USAGE: &str = "usage: plumb-race-tcp TASK [--stack plumb|smoltcp|linux|copies] [--api in-place|slices] [--buffer BYTES] [--seconds N]
+const USAGE: &str = "usage: plumb-race-tcp TASK [--stack plumb|smoltcp|linux|iperf3|copies] [--api in-place|slices] [--buffer BYTES] [--seconds N]
     [--cpus NEAR,FAR] [--count N] [--spread hot|uniform] [--segments N]
   memory     a bulk transfer between two hosts in one thread
   up         a bulk transfer from a stack on a TAP to Linux, or over a veth from Linux
@@ -71,6 +71,8 @@ enum RacedStack {
     Plumb,
     Smoltcp,
     Linux,
+    /// Linux's, with iperf3 as the application of both ends.
+    Iperf3,
     /// No stack: what copies alone take.
     Copies,
 }
@@ -116,11 +118,22 @@ fn run(arguments: &[String]) -> anyhow::Result<serde_json::Value> {
     let options = parse(rest)?;
     match task.as_str() {
         "memory" => bulk_in_memory(&options),
-        "up" => tap::bulk(BulkDirection::Up, &options),
-        "down" => tap::bulk(BulkDirection::Down, &options),
+        "up" => bulk_over_device(BulkDirection::Up, &options),
+        "down" => bulk_over_device(BulkDirection::Down, &options),
+        "exchange" if options.stack == RacedStack::Iperf3 => bail!("iperf3 has no exchanges"),
         "exchange" => tap::exchange(&options),
         "connections" => connections::measure(&options),
         _ => bail!("{task} is no task\n{USAGE}"),
+    }
+}
+
+fn bulk_over_device(
+    direction: BulkDirection,
+    options: &RaceOptions,
+) -> anyhow::Result<serde_json::Value> {
+    match options.stack {
+        RacedStack::Iperf3 => tap::iperf3(direction, options),
+        _ => tap::bulk(direction, options),
     }
 }
 
@@ -142,6 +155,7 @@ fn parse(arguments: &[String]) -> anyhow::Result<RaceOptions> {
             ("--stack", "smoltcp") => options.stack = RacedStack::Smoltcp,
             ("--stack", "copies") => options.stack = RacedStack::Copies,
             ("--stack", "linux") => options.stack = RacedStack::Linux,
+            ("--stack", "iperf3") => options.stack = RacedStack::Iperf3,
             ("--cpus", cpus) => {
                 let (near, far) = cpus.split_once(',').context("--cpus has two numbers")?;
                 options.cpus = (near.parse().context("--cpus")?, far.parse().context("--cpus")?);
@@ -165,7 +179,9 @@ fn bulk_in_memory(options: &RaceOptions) -> anyhow::Result<serde_json::Value> {
         RacedStack::Plumb => transfer(PlumbPair::new(options), options),
         RacedStack::Smoltcp => transfer(SmoltcpPair::new(options), options),
         RacedStack::Copies => transfer(BareCopies::new(), options),
-        RacedStack::Linux => bail!("Linux's stack is not in memory: up, down or exchange"),
+        RacedStack::Linux | RacedStack::Iperf3 => {
+            bail!("Linux's stack is not in memory: up or down")
+        }
     };
     Ok(serde_json::json!({ "bytes_per_second": bytes as f64 / (ns as f64 * 1e-9) }))
 }

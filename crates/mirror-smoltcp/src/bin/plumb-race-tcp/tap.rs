@@ -5,6 +5,7 @@
 use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -124,6 +125,39 @@ pub fn bulk(direction: BulkDirection, options: &RaceOptions) -> anyhow::Result<V
     let ns = plumb_clock::monotonic_ns() - begun;
     anyhow::ensure!(bytes > 0, "nothing was received");
     Ok(json!({ "bytes_per_second": bytes as f64 / (ns as f64 * 1e-9) }))
+}
+
+/// The same by iperf3 at both ends of a veth, as its receiver counts it.
+pub fn iperf3(direction: BulkDirection, options: &RaceOptions) -> anyhow::Result<Value> {
+    let bed = bed(RacedStack::Linux)?;
+    let (address, port) = (TestBed::FAR_V4.to_string(), PORT.to_string());
+    let command = |cpu: u32, words: &[&str]| {
+        let mut command = Command::new("taskset");
+        command.args(["-c", &cpu.to_string(), "iperf3", "-p", &port]).args(words);
+        command.stdin(Stdio::null()).stderr(Stdio::null());
+        command
+    };
+    let mut server = command(options.cpus.1, &["-s", "-1"]);
+    let mut server = bed.in_far(|| server.stdout(Stdio::null()).spawn())?.context("iperf3")?;
+    let seconds = options.seconds.ceil().to_string();
+    let mut client =
+        command(options.cpus.0, &["-c", &address, "-C", "cubic", "-J", "-t", &seconds]);
+    if direction == BulkDirection::Up {
+        client.arg("-R");
+    }
+    let deadline = plumb_clock::monotonic_ns() + Span::from_secs(5).as_ns();
+    // The server listens a moment later.
+    let answer = loop {
+        let output = bed.in_near(|| client.output())??;
+        if output.status.success() || plumb_clock::monotonic_ns() > deadline {
+            break serde_json::from_slice::<Value>(&output.stdout).context("iperf3's answer")?;
+        }
+    };
+    server.kill()?;
+    server.wait()?;
+    let rate = answer["end"]["sum_received"]["bits_per_second"].as_f64();
+    let rate = rate.with_context(|| format!("iperf3 gave no rate: {}", answer["error"]))?;
+    Ok(json!({ "bytes_per_second": rate / 8.0 }))
 }
 
 /// Round trips of a request and its response, as Linux's client sees them.
