@@ -7,7 +7,7 @@
 //! | question | module |
 //! |---|---|
 //! | where is the p-th part of the samples, how sure, and are there enough of them | [`quantile`] |
-//! | how to keep every sample in little room | [`histogram`] |
+//! | how to keep every sample in little room | [`histogram`]; of thousands of queues [`sparse_histogram`] |
 //! | how many samples is a correlated series worth | [`autocorrelation`] |
 //! | how bursty is a series of counts | [`burstiness`] |
 //! | interval of any statistic of one sample | [`bootstrap`] |
@@ -44,6 +44,7 @@ pub mod rank;
 pub mod regression;
 pub mod shift;
 pub mod simulation;
+pub mod sparse_histogram;
 pub mod stopping;
 pub mod tail;
 

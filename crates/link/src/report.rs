@@ -6,7 +6,7 @@
 use std::fmt;
 use std::ops::AddAssign;
 
-use plumb_base::stats::histogram::Histogram;
+use plumb_base::stats::sparse_histogram::SparseHistogram;
 use plumb_base::time::{Instant, Span};
 use plumb_wire::machine::{DuePacket, Machine, PortId, TimedMachine};
 use plumb_wire::packet::Pool;
@@ -79,9 +79,9 @@ pub struct DirectionReport {
     /// What was sent and has not arrived.
     pub in_flight: FrameTotals,
     /// Frames that waited when another one came.
-    pub queue_lengths: Histogram,
+    pub queue_lengths: SparseHistogram,
     /// Nanoseconds that frames waited which were then sent.
-    pub sojourns: Histogram,
+    pub sojourns: SparseHistogram,
     /// Bits that were sent while the rate was limited.
     pub used_bits: f64,
     /// Those that it would have let through in this time.

@@ -1,6 +1,6 @@
 //! What a simulation found: of each connection, source and link, and whether the laws held.
 
-use plumb_base::stats::histogram::Histogram;
+use plumb_base::stats::sparse_histogram::SparseHistogram;
 use plumb_base::time::Span;
 use plumb_link::report::DirectionReport;
 
@@ -90,7 +90,7 @@ pub struct SourceReport {
     /// What was counted then, of all of them.
     pub counts: SourceCounts,
     /// One-way delays, in nanoseconds.
-    pub delays: Histogram,
+    pub delays: SparseHistogram,
 }
 
 impl SourceReport {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use plumb_base::stats::histogram::Histogram;
+use plumb_base::stats::sparse_histogram::SparseHistogram;
 use plumb_base::time::{Instant, Span};
 use plumb_link::one_way::OneWayLink;
 use plumb_link::spec::FaultSpec;
@@ -67,7 +67,7 @@ pub struct Simulation {
     processors: Vec<Processor>,
     sources: Vec<TrafficSource>,
     /// One-way delays in nanoseconds, of each source, or of all of a name where there are many.
-    delays: Vec<Histogram>,
+    delays: Vec<SparseHistogram>,
     flows: Vec<SimulatedFlow>,
     /// Those that have not ended.
     flows_left: usize,
@@ -475,7 +475,7 @@ fn make_hosts(
 }
 
 /// The sources, and the histograms of their delays.
-fn make_sources(scenario: &Scenario) -> (Vec<TrafficSource>, Vec<Histogram>) {
+fn make_sources(scenario: &Scenario) -> (Vec<TrafficSource>, Vec<SparseHistogram>) {
     let shares = scenario.sources.len() > SOURCES_APART_MAX;
     let mut by_name: BTreeMap<&str, u32> = BTreeMap::new();
     let mut sources = Vec::with_capacity(scenario.sources.len());
@@ -486,7 +486,7 @@ fn make_sources(scenario: &Scenario) -> (Vec<TrafficSource>, Vec<Histogram>) {
         histograms = histograms.max(delays + 1);
         sources.push(TrafficSource::new(spec, (index, delays), ends, scenario.seed, START));
     }
-    (sources, vec![Histogram::new(); histograms as usize])
+    (sources, vec![SparseHistogram::new(); histograms as usize])
 }
 
 fn narrow(index: usize) -> u32 {

@@ -1,7 +1,7 @@
 //! The account that a hop keeps of one direction: enough to check that no byte is lost and that
 //! Little's law holds, exactly.
 
-use plumb_base::stats::histogram::Histogram;
+use plumb_base::stats::sparse_histogram::SparseHistogram;
 use plumb_base::time::{Instant, Span};
 use plumb_wire::machine::Medium;
 use plumb_wire::packet::Pool;
@@ -33,8 +33,8 @@ pub(crate) struct HopAccount {
     pub waited: u128,
     pub since: Instant,
     queue_at: Instant,
-    pub lengths: Histogram,
-    pub sojourns: Histogram,
+    pub lengths: SparseHistogram,
+    pub sojourns: SparseHistogram,
 }
 
 impl HopAccount {
@@ -55,8 +55,8 @@ impl HopAccount {
             waited: 0,
             since: now,
             queue_at: now,
-            lengths: Histogram::new(),
-            sojourns: Histogram::new(),
+            lengths: SparseHistogram::new(),
+            sojourns: SparseHistogram::new(),
         }
     }
 
@@ -178,8 +178,8 @@ impl HopConfig {
     pub fn empty_report(
         &self,
         name: String,
-        queue_lengths: Histogram,
-        sojourns: Histogram,
+        queue_lengths: SparseHistogram,
+        sojourns: SparseHistogram,
     ) -> DirectionReport {
         DirectionReport {
             name,

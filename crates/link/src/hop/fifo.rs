@@ -30,6 +30,8 @@ pub(crate) struct FifoHop {
     backlog: FrameTotals,
     /// When the last of them is sent.
     free_at: Instant,
+    /// When the first that waits begins to be sent, or the one that is being sent has been: before, there is nothing to count.
+    next_count: Instant,
     account: HopAccount,
 }
 
@@ -57,6 +59,7 @@ impl FifoHop {
             begun: 0,
             backlog: FrameTotals::default(),
             free_at: Instant::ORIGIN,
+            next_count: Instant::NEVER,
             account: HopAccount::new(parameters.medium, now),
             config: HopConfig::new(spec, parameters, now),
         })
@@ -93,12 +96,19 @@ impl FifoHop {
         self.free_at = departs;
         self.backlog.add(&frame);
         self.frames.push_back(ScheduledFrame { frame, begins, departs });
+        self.next_count = self.next_count.min(begins);
         self.settle(now);
     }
 
     /// Counts what has begun to be sent and what has been sent by `now`.
     #[inline]
     pub fn settle(&mut self, now: Instant) {
+        if self.next_count <= now {
+            self.count_until(now);
+        }
+    }
+
+    fn count_until(&mut self, now: Instant) {
         while let Some(next) = self.frames.get(self.begun).filter(|next| next.begins <= now) {
             self.account.on_queue(next.begins, self.backlog.frames);
             self.account.on_departure(next.begins, &next.frame);
@@ -109,6 +119,9 @@ impl FifoHop {
             self.account.used += self.config.bits(&next.frame);
             self.travelling += 1;
         }
+        let begins = self.frames.get(self.begun).map_or(Instant::NEVER, |next| next.begins);
+        let sent = self.frames.get(self.travelling).map_or(Instant::NEVER, |next| next.departs);
+        self.next_count = begins.min(sent);
     }
 
     /// When the first comes out; [`Instant::NEVER`] when there is none.
@@ -178,6 +191,7 @@ impl FifoHop {
             pool.free(one.frame.packet);
         }
         (self.travelling, self.begun, self.backlog) = (0, 0, FrameTotals::default());
+        self.next_count = Instant::NEVER;
     }
 }
 

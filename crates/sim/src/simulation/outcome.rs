@@ -1,9 +1,9 @@
 //! Figures of a simulation: samples while it runs, and the report at its end.
 
-use plumb_base::stats::histogram::Histogram;
+use plumb_base::stats::sparse_histogram::SparseHistogram;
 use plumb_base::time::Span;
 use plumb_link::report::DirectionReport;
-use plumb_stack::tcp::{ReceiverCounts, SenderCounts};
+use plumb_stack::tcp::{ReceiverCounts, SenderCounts, TcpInfo};
 
 use super::{NodeKind, START, Simulation};
 use crate::flow::{FlowCounts, FlowSample};
@@ -40,17 +40,18 @@ impl Simulation {
         }
     }
 
-    /// Takes figures of a connection that has not ended.
-    pub(super) fn observe_flow(&mut self, index: usize) {
+    /// Takes figures of a connection that has not ended; its sender's.
+    pub(super) fn observe_flow(&mut self, index: usize) -> Option<TcpInfo> {
         let spec = self.flows[index].spec;
         let (from, to) = (self.host_at(spec.from), self.host_at(spec.to));
         let flow = &mut self.flows[index];
         if flow.ended.is_some() {
-            return;
+            return None;
         }
         let client = flow.client.and_then(|id| self.hosts[from].ip().tcp_info(id));
         let server = flow.server.and_then(|id| self.hosts[to].ip().tcp_info(id));
         flow.observe(client.as_ref(), server.as_ref());
+        client
     }
 
     /// The warm-up has ended: figures begin.
@@ -65,7 +66,7 @@ impl Simulation {
             self.sampled.links_before[index] =
                 Some(directed.link.restart_histograms(self.now, before));
         }
-        self.delays.fill(Histogram::new());
+        self.delays.fill(SparseHistogram::new());
         self.sampled.sources_before = self.sources.iter().map(TrafficSource::counts).collect();
     }
 
@@ -74,11 +75,7 @@ impl Simulation {
         let at = self.elapsed();
         let keeps = self.flows.len() <= SERIES_MAX;
         for index in 0..self.flows.len() {
-            self.observe_flow(index);
-            let flow = &self.flows[index];
-            let (Some(id), None) = (flow.client, flow.ended) else { continue };
-            let host = self.host_at(flow.spec.from);
-            let Some(info) = self.hosts[host].ip().tcp_info(id) else { continue };
+            let Some(info) = self.observe_flow(index) else { continue };
             let flow = &mut self.flows[index];
             flow.sample_rtt(&info);
             if keeps {

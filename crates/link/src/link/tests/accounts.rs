@@ -1,6 +1,6 @@
 //! Accounts that are handed over in pieces, as a driver does.
 
-use plumb_base::stats::histogram::Histogram;
+use plumb_base::stats::sparse_histogram::SparseHistogram;
 
 use super::*;
 
@@ -30,7 +30,7 @@ fn what_is_handed_over_in_pieces_adds_up_to_what_one_report_would_have_told() {
             assert_eq!((&told.name, &told.text), (&whole.name, &whole.text));
             assert_eq!((told.left, told.waiting), (whole.left, whole.waiting), "{}", told.name);
             assert_eq!(told.in_flight, whole.in_flight, "{}", told.name);
-            let all = |histogram: &Histogram| histogram.iter_recorded().collect::<Vec<_>>();
+            let all = |histogram: &SparseHistogram| histogram.iter_recorded().collect::<Vec<_>>();
             assert_eq!(all(&told.sojourns), all(&whole.sojourns), "{}", told.name);
             assert_eq!(all(&told.queue_lengths), all(&whole.queue_lengths), "{}", told.name);
         }

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use plumb_analysis::document::link::{
     LINK_SCHEMA, LinkDirection, LinkDocument, LinkDriver, LinkGateway,
 };
-use plumb_base::stats::histogram::Histogram;
 use plumb_base::time::Span;
 use plumb_clock::monotonic_ns;
 use plumb_link::frame::DiscardReason;
@@ -157,15 +156,15 @@ fn direction(report: &DirectionReport) -> LinkDirection {
         sojourn_us_p50: waited(0.5),
         sojourn_us_p99: waited(0.99),
         sojourn_us_max: report.sojourns.max() as f64 / 1e3,
-        sojourns_us: distribution(&report.sojourns),
+        sojourns_us: distribution(report.sojourns.iter_recorded()),
     }
 }
 
 /// Counts by value in microseconds, with 64 steps per octave to keep documents short.
-fn distribution(histogram: &Histogram) -> Vec<(f64, u64)> {
+fn distribution(recorded: impl Iterator<Item = (u64, u64)>) -> Vec<(f64, u64)> {
     const STEP_BITS: u32 = 6;
     let mut counts = BTreeMap::new();
-    for (ns, count) in histogram.iter_recorded() {
+    for (ns, count) in recorded {
         let coarse = (u64::BITS - ns.leading_zeros()).saturating_sub(STEP_BITS + 1);
         let middle = ((ns >> coarse) << coarse) + ((1 << coarse) >> 1);
         *counts.entry(middle).or_insert(0) += count;
@@ -189,7 +188,7 @@ pub fn driver(report: &EmulatorReport) -> LinkDriver {
         late_us_p99: late(0.99),
         late_us_p999: late(0.999),
         late_us_max: punctuality.lateness.max() as f64 / 1e3,
-        lateness_us: distribution(&punctuality.lateness),
+        lateness_us: distribution(punctuality.lateness.iter_recorded()),
         missed: punctuality.missed.count,
         missed_us_worst: us(punctuality.missed.worst),
         absences: punctuality.stalls.count,
@@ -275,6 +274,8 @@ fn fit(mut parts: Vec<(u8, String)>, room: usize) -> String {
 
 #[cfg(test)]
 mod tests {
+    use plumb_base::stats::histogram::Histogram;
+
     use super::*;
 
     #[test]
@@ -284,7 +285,7 @@ mod tests {
         for (index, &ns) in values.iter().enumerate() {
             histogram.record_n(ns, index as u64 + 1);
         }
-        let counts = distribution(&histogram);
+        let counts = distribution(histogram.iter_recorded());
         assert_eq!(counts.iter().map(|&(_, count)| count).sum::<u64>(), histogram.len());
         assert!(counts.is_sorted_by(|a, b| a.0 < b.0));
         for ns in values {
