@@ -40,15 +40,21 @@ impl Simulation {
         }
     }
 
-    /// Takes figures of a connection that has not ended; its sender's.
+    /// Of the sender of a connection that has not ended.
+    fn sender_info(&self, index: usize) -> Option<TcpInfo> {
+        let flow = &self.flows[index];
+        let (Some(id), None) = (flow.client, flow.ended) else { return None };
+        self.hosts[self.host_at(flow.spec.from)].ip().tcp_info(id)
+    }
+
+    /// Takes figures of a connection that has not ended; those of its sender.
     pub(super) fn observe_flow(&mut self, index: usize) -> Option<TcpInfo> {
-        let spec = self.flows[index].spec;
-        let (from, to) = (self.host_at(spec.from), self.host_at(spec.to));
+        let client = self.sender_info(index);
+        let to = self.host_at(self.flows[index].spec.to);
         let flow = &mut self.flows[index];
         if flow.ended.is_some() {
             return None;
         }
-        let client = flow.client.and_then(|id| self.hosts[from].ip().tcp_info(id));
         let server = flow.server.and_then(|id| self.hosts[to].ip().tcp_info(id));
         flow.observe(client.as_ref(), server.as_ref());
         client
@@ -70,12 +76,13 @@ impl Simulation {
         self.sampled.sources_before = self.sources.iter().map(TrafficSource::counts).collect();
     }
 
-    /// Samples connections and, of few, keeps the samples.
+    /// Samples connections and, of few, keeps the samples; of many only what a mean needs, which is at their senders.
     pub(super) fn sample(&mut self) {
         let at = self.elapsed();
         let keeps = self.flows.len() <= SERIES_MAX;
         for index in 0..self.flows.len() {
-            let Some(info) = self.observe_flow(index) else { continue };
+            let info = if keeps { self.observe_flow(index) } else { self.sender_info(index) };
+            let Some(info) = info else { continue };
             let flow = &mut self.flows[index];
             flow.sample_rtt(&info);
             if keeps {
