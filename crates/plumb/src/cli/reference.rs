@@ -20,7 +20,7 @@ const LINKS: &str = include_str!("../../../../docs/links.md");
 const UNITS: &str = include_str!("../../../../docs/units.md");
 
 /// Pages that are no subcommand's: the method, the language of links, units, and the chapters of the guide.
-const PAGES: [(&str, &str); 11] = [
+const PAGES: [(&str, &str); 12] = [
     ("method", METHOD),
     ("links", LINKS),
     ("units", UNITS),
@@ -29,6 +29,7 @@ const PAGES: [(&str, &str); 11] = [
     ("regression", include_str!("../../../../docs/guide/regression.md")),
     ("two-hosts", include_str!("../../../../docs/guide/two-hosts.md")),
     ("satellite", include_str!("../../../../docs/guide/satellite.md")),
+    ("simulated", include_str!("../../../../docs/guide/simulated.md")),
     ("trust", include_str!("../../../../docs/guide/trust.md")),
     ("tasks", include_str!("../../../../docs/guide/tasks.md")),
     ("glossary", include_str!("../../../../docs/guide/glossary.md")),
@@ -43,7 +44,7 @@ const PAGES: [(&str, &str); 11] = [
   plumb help tasks                       twenty questions, each with its command
   plumb help run")]
 pub struct HelpCommand {
-    /// A subcommand, or a page: method, links, units, guide, first-ladder, regression, two-hosts, satellite, trust, tasks, glossary
+    /// A subcommand, or a page: method, links, units, guide, first-ladder, regression, two-hosts, satellite, simulated, trust, tasks, glossary
     topic: Option<String>,
 }
 

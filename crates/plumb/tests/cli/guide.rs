@@ -105,6 +105,21 @@ fn the_commands_of_satellite_run() {
 }
 
 #[test]
+fn the_commands_of_simulated_networks_run() {
+    run_page("docs/guide/simulated.md");
+}
+
+#[test]
+fn the_guide_has_a_chapter_for_each_scenario() {
+    let page = std::fs::read_to_string(repository().join("docs/guide/simulated.md")).unwrap();
+    for entry in std::fs::read_dir(repository().join("scenarios")).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let command = format!("$ plumb sim scenarios/{name}\n");
+        assert!(page.contains(&command), "{name} has no chapter with its command and its figure");
+    }
+}
+
+#[test]
 fn the_commands_of_tasks_run() {
     run_page("docs/guide/tasks.md");
 }

@@ -122,6 +122,28 @@ fn parts_of_a_sweep_make_up_the_whole_and_are_not_run_twice() {
 }
 
 #[test]
+fn a_sweep_that_was_cut_goes_on_with_what_is_missing() {
+    let place = TestHome::new();
+    place.file("s.toml", SCENARIO);
+    place.assert_success("sweep s.toml --results out");
+    let results = || {
+        let files = std::fs::read_dir(place.path("out")).unwrap();
+        files.map(|entry| entry.unwrap().path()).collect::<Vec<_>>()
+    };
+    let lost = results().remove(0);
+    let whole = std::fs::read_to_string(&lost).unwrap();
+    // Killed while it wrote: a result is there whole or not at all.
+    std::fs::rename(&lost, lost.with_extension("1.part")).unwrap();
+    let again = place.assert_success("sweep s.toml --results out");
+    assert!(again.stderr.contains("1 of 2 simulations were there already"), "{}", again.stderr);
+    assert!(lost.is_file());
+    std::fs::write(&lost, &whole[..whole.len() / 2]).unwrap();
+    place.assert_errors(&[("sweep s.toml --results out", 4, "is not the result of a simulation")]);
+    std::fs::remove_file(&lost).unwrap();
+    place.assert_success("sweep s.toml --results out");
+}
+
+#[test]
 fn simulations_are_runs_that_are_shown_reported_and_compared() {
     let place = TestHome::new();
     place.file("s.toml", format!("replications = 6\n{SCENARIO}"));

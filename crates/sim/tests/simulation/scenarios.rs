@@ -167,3 +167,11 @@ fn a_sweep_has_every_combination_and_replication() {
             .contains("more than 1000000")
     );
 }
+
+#[test]
+fn a_grid_of_a_billion_points_is_refused_with_its_line() {
+    let values = (0..1_000).map(|n| format!("\"{n}\"")).collect::<Vec<_>>().join(", ");
+    let grid = format!("{BASE}[sweep]\na = [{values}]\nb = [{values}]\nc = [{values}]\n");
+    let error = sweep_points(&grid, "s.toml").expect_err("too many").to_string();
+    assert!(error.contains("line 13") && error.contains("more than 1000000 points"), "{error}");
+}
