@@ -10,6 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub mod agent;
+pub mod chatty;
 pub mod checks;
 pub mod claims;
 pub mod compare;

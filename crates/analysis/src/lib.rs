@@ -8,6 +8,7 @@ pub mod claim_table;
 pub mod compare;
 pub mod cost_model;
 pub mod cost_ratio;
+pub mod dialogue;
 pub mod document;
 pub mod index;
 pub mod ladder;

@@ -8,6 +8,7 @@ use schemars::{JsonSchema, schema_for};
 use serde_json::{Value, json};
 
 use crate::document::agent::{AGENT_SCHEMA, AgentDocument, PAIR_SCHEMA, PairDocument};
+use crate::document::chatty::{CHATTY_SCHEMA, ChattyDocument};
 use crate::document::checks::{
     CheckDocument, DOCTOR_SCHEMA, DoctorDocument, SELFTEST_SCHEMA, STORE_CHECK_SCHEMA,
     SelftestDocument,
@@ -57,6 +58,7 @@ pub fn all() -> Vec<DocumentSchema> {
         document_schema::<SelftestDocument>(SELFTEST_SCHEMA),
         document_schema::<ConformDocument>(conform::SCHEMA),
         document_schema::<DisplayDocument>(display::SCHEMA),
+        document_schema::<ChattyDocument>(CHATTY_SCHEMA),
         document_schema::<SimDocument>(sim::SCHEMA),
         document_schema::<CongestionDocument>(CONGESTION_SCHEMA),
         document_schema::<StackDocument>(stack::SCHEMA),

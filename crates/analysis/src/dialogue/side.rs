@@ -1,0 +1,159 @@
+//! One direction of a connection: what of its data is new, how soon they are acknowledged, and stalls of its small segments.
+
+use std::collections::VecDeque;
+
+use super::SegmentRecord;
+
+/// Segments whose acknowledgment is awaited, at most.
+const AWAITED_MAX: usize = 64;
+/// An acknowledgment that comes so much later than the soonest was delayed: the least timers in use are 40 ms (RFC 9293 §3.8.6.3 allows
+/// up to 500 ms).
+const DELAYED_NS: u64 = 20_000_000;
+/// A segment that follows an acknowledgment within a round trip and so much was held for it.
+const RELEASED_NS: u64 = 2_000_000;
+
+/// What a segment's data are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SegmentData {
+    /// None, or a probe of a byte that is there already.
+    None,
+    /// At least the last of them had not been sent before.
+    New {
+        /// How many had not been.
+        bytes: u64,
+    },
+    /// All had been sent before.
+    Again,
+}
+
+/// One direction.
+#[derive(Debug, Default)]
+pub(super) struct DirectionState {
+    /// Number behind the highest byte seen.
+    pub next: Option<u32>,
+    pub segments: u64,
+    pub bytes: u64,
+    pub retransmissions: u64,
+    pub missing: u64,
+    /// The longest payload: what is shorter is small.
+    longest: u32,
+    /// Ends of segments and when they passed.
+    awaited: VecDeque<(u32, u64)>,
+    /// Soonest acknowledgment: from the point of capture to the receiver and back.
+    pub rtt_ns: Option<u64>,
+    /// A small segment that nothing has followed: its end, and when it passed.
+    small: Option<(u32, u64)>,
+    /// A delayed acknowledgment of such a segment: when it passed and how late it was.
+    released: Option<(u64, u64)>,
+    pub stalls: u64,
+    pub stalled_ns: u64,
+}
+
+/// Whether `a` is behind `b` in sequence (RFC 9293 §3.4).
+pub(super) const fn is_after(a: u32, b: u32) -> bool {
+    a != b && a.wrapping_sub(b) < 1 << 31
+}
+
+impl DirectionState {
+    /// Takes a segment of this direction; `other_rtt_ns` is the round trip to its sender.
+    pub fn send(&mut self, segment: &SegmentRecord<'_>, other_rtt_ns: Option<u64>) -> SegmentData {
+        self.segments += 1;
+        let begin = segment.seq.wrapping_add(u32::from(segment.is_syn));
+        let data_end = begin.wrapping_add(segment.len);
+        let Some(next) = self.next else {
+            self.next = Some(data_end.wrapping_add(u32::from(segment.is_fin)));
+            if segment.is_syn {
+                self.awaited.push_back((begin, segment.time_ns));
+            }
+            return self.accept(segment, data_end, u64::from(segment.len), other_rtt_ns);
+        };
+        if segment.is_syn && segment.len == 0 {
+            self.retransmissions += 1;
+            self.awaited.clear();
+            return SegmentData::None;
+        }
+        let end = data_end.wrapping_add(u32::from(segment.is_fin));
+        if segment.len == 0 {
+            if is_after(end, next) && segment.is_fin {
+                self.next = Some(end);
+            }
+            return SegmentData::None;
+        }
+        if !is_after(data_end, next) {
+            let is_probe = segment.len == 1 && data_end == next;
+            if is_probe {
+                return SegmentData::None;
+            }
+            self.retransmissions += 1;
+            // Which of the copies is acknowledged is not known (Karn's algorithm, RFC 6298 §3).
+            self.awaited.clear();
+            self.small = None;
+            return SegmentData::Again;
+        }
+        if is_after(begin, next) {
+            self.missing += u64::from(begin.wrapping_sub(next));
+        }
+        let new = u64::from(data_end.wrapping_sub(next).min(segment.len));
+        self.next = Some(end);
+        self.accept(segment, data_end, new, other_rtt_ns)
+    }
+
+    fn accept(
+        &mut self,
+        segment: &SegmentRecord<'_>,
+        end: u32,
+        bytes: u64,
+        other_rtt_ns: Option<u64>,
+    ) -> SegmentData {
+        if bytes == 0 {
+            return SegmentData::None;
+        }
+        self.bytes += bytes;
+        if let Some((acked_ns, late_ns)) = self.released.take() {
+            let since = segment.time_ns - acked_ns;
+            if since <= other_rtt_ns.unwrap_or(0) + RELEASED_NS {
+                self.stalls += 1;
+                self.stalled_ns += late_ns;
+            }
+        }
+        self.longest = self.longest.max(segment.len);
+        let is_small = segment.len < self.longest || segment.len < 536;
+        self.small = is_small.then_some((end, segment.time_ns));
+        if self.awaited.len() < AWAITED_MAX {
+            self.awaited.push_back((end, segment.time_ns));
+        }
+        SegmentData::New { bytes }
+    }
+
+    /// Takes an acknowledgment from the other end; `is_pure` is one without data.
+    pub fn acknowledge(&mut self, ack: u32, time_ns: u64, is_pure: bool) {
+        while let Some((end, sent_ns)) = self.awaited.front().copied() {
+            if is_after(end, ack) {
+                break;
+            }
+            self.awaited.pop_front();
+            if end == ack {
+                let rtt = time_ns - sent_ns;
+                self.rtt_ns = Some(self.rtt_ns.map_or(rtt, |least| least.min(rtt)));
+            }
+        }
+        if !is_pure {
+            (self.small, self.released) = (None, None);
+            return;
+        }
+        if let Some((end, sent_ns)) = self.small.filter(|(end, _)| !is_after(*end, ack)) {
+            let least = self.rtt_ns.unwrap_or(0);
+            let late = (time_ns - sent_ns).saturating_sub(least);
+            self.small = None;
+            self.released = (late >= DELAYED_NS && end == ack).then_some((time_ns, late));
+        }
+        if let Some(next) = self.next
+            && is_after(ack, next)
+            && self.bytes > 0
+        {
+            // Acknowledged, so it was sent, and is not in the capture.
+            self.missing += u64::from(ack.wrapping_sub(next));
+            self.next = Some(ack);
+        }
+    }
+}
