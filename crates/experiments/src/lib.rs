@@ -109,6 +109,7 @@ pub mod plan;
 mod prelude;
 pub mod preset;
 pub mod run;
+pub mod segment_capture;
 pub mod selftest;
 pub mod simulation;
 mod statements;

@@ -24,6 +24,7 @@ use plumb_harness::program_task::ProgramTasks;
 
 pub mod agent;
 pub mod cc_report;
+pub mod chatty;
 pub mod claims;
 pub mod compare;
 pub mod display;
@@ -134,6 +135,7 @@ enum CliCommand {
     Stack(stack::StackCommand),
     Link(Box<link::LinkCommand>),
     Display(display::DisplayCommand),
+    Chatty(chatty::ChattyCommand),
     Net(Box<net::NetCommand>),
     Agent(agent::AgentCommand),
     Explain(explain::ExplainCommand),
@@ -339,6 +341,7 @@ fn dispatch(cli: Cli, output: &CliOutput) -> CommandResult {
         CliCommand::Stack(command) => command.perform(global, output),
         CliCommand::Link(command) => command.perform(output),
         CliCommand::Display(command) => command.perform(output),
+        CliCommand::Chatty(command) => command.perform(output),
         CliCommand::Net(command) => command.perform(global, output),
         CliCommand::Agent(command) => command.perform(output),
         CliCommand::Explain(command) => command.perform(global, output),

@@ -23,6 +23,7 @@ pub mod simulation;
 pub mod spread;
 pub mod svg;
 pub mod text;
+pub mod waterfall;
 
 /// One picture with its words and its data.
 #[derive(Clone, Debug, PartialEq)]

@@ -6,6 +6,7 @@
 
 use plumb_analysis::document::RankTable;
 use plumb_analysis::document::RunDocument;
+use plumb_analysis::document::chatty::ChattyDocument;
 use plumb_analysis::document::explain::ExplainDocument;
 use plumb_analysis::document::sim::SimDocument;
 use plumb_analysis::document::stack::StackDocument;
@@ -103,6 +104,21 @@ pub fn simulation(document: &SimDocument, code: &str) -> String {
         escape(&crate::terminal::sim::tables(document, style)),
     );
     whole(code, title, &head, &body, &format!("Made by plumb {}.", escape(code)))
+}
+
+/// The turns of a capture's connections: a picture of each that waits.
+pub fn chatty(document: &ChattyDocument, code: &str) -> String {
+    let figures = document.connections.iter().filter_map(crate::figure::waterfall::figure);
+    let body: Vec<_> = figures
+        .map(|figure| part(&format!("at-{}", figure.id), &figure.title, element::figure(&figure)))
+        .collect();
+    let style = TerminalStyle { color: false, unicode: true, width: 160 };
+    let head = format!(
+        "<header><p class=\"brand\">plumb<h1>{}</h1><pre>{}</pre></header>",
+        escape(&document.file),
+        escape(&crate::terminal::chatty::tables(document, style)),
+    );
+    whole(code, &document.file, &head, &body, &format!("Made by plumb {}.", escape(code)))
 }
 
 /// A whole page: its head, a list of its sections, the sections.
