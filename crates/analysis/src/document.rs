@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub mod advise;
 pub mod agent;
 pub mod chatty;
 pub mod checks;

@@ -1,6 +1,7 @@
 //! From records to findings; no input or output here.
 #![forbid(unsafe_code)]
 
+pub mod advice;
 pub mod breakdown;
 pub mod build;
 pub mod claim;

@@ -22,6 +22,7 @@ use plumb_harness::launch_network::emulator_process;
 use plumb_harness::mirror::mirror_process;
 use plumb_harness::program_task::ProgramTasks;
 
+pub mod advise;
 pub mod agent;
 pub mod cc_report;
 pub mod chatty;
@@ -136,6 +137,7 @@ enum CliCommand {
     Link(Box<link::LinkCommand>),
     Display(display::DisplayCommand),
     Chatty(chatty::ChattyCommand),
+    Advise(advise::AdviseCommand),
     Net(Box<net::NetCommand>),
     Agent(agent::AgentCommand),
     Explain(explain::ExplainCommand),
@@ -342,6 +344,7 @@ fn dispatch(cli: Cli, output: &CliOutput) -> CommandResult {
         CliCommand::Link(command) => command.perform(output),
         CliCommand::Display(command) => command.perform(output),
         CliCommand::Chatty(command) => command.perform(output),
+        CliCommand::Advise(command) => command.perform(global, output),
         CliCommand::Net(command) => command.perform(global, output),
         CliCommand::Agent(command) => command.perform(output),
         CliCommand::Explain(command) => command.perform(global, output),

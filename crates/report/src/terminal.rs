@@ -6,6 +6,7 @@ use plumb_base::units::Unit;
 
 use crate::printable;
 
+pub mod advise;
 pub mod chatty;
 pub mod checks;
 pub mod claims;

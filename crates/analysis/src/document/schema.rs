@@ -7,6 +7,7 @@ use plumb_result::stamp::{self, StampDocument};
 use schemars::{JsonSchema, schema_for};
 use serde_json::{Value, json};
 
+use crate::document::advise::{ADVISE_SCHEMA, AdviseDocument};
 use crate::document::agent::{AGENT_SCHEMA, AgentDocument, PAIR_SCHEMA, PairDocument};
 use crate::document::chatty::{CHATTY_SCHEMA, ChattyDocument};
 use crate::document::checks::{
@@ -59,6 +60,7 @@ pub fn all() -> Vec<DocumentSchema> {
         document_schema::<ConformDocument>(conform::SCHEMA),
         document_schema::<DisplayDocument>(display::SCHEMA),
         document_schema::<ChattyDocument>(CHATTY_SCHEMA),
+        document_schema::<AdviseDocument>(ADVISE_SCHEMA),
         document_schema::<SimDocument>(sim::SCHEMA),
         document_schema::<CongestionDocument>(CONGESTION_SCHEMA),
         document_schema::<StackDocument>(stack::SCHEMA),
