@@ -3,7 +3,7 @@
 //! A turn depends on the other end's data when its acknowledgment covers the beginning of them: that is exact at any point of capture,
 //! and needs no clock. Memory is bounded by [`CONNECTIONS_MAX`] and [`EXCHANGES_KEPT`].
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use crate::document::chatty::{CHATTY_SCHEMA, ChattyDocument, ChattySum, IgnoredPackets};
@@ -50,7 +50,7 @@ pub struct SegmentRecord<'a> {
 pub struct CaptureTurns {
     connections: Vec<ConnectionTurns>,
     /// The newest connection of each pair of ends, the lower one first.
-    by_ends: HashMap<(SocketAddr, SocketAddr), usize>,
+    by_ends: BTreeMap<(SocketAddr, SocketAddr), usize>,
     first_ns: Option<u64>,
     beyond: u64,
     backwards: u64,
@@ -104,8 +104,8 @@ impl CaptureTurns {
             sum.connections += 1;
             sum.turns += connection.turns;
             sum.round_trips += connection.round_trips;
-            sum.waiting_ns += connection.waiting_ns;
-            sum.stalled_ns += connection.stalled_ns;
+            sum.waiting_ns = sum.waiting_ns.saturating_add(connection.waiting_ns);
+            sum.stalled_ns = sum.stalled_ns.saturating_add(connection.stalled_ns);
             sum.retransmissions += connection.retransmissions;
             saving::add(&mut sum.savings, &connection.savings);
         }

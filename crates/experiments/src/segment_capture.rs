@@ -160,13 +160,13 @@ fn segment_v6(
 }
 
 /// The segment of a transport's bytes, of which there were `len`.
-fn of_transport<'a>(
+fn of_transport(
     time_ns: u64,
     (source, destination): (IpAddr, IpAddr),
     protocol: IpProtocol,
-    bytes: &'a [u8],
+    bytes: &[u8],
     len: usize,
-) -> Result<SegmentRecord<'a>, IgnoredReason> {
+) -> Result<SegmentRecord<'_>, IgnoredReason> {
     if protocol == IpProtocol::UDP {
         let is_quic = [0, 2].iter().any(|at| bytes.get(*at..at + 2) == Some(&[0x01, 0xbb]));
         return Err(if is_quic { IgnoredReason::Quic } else { IgnoredReason::NotTcp });
@@ -223,7 +223,7 @@ mod tests {
                 flags,
                 ..TcpHeader::default()
             };
-            let template = if is_back { there.clone().reversed() } else { there.clone() };
+            let template = if is_back { there.reversed() } else { there };
             pcapng::packet(&mut file, 0, time_ns, None, &template.tcp(header, payload));
         };
         put(0, false, (0, 0), TcpFlags::SYN, b"");

@@ -25,7 +25,7 @@ pub(super) fn savings(found: &ChattyConnection, change: AssumedChange) -> Vec<Ch
     if let (Some(to_client), Some(to_server)) = (found.client_rtt_ns, found.server_rtt_ns)
         && trips > 0
     {
-        let rtt = to_client + to_server;
+        let rtt = to_client.saturating_add(to_server);
         // Nothing can be saved that was not waited.
         let waited = found.waiting_ns + found.thinking_ns;
         let times = |count: u64, each: u64| count.saturating_mul(each).min(waited);
@@ -56,7 +56,7 @@ pub(super) fn savings(found: &ChattyConnection, change: AssumedChange) -> Vec<Ch
 pub(super) fn add(sum: &mut Vec<ChattySaving>, savings: &[ChattySaving]) {
     for saving in savings {
         match sum.iter_mut().find(|known| known.change == saving.change) {
-            Some(known) => known.saved_ns += saving.saved_ns,
+            Some(known) => known.saved_ns = known.saved_ns.saturating_add(saving.saved_ns),
             None => sum.push(saving.clone()),
         }
     }

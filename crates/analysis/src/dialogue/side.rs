@@ -111,9 +111,9 @@ impl DirectionState {
         self.bytes += bytes;
         if let Some((acked_ns, late_ns)) = self.released.take() {
             let since = segment.time_ns - acked_ns;
-            if since <= other_rtt_ns.unwrap_or(0) + RELEASED_NS {
+            if since <= other_rtt_ns.unwrap_or(0).saturating_add(RELEASED_NS) {
                 self.stalls += 1;
-                self.stalled_ns += late_ns;
+                self.stalled_ns = self.stalled_ns.saturating_add(late_ns);
             }
         }
         self.longest = self.longest.max(segment.len);

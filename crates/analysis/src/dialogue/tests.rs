@@ -180,9 +180,9 @@ fn any_segments_in_any_order_are_survived() {
             destination: end(random()),
             seq: word(random()),
             ack: (bits & 1 != 0).then(|| word(random())),
-            is_syn: bits & 14 == 0,
-            is_fin: bits & 48 == 0,
-            is_reset: bits & 448 == 0,
+            is_syn: bits & 0b1110 == 0,
+            is_fin: bits & 0b11_0000 == 0,
+            is_reset: bits & 0b1_1100_0000 == 0,
             len: word(random()) >> (bits % 32),
             head: &[],
         });

@@ -87,7 +87,7 @@ fn connections(document: &ChattyDocument) -> TextTable {
         connection.client_rtt_ns,
         connection.server_rtt_ns,
     ) {
-        (Some(client), Some(server)) => time(client + server),
+        (Some(client), Some(server)) => time(client.saturating_add(server)),
         (None, Some(server)) => format!("{} to the server", time(server)),
         (Some(client), None) => format!("{} to the client", time(client)),
         (None, None) => "–".to_owned(),
