@@ -178,6 +178,22 @@ fn simulations_are_runs_that_are_shown_reported_and_compared() {
 }
 
 #[test]
+fn sources_of_one_name_are_stored_as_one() {
+    let place = TestHome::new();
+    let sources = "[[source]]\nname = \"calls\"\npattern = \"constant\"\nfrom = \"left1\"\nto = \"right1\"\nrate = \"300kbit\"\ncount = 3\n";
+    place.file("s.toml", format!("{SCENARIO}{sources}"));
+    place.assert_success("sim s.toml --set=buffer=1bdp");
+    let shown = place.json_of("show last --json");
+    let results = shown["results"].as_array().unwrap().iter();
+    let goodputs: Vec<f64> = results
+        .filter(|result| result["factors"]["source"] == "calls" && result["response"] == "goodput")
+        .map(|result| result["summary"]["mean"].as_f64().unwrap())
+        .collect();
+    let [goodput] = goodputs[..] else { panic!("{shown}") };
+    assert!((700_000.0..=900_000.0).contains(&(8.0 * goodput)), "{goodput}");
+}
+
+#[test]
 fn a_limit_that_is_raised_is_told() {
     let place = TestHome::new();
     place.file("s.toml", SCENARIO);

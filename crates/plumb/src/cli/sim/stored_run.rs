@@ -127,12 +127,23 @@ fn figures(run: &SimRun, point: &Factors) -> Vec<SimFigure> {
     for (name, flows) in groups {
         found.extend(flow_figures(&flows, &point.clone().with("flows", name)));
     }
+    let mut by_name: BTreeMap<&str, Vec<&SimSource>> = BTreeMap::new();
     for source in &run.sources {
-        found.extend(source_figures(source, &point.clone().with("source", source.name.as_str())));
+        by_name.entry(&source.name).or_default().push(source);
     }
+    for (name, sources) in by_name {
+        found.extend(source_figures(&sources, &point.clone().with("source", name)));
+    }
+    let mut parallel: BTreeMap<&str, u32> = BTreeMap::new();
     for link in &run.links {
+        let number = parallel.entry(&link.name).or_default();
+        *number += 1;
+        let name = match *number {
+            1 => link.name.clone(),
+            number => format!("{} #{number}", link.name),
+        };
         if link.discarded > 0 || link.utilisation.is_some_and(|used| used >= BUSY_MIN) {
-            found.extend(link_figures(link, &point.clone().with("link", link.name.as_str())));
+            found.extend(link_figures(link, &point.clone().with("link", name.as_str())));
         }
     }
     if let Some(fairness) = run.fairness {
@@ -162,12 +173,16 @@ fn flow_figures(flows: &[&SimFlow], factors: &Factors) -> Vec<SimFigure> {
     found
 }
 
-fn source_figures(source: &SimSource, factors: &Factors) -> Vec<SimFigure> {
+/// Goodput of the sources of a name together, and the median delay of one that is alone: medians have no mean.
+fn source_figures(sources: &[&SimSource], factors: &Factors) -> Vec<SimFigure> {
     let figure = |response, unit, value| {
         SimFigure::new("sim.sources", factors.clone(), response, unit, value)
     };
-    let mut found = vec![figure("goodput", Unit::BytesPerSecond, source.received / 8.0)];
-    if source.packets_received > 0 {
+    let goodput: f64 = sources.iter().map(|source| source.received / 8.0).sum();
+    let mut found = vec![figure("goodput", Unit::BytesPerSecond, goodput)];
+    if let [source] = sources
+        && source.packets_received > 0
+    {
         found.push(figure("delay", Unit::Nanoseconds, source.delay_ms_p50 * 1e6));
     }
     found
