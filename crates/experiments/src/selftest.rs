@@ -70,7 +70,7 @@ pub fn run(
 }
 
 /// The simulated runs of an ordinary self-test.
-const SAMPLE: SimulatedSample = SimulatedSample { tables: 60, presets: &[RunPreset::Default] };
+const SAMPLE: SimulatedSample = SimulatedSample { tables: 50, presets: &[RunPreset::Default] };
 
 /// A check of a rate: so many of so many trials, which must lie within bounds.
 fn rate(
@@ -150,8 +150,9 @@ const fn service_ns(delay_ns: u64) -> u64 {
     if proportional > SERVICE_NS { proportional } else { SERVICE_NS }
 }
 
-/// Launches behind each.
+/// Launches behind each, and at most where the intervals are not sharp before.
 const LAUNCHES: u64 = 30;
+const LAUNCHES_MAX: u64 = 90;
 
 /// Widest half interval that proves something: a share of the delay, and at least so much.
 const SHARPNESS: f64 = 0.1;
@@ -163,10 +164,14 @@ fn check_delays(
     progress: &mut SelftestProgress<'_>,
 ) -> Result<Vec<SelftestCheck>, ExperimentError> {
     let mut differences: Vec<Vec<f64>> = vec![Vec::new(); DELAYS_NS.len()];
-    for launch in 0..LAUNCHES {
-        progress("injected delays", launch as f64 / LAUNCHES as f64);
-        // Without, with, with, without: a drift within the launch cancels.
+    let grain_ns = bench.grain_ns();
+    for launch in 0..LAUNCHES_MAX {
+        progress("injected delays", (launch as f64 / LAUNCHES as f64).min(1.0));
         for (delay, found) in DELAYS_NS.into_iter().zip(&mut differences) {
+            if launch >= LAUNCHES && is_sharp(delay, delay_interval(found, grain_ns)) {
+                continue;
+            }
+            // Without, with, with, without: a drift within the launch cancels.
             let service = service_ns(delay);
             let longer = service + delay;
             let blocks = bench.launch(&[service, longer, longer, service])?;
@@ -177,25 +182,31 @@ fn check_delays(
             found.push(f64::midpoint(trip(1), trip(2)) - f64::midpoint(trip(0), trip(3)));
         }
     }
-    let judged =
-        |(delay, found): (u64, Vec<f64>)| judge(delay, &found, bench.subject, bench.grain_ns());
+    let judged = |(delay, found): (u64, Vec<f64>)| judge(delay, &found, bench.subject, grain_ns);
     Ok(DELAYS_NS.into_iter().zip(differences).map(judged).collect())
+}
+
+/// The interval of the median difference, by order statistics: one launch that something else disturbed moves no rank
+/// by more than one. What was injected is itself known only to a turn of the spin's loop, half to either side.
+fn delay_interval(differences: &[f64], grain_ns: f64) -> [f64; 2] {
+    let sorted = quantile::sorted(differences);
+    let interval = quantile::order_statistic_interval(&sorted, 0.5, 0.95);
+    interval.map_or([f64::NEG_INFINITY, f64::INFINITY], |found| {
+        [found.lo - grain_ns / 2.0, found.hi + grain_ns / 2.0]
+    })
+}
+
+/// Whether an interval proves something: one as wide as the delay itself would hold it in any case.
+fn is_sharp(delay_ns: u64, [lo, hi]: [f64; 2]) -> bool {
+    (hi - lo) / 2.0 <= (delay_ns as f64 * SHARPNESS).max(SHARP_NS)
 }
 
 /// Whether the interval of the differences holds the delay.
 fn judge(delay_ns: u64, differences: &[f64], subject: &str, grain_ns: f64) -> SelftestCheck {
-    let sorted = quantile::sorted(differences);
-    let observed = quantile::of_sorted(&sorted, 0.5);
+    let observed = quantile::of_sorted(&quantile::sorted(differences), 0.5);
     let delay = delay_ns as f64;
-    // By order statistics: one launch that something else disturbed moves no rank by more than one.
-    let interval = quantile::order_statistic_interval(&sorted, 0.5, 0.95);
-    // What was injected is itself known only to a turn of the spin's loop, half to either side.
-    let ci95 = interval.map_or([f64::NEG_INFINITY, f64::INFINITY], |i| {
-        [i.lo - grain_ns / 2.0, i.hi + grain_ns / 2.0]
-    });
-    let half = (ci95[1] - ci95[0]) / 2.0;
-    // An interval as wide as the delay itself would hold it and prove nothing.
-    let is_sharp = half <= (delay * SHARPNESS).max(SHARP_NS);
+    let ci95 = delay_interval(differences, grain_ns);
+    let is_sharp = is_sharp(delay_ns, ci95);
     let holds = (ci95[0]..=ci95[1]).contains(&delay);
     let name = Span::from_ns(delay_ns);
     SelftestCheck {

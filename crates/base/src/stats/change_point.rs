@@ -65,7 +65,8 @@ fn change_in(series: &[f64], alpha: f64) -> Option<usize> {
         return None;
     }
     let scores = clipped_z_scores(series);
-    let (cut, observed) = strongest_cut(&scores);
+    let weights = cut_weights(scores.len());
+    let (cut, observed) = strongest_cut(&scores, &weights);
     if observed <= 0.0 || !is_material_change(series, cut) {
         return None;
     }
@@ -73,7 +74,7 @@ fn change_in(series: &[f64], alpha: f64) -> Option<usize> {
     let mut stream = Seed(series.len() as u64).stream("changepoint");
     let correlation =
         (neighbor_correlation(&scores, cut) + CORRELATION_MARGIN).clamp(0.0, CORRELATION_MAX);
-    let mut shuffled = scores;
+    let (mut shuffled, mut series) = (scores, Vec::new());
     // Stops as soon as the verdict is certain.
     let allowed = floor_index(alpha * (PERMUTATIONS + 1) as f64);
     let mut exceeding = 1;
@@ -81,7 +82,8 @@ fn change_in(series: &[f64], alpha: f64) -> Option<usize> {
         for last in (1..shuffled.len()).rev() {
             shuffled.swap(last, draw(&mut stream, last + 1));
         }
-        if strongest_cut(&correlated(&shuffled, correlation)).1 >= observed {
+        correlate(&shuffled, correlation, &mut series);
+        if strongest_cut(&series, &weights).1 >= observed {
             exceeding += 1;
             if exceeding > allowed {
                 return None;
@@ -115,8 +117,8 @@ fn lag_one(series: &[f64]) -> f64 {
     if square > 0.0 { product / square } else { 0.0 }
 }
 
-/// A first-order autoregression whose innovations are these values, with their variance.
-fn correlated(innovations: &[f64], correlation: f64) -> Vec<f64> {
+/// Makes `series` a first-order autoregression whose innovations are these values, with their variance.
+fn correlate(innovations: &[f64], correlation: f64, series: &mut Vec<f64>) {
     let share = (1.0 - correlation * correlation).sqrt();
     let mut last = None;
     let next = |&innovation: &f64| {
@@ -124,7 +126,8 @@ fn correlated(innovations: &[f64], correlation: f64) -> Vec<f64> {
         last = Some(value);
         value
     };
-    innovations.iter().map(next).collect()
+    series.clear();
+    series.extend(innovations.iter().map(next));
 }
 
 /// Whether the first window alone is far from the others, which a permutation test cannot show: in
@@ -152,17 +155,19 @@ fn clipped_z_scores(series: &[f64]) -> Vec<f64> {
     series.iter().map(|&v| if v.is_finite() { clip(v) } else { 0.0 }).collect()
 }
 
+/// By what the square of the sum of deviations before each cut is multiplied, from the first cut on.
+fn cut_weights(n: usize) -> Vec<f64> {
+    (1..n).map(|cut| n as f64 / (cut as f64 * (n - cut) as f64)).collect()
+}
+
 /// The cut with the largest standardised difference of means, and that difference squared.
-fn strongest_cut(scores: &[f64]) -> (usize, f64) {
-    let n = scores.len();
-    let total: f64 = scores.iter().sum();
-    let mut left = 0.0;
+fn strongest_cut(scores: &[f64], weights: &[f64]) -> (usize, f64) {
+    let mean = scores.iter().sum::<f64>() / scores.len() as f64;
+    let mut deviation = 0.0;
     let mut best = (0, 0.0);
-    for cut in 1..n {
-        left += scores[cut - 1];
-        let (before, after) = (cut as f64, (n - cut) as f64);
-        let difference = left / before - (total - left) / after;
-        let strength = difference * difference * before * after / n as f64;
+    for ((cut, score), weight) in (1..).zip(scores).zip(weights) {
+        deviation += score - mean;
+        let strength = deviation * deviation * weight;
         if strength > best.1 {
             best = (cut, strength);
         }
@@ -201,6 +206,20 @@ mod tests {
     }
 
     #[test]
+    fn the_strongest_cut_has_the_largest_standardised_difference_of_means() {
+        let scores = [1.0, 3.0, 2.0, 9.0, 7.0, 8.0, 7.5, 2.0];
+        let strength = |cut: usize| {
+            let (before, after) = (cut as f64, (scores.len() - cut) as f64);
+            let difference = scores[..cut].iter().sum::<f64>() / before
+                - scores[cut..].iter().sum::<f64>() / after;
+            difference * difference * before * after / (before + after)
+        };
+        let (cut, found) = strongest_cut(&scores, &cut_weights(scores.len()));
+        assert!((found - strength(cut)).abs() < 1e-12);
+        assert!((1..scores.len()).all(|other| strength(other) <= found + 1e-12));
+    }
+
+    #[test]
     fn independent_noise_is_steady_from_the_start() {
         for n in [16, 32, 64] {
             let flat = |steady| steady == SteadyState::From(0);
@@ -220,8 +239,9 @@ mod tests {
             let flat = (0..400).filter(|trial| {
                 let mut stream = Seed(*trial).stream(&format!("correlated {correlation}"));
                 let noise: Vec<f64> = (0..32).map(|_| normal(&mut stream)).collect();
-                let series: Vec<f64> =
-                    correlated(&noise, correlation).iter().map(|v| 100.0 + v).collect();
+                let mut series = Vec::new();
+                correlate(&noise, correlation, &mut series);
+                series.iter_mut().for_each(|value| *value += 100.0);
                 steady_from(&series) == SteadyState::From(0)
             });
             let share = flat.count() as f64 / 400.0;

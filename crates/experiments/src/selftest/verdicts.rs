@@ -30,7 +30,7 @@ use crate::run::{self, CalibratedClock, MachineFacts, RunRequest};
 use crate::surroundings::RunSurroundings;
 
 /// Comparisons of each kind.
-const TRIALS: u64 = 45;
+const TRIALS: u64 = 40;
 
 /// An interleaved comparison: as many launches in every trial, and blocks so short that a neighbour on the core stays
 /// for longer than one.
