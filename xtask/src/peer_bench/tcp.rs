@@ -90,7 +90,7 @@ const COUNTED: &str = "connections, instructions and memory";
 /// Segments of which instructions are counted.
 const COUNTED_SEGMENTS: u64 = 20_000;
 
-/// Over a TAP or a veth: each at one CPU and at two.
+/// Over a TAP or a veth: each at one CPU and at two. Linux without iperf3 is shown and has no target.
 const WIRED_CASES: &[TcpBenchCase] = &[
     TcpBenchCase {
         name: "up, smoltcp",
@@ -118,7 +118,7 @@ const WIRED_CASES: &[TcpBenchCase] = &[
         task: "up",
         sides: ["--stack plumb", "--stack linux"],
         figure: RATE,
-        target: Some(RatioTarget::AtLeast(0.9)),
+        target: None,
     },
     TcpBenchCase {
         name: "down, iperf3 over veth",
@@ -132,7 +132,7 @@ const WIRED_CASES: &[TcpBenchCase] = &[
         task: "down",
         sides: ["--stack plumb", "--stack linux"],
         figure: RATE,
-        target: Some(RatioTarget::AtLeast(0.9)),
+        target: None,
     },
     TcpBenchCase {
         name: "64 B, Linux over veth",
