@@ -141,7 +141,7 @@ impl TextTable {
         style: TerminalStyle,
         role: impl Fn(usize, usize) -> TextRole,
     ) -> String {
-        let shown = self.fit(usize::from(style.width));
+        let shown = self.fit(style);
         let line = |cells: Vec<(&String, TextRole)>| {
             let cells = shown.iter().map(|(column, width)| {
                 let (text, role) = cells[*column];
@@ -173,7 +173,7 @@ impl TextTable {
         role: impl Fn(usize, usize) -> TextRole,
     ) -> String {
         let needed: usize = self
-            .widths()
+            .widths(style)
             .into_iter()
             .zip(&self.columns)
             .filter(|(_, column)| column.optional == 0)
@@ -199,7 +199,7 @@ impl TextTable {
     /// The table in as many parts as its columns need, each beginning with the first column: for
     /// tables of which no column may be left out.
     pub fn render_folded(&self, style: TerminalStyle) -> String {
-        let widths = self.widths();
+        let widths = self.widths(style);
         let Some(first) = widths.first().copied() else { return String::new() };
         let mut parts = vec![vec![0]];
         let mut used = first;
@@ -216,17 +216,20 @@ impl TextTable {
         parts.iter().map(|columns| self.with_columns(columns).render(style)).collect()
     }
 
-    fn widths(&self) -> Vec<usize> {
+    /// How wide each column is in the characters there are: `→` takes two of ASCII.
+    fn widths(&self, style: TerminalStyle) -> Vec<usize> {
         let width = |column: usize| {
-            let cells = self.rows.iter().map(|row| row[column].chars().count());
-            cells.chain([self.columns[column].head.chars().count()]).max().unwrap_or(0)
+            let cells = self.rows.iter().map(|row| &row[column]);
+            let texts = cells.chain([&self.columns[column].head]);
+            texts.map(|text| style.to_charset(text).chars().count()).max().unwrap_or(0)
         };
         (0..self.columns.len()).map(width).collect()
     }
 
     /// The columns that are shown, and how wide each is.
-    fn fit(&self, room: usize) -> Vec<(usize, usize)> {
-        let mut shown: Vec<(usize, usize)> = self.widths().into_iter().enumerate().collect();
+    fn fit(&self, style: TerminalStyle) -> Vec<(usize, usize)> {
+        let room = usize::from(style.width);
+        let mut shown: Vec<(usize, usize)> = self.widths(style).into_iter().enumerate().collect();
         while total_width(&shown) > room {
             let optional = |place: &usize| self.columns[shown[*place].0].optional;
             let dispensable = (0..shown.len()).filter(|place| optional(place) > 0);
@@ -319,6 +322,14 @@ mod tests {
         table.push(["eventfd", "2.00 µs"].map(str::to_owned));
         let text = table.render(TerminalStyle::plain(16));
         assert!(text.lines().all(|line| line.chars().count() <= 16), "{text}");
+    }
+
+    #[test]
+    fn a_cell_that_fits_is_not_cut_in_ascii() {
+        let mut table = TextTable::with_heads(&["load", "#p99 idle→load"]);
+        table.push(["up", "42.7 µs→1.20 ms"].map(str::to_owned));
+        let ascii = TerminalStyle { color: false, unicode: false, width: 40 };
+        assert!(table.render(ascii).contains("42.7 us->1.20 ms"), "{}", table.render(ascii));
     }
 
     #[test]
