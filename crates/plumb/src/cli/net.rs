@@ -228,7 +228,8 @@ impl NetCommand {
             .mtu
             .filter(|&time| time > MTU_TIME_DEFAULT)
             .map_or_else(String::new, |time| format!(", with up to {time} for the path MTU"));
-        output.note(&format!("{title}: about {seconds:.0} s{search}"));
+        let longer = if wanted.is_brief { ", longer where round trips exceed 20 ms" } else { "" };
+        output.note(&format!("{title}: about {seconds:.0} s{search}{longer}"));
         if wanted.rounds < ROUNDS_DEFAULT && !self.measure.no_store {
             let rounds = if wanted.rounds == 1 { "1 round has" } else { "so few rounds have" };
             output.note(&format!(
@@ -372,10 +373,15 @@ impl NetWatcher for ProgressLine<'_> {
         let of = planned.as_secs_f64();
         self.output.draw_line(&format!("{name} {at:.1} of {of:.1} s{rate}, {left:.0} s left"));
     }
+
+    fn notice(&mut self, text: &str) {
+        self.finish();
+        self.output.note(text);
+    }
 }
 
 impl ProgressLine<'_> {
-    fn finish(&mut self) {
+    fn finish(&self) {
         if self.output.progress {
             self.output.erase_line();
         }

@@ -28,7 +28,20 @@ pub fn summarize(document: &NetDocument) -> Option<NetSummary> {
     let mut warnings = outage_warnings(&document.outages);
     warnings.extend(loads.iter().filter_map(|load| unsteady(document, load)));
     warnings.extend(document.flags.iter().cloned());
-    Some(NetSummary { rounds, loads, warnings })
+    let p99_refused = p99_refused(&run, &loads);
+    Some(NetSummary { rounds, loads, p99_refused, warnings })
+}
+
+/// Why a p99 is not told, where one is not.
+fn p99_refused(run: &RunDocument, loads: &[LoadSummary]) -> Option<String> {
+    let mut told = loads.iter().flat_map(|load| [&load.idle, &load.loaded]).flatten();
+    told.find(|latency| latency.p99_ns.is_none())?;
+    let cells = run.results.iter().filter(|cell| {
+        matches!(cell.response.as_str(), "round_trip" | "latency") && cell.summary.p99.is_none()
+    });
+    let why = cells.flat_map(|cell| &cell.flags).find_map(|it| it.strip_prefix("p99 refused: "))?;
+    // Between hosts a launch is a round.
+    Some(why.replace("launches", "rounds"))
 }
 
 /// A load and its direction.

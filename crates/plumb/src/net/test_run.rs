@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 
 use plumb_base::stats::histogram::Histogram;
 use plumb_base::time::Span;
+use plumb_base::units::Unit;
 use plumb_clock::{monotonic_ns, sleep_until};
 use plumb_net::measure::mtu::MtuPartReport;
 use plumb_net::measure::progress::TestProgress;
@@ -155,6 +156,8 @@ const WARM_UP_ROUND_TRIPS: u64 = 15;
 const BRIEF_WARM_UP_ROUND_TRIPS: u64 = 12;
 /// Round trips that are measured after that at least.
 const COUNTED_ROUND_TRIPS: u64 = 20;
+/// Rounds that an interval takes.
+pub const ROUNDS_FOR_INTERVAL: u32 = 6;
 /// What a phase takes beside its time: to begin, to end, and for its reports.
 const PHASE_OVERHEAD: Span = Span::from_ms(200);
 
@@ -174,6 +177,11 @@ pub type Reconnect<'a> = dyn FnMut() -> Result<AgentConnection, Problem> + 'a;
 pub trait NetWatcher {
     /// A phase is so far, and this is the time left after it.
     fn progress(&mut self, name: &'static str, progress: &TestProgress, left: Span);
+
+    /// Something to say meanwhile.
+    fn notice(&mut self, text: &str) {
+        let _ = text;
+    }
 
     /// A phase has ended.
     fn phase_ended(&mut self, phase: &MeasuredPhase) {
@@ -196,6 +204,20 @@ impl NetTestPlan {
         let steps = self.phase_kinds().into_iter();
         let took = |step| Span::from_ns(self.spec(step, round_trip).planned_ns()) + PHASE_OVERHEAD;
         steps.map(took).fold(Span::ZERO, |sum, span| sum + span)
+    }
+
+    /// What to say where such round trips make it last longer than was announced.
+    fn long_path_notice(&self, round_trip: Span) -> Option<String> {
+        let [announced, round] = [Span::ZERO, round_trip].map(|trip| self.round_estimate(trip));
+        let rounds = u64::from(self.rounds);
+        (rounds > 1 && round > announced * 3 / 2).then(|| {
+            let [round, all] = [round, round * rounds].map(|span| span.as_secs_f64().ceil());
+            let trip = Unit::Nanoseconds.format(round_trip.as_ns_f64(), 3);
+            format!(
+                "round trips take {trip}: about {all:.0} s, {round:.0} s for each of {rounds} rounds; --rounds N \
+                 measures fewer, which have no interval below {ROUNDS_FOR_INTERVAL}"
+            )
+        })
     }
 
     /// Whether what is wanted can be done.
@@ -299,6 +321,8 @@ impl NetTestPlan {
                             fetch_lost_report(reached, &spec, &mut outcome, again, is_stopped);
                         if step == NetPhaseKind::Idle {
                             round_trip = median_round_trip(&outcome.here).unwrap_or(round_trip);
+                            let notice = self.long_path_notice(round_trip);
+                            notice.filter(|_| round == 0).inspect(|text| watcher.notice(text));
                         }
                         let is_lost = outcome.there.is_err() && reached.client.is_over();
                         let control_lost = fetched;
@@ -519,7 +543,7 @@ mod tests {
     #[test]
     fn brief_rounds_end_within_fifteen_seconds_and_grow_with_the_round_trip() {
         let wanted = NetTestPlan {
-            idle: Span::from_ms(250),
+            idle: Span::from_ms(400),
             time: Span::from_ms(500),
             interval: Span::from_ms(100),
             directions: vec![TransferDirection::Down, TransferDirection::Up],
@@ -529,6 +553,9 @@ mod tests {
         };
         let within = |round_trip| wanted.round_estimate(round_trip) * 6;
         assert!(within(Span::from_ms(20)) <= Span::from_secs(15), "{}", within(Span::from_ms(20)));
+        assert_eq!(wanted.long_path_notice(Span::from_ms(20)), None);
+        let notice = wanted.long_path_notice(Span::from_ms(540)).unwrap();
+        assert!(notice.contains("540 ms") && notice.contains("--rounds N"), "{notice}");
         let far = wanted.spec(NetPhaseKind::Load(TransferDirection::Up), Span::from_ms(200));
         assert_eq!((far.warm_up_ns, far.duration_ns), (2_400_000_000, 4_000_000_000));
     }

@@ -656,6 +656,7 @@ mod tests {
                     load(PhaseName::Down, Direction::Down, 1.16e9, Some([1.15e9, 1.18e9])),
                     load(PhaseName::Up, Direction::Up, 7.54e8, Some([-1e8, 1.6e9])),
                 ],
+                p99_refused: None,
                 warnings: warnings.map(str::to_owned).to_vec(),
             }),
             run: Some("net-20260102-7f3a".to_owned()),

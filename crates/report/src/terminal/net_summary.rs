@@ -37,7 +37,9 @@ pub(super) fn put(page: &mut TerminalPage, document: &NetDocument, summary: &Net
     }
     page.out.push('\n');
     page.out += &table(summary).render(page.style);
-    for line in [path(document), costs(summary)].into_iter().flatten() {
+    let p99 = summary.p99_refused.as_ref();
+    let p99 = p99.map(|why| format!("no p99 where '–' stands: {why} (--rounds N)"));
+    for line in [p99, path(document), costs(summary)].into_iter().flatten() {
         page.put(0, TextRole::Plain, &TerminalStyle::keep_units_together(&line));
     }
     if let Some(run) = &document.run {

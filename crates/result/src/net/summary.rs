@@ -15,6 +15,8 @@ pub struct NetSummary {
     pub rounds: u32,
     /// One entry for each load and direction, in the order they were measured.
     pub loads: Vec<LoadSummary>,
+    /// Why a `p99_ns` is null, and how many rounds it would take; null where none is.
+    pub p99_refused: Option<String>,
     /// What a reader must know before the numbers, the worst first.
     pub warnings: Vec<String>,
 }

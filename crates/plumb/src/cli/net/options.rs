@@ -10,7 +10,7 @@ use plumb_net::measure::test_spec::{RequestResponsePart, TransferDirection};
 use plumb_net::measure::thread::ThreadPlacementPolicy;
 use plumb_result::net::RequestTransport;
 
-use crate::net::test_run::{DatagramLoad, NetTestPlan};
+use crate::net::test_run::{DatagramLoad, NetTestPlan, ROUNDS_FOR_INTERVAL};
 
 /// Default time limit of the path MTU search.
 pub(super) const MTU_TIME_DEFAULT: Span = Span::from_secs(1);
@@ -26,11 +26,12 @@ const DATAGRAM_RATE: u64 = 1 << 20;
 /// Default duration of the idle phase.
 const IDLE_DEFAULT: Span = Span::from_secs(2);
 /// Rounds of a measurement whose phases are not given: as many as an interval takes.
-pub(super) const ROUNDS_DEFAULT: u32 = 6;
+pub(super) const ROUNDS_DEFAULT: u32 = ROUNDS_FOR_INTERVAL;
 /// The same of one of several rounds, which together take 15 s.
 const ROUND_TIME: Span = Span::from_ms(500);
 const ROUND_INTERVAL: Span = Span::from_ms(100);
-const ROUND_IDLE: Span = Span::from_ms(250);
+/// So long that a p99 over six rounds is mostly bounded by its interval.
+const ROUND_IDLE: Span = Span::from_ms(400);
 
 /// How the CPUs of the data threads are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -60,7 +61,7 @@ pub struct MeasureOptions {
     /// with long round trips; 4s in one round; 100 packets of --stamp]
     #[arg(long, short = 't', value_name = "TIME", value_parser = parse_duration)]
     pub(super) time: Option<Span>,
-    /// Duration of the idle latency phase; 0s skips it [default: 250ms in each of several rounds, 2s in one]
+    /// Duration of the idle latency phase; 0s skips it [default: 400ms in each of several rounds, 2s in one]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     idle: Option<Span>,
     /// Warm-up, not counted [default: 1s, 200ms in each of six rounds, longer with long round trips; 0.5s for requests,
