@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use plumb_base::seed::Seed;
 use plumb_harness::stop_signals;
 
@@ -32,6 +32,7 @@ pub mod display;
 pub mod doctor;
 pub mod explain;
 pub mod export;
+mod foreign_options;
 pub mod import;
 pub mod index;
 pub mod iperf3;
@@ -207,11 +208,11 @@ fn run_hidden(command: HiddenCommand) -> u8 {
 
 fn run_arguments(arguments: Vec<OsString>) -> ExitCode {
     let arguments = iperf3::select_subcommand(arguments);
-    let cli = match Cli::try_parse_from(&arguments) {
+    let cli = match parse(&arguments) {
         Ok(cli) => cli,
         Err(error) => {
             let known = renamed_option(&error, &arguments);
-            if let Some(problem) = known.or_else(|| foreign_option(&error, &arguments)) {
+            if let Some(problem) = known.or_else(|| foreign_options::problem(&error, &arguments)) {
                 let global = GlobalOptions::default();
                 CliOutput::from_environment(&global).print_problem(&problem);
                 return ExitCode::from(problem.exit.code());
@@ -234,6 +235,12 @@ fn run_arguments(arguments: Vec<OsString>) -> ExitCode {
         }
     };
     ExitCode::from(exit.code())
+}
+
+/// The command line that these words are.
+fn parse(arguments: &[OsString]) -> Result<Cli, clap::Error> {
+    let matches = foreign_options::command().try_get_matches_from(arguments)?;
+    Cli::from_arg_matches(&matches)
 }
 
 /// Renamed options: command, old name, new name.
@@ -260,44 +267,6 @@ const RENAMED_OPTIONS: [(&str, &str, &str); 21] = [
     ("stack send", "--give-up", "--max-consecutive-losses"),
     ("stack lab", "--neighbours", "--neighbors"),
 ];
-
-/// Options of the tools of the field that mean something else here, or nothing: command, option, what to write.
-const FOREIGN_OPTIONS: [(&str, &str, &str); 16] = [
-    ("net", "-c", "the host alone: plumb net HOST"),
-    ("net", "--client", "the host alone: plumb net HOST"),
-    ("net", "-s", "plumb agent --listen on the other host; over ssh no server is needed"),
-    ("net", "--server", "plumb agent --listen on the other host; over ssh no server is needed"),
-    ("net", "-n", "a duration: -t TIME"),
-    ("net", "--bytes", "a duration: -t TIME"),
-    ("net", "-k", "a duration: -t TIME"),
-    ("net", "-J", "--json"),
-    ("net", "-O", "--warm-up TIME"),
-    ("net", "--omit", "--warm-up TIME"),
-    ("net", "-d", "--only both"),
-    ("net", "--bidir", "--only both"),
-    ("net", "-p", "[HOST]:PORT for a port of ssh, or --iperf3 for a server of iperf3"),
-    ("net", "-A", "--cpu-placement"),
-    ("run", "-n", "--launches N"),
-    ("run", "-t", "--budget TIME"),
-];
-
-/// The error for an option of another tool.
-fn foreign_option(error: &clap::Error, arguments: &[OsString]) -> Option<Problem> {
-    let (ErrorKind::UnknownArgument, ContextValue::String(given)) =
-        (error.kind(), error.get(ContextKind::InvalidArg)?)
-    else {
-        return None;
-    };
-    let given = given.split('=').next().unwrap_or(given);
-    let is_of = |command: &str| arguments.iter().any(|word| word == command);
-    let (_, option, instead) =
-        FOREIGN_OPTIONS.iter().find(|(command, option, _)| given == *option && is_of(command))?;
-    Some(
-        Problem::usage(format!("there is no option '{option}' here"))
-            .because("other tools have it; docs/units.md lists what means the same")
-            .fix(format!("write {instead}")),
-    )
-}
 
 /// The error for an option that was renamed.
 fn renamed_option(error: &clap::Error, arguments: &[OsString]) -> Option<Problem> {
@@ -416,24 +385,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_valid() {
-        Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn an_option_of_another_tool_is_answered_with_the_one_here() {
-        for (command, option, instead) in FOREIGN_OPTIONS {
-            let words = ["plumb", command, "host", option].map(OsString::from);
-            let error = Cli::try_parse_from(&words).unwrap_err();
-            let problem = foreign_option(&error, &words).map(|problem| problem.to_string());
-            assert!(
-                problem.is_some_and(|text| text.contains(instead)),
-                "{command} {option}: {error}"
-            );
-        }
-        for line in ["net h -t 2 -R", "net h -u -b 10M", "net h -i 0.2 -P 4 -w 1M -l 64Ki"] {
-            let words = ["plumb"].into_iter().chain(line.split(' '));
-            assert!(Cli::try_parse_from(words).is_ok(), "{line}");
-        }
+        foreign_options::command().debug_assert();
     }
 
     #[test]

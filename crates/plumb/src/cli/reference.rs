@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, CommandFactory};
+use clap::Args;
 use clap_complete::Shell;
 use clap_mangen::Man as Page;
 
 use crate::cli::output::{CliOutput, CommandResult};
-use crate::cli::{Cli, iperf3};
+use crate::cli::{foreign_options, iperf3};
 use crate::problem::{ExitReason, Problem};
 
 /// How plumb measures.
@@ -54,7 +54,7 @@ impl HelpCommand {
     /// # Errors
     /// No such topic.
     pub fn perform(self, output: &CliOutput) -> CommandResult {
-        let mut command = Cli::command();
+        let mut command = foreign_options::command();
         command.build();
         let text = match self.topic.as_deref() {
             None => command.render_long_help().to_string(),
@@ -101,7 +101,7 @@ impl ManCommand {
     /// # Errors
     /// The directory or standard output cannot be written.
     pub fn perform(self, output: &CliOutput) -> CommandResult {
-        let mut command = Cli::command();
+        let mut command = foreign_options::command();
         command.build();
         let Some(directory) = self.directory else {
             let mut page = Vec::new();
@@ -141,7 +141,7 @@ impl CompletionsCommand {
     /// Standard output cannot be written.
     pub fn perform(self, output: &CliOutput) -> CommandResult {
         // The generator looks up commands by the words of their names, of which --iperf3 commands have more.
-        let mut command = Cli::command();
+        let mut command = foreign_options::command();
         for (_, name) in iperf3::COMMANDS {
             command = command.mut_subcommand(name, |it| it.bin_name(format!("plumb {name}")));
         }
