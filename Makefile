@@ -12,7 +12,7 @@ COVERAGE = --cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-
   -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
   -Cllvm-args=-sanitizer-coverage-trace-compares
 
-.PHONY: help run test check studies packetdrill race race-stack race-tcp race-link race-sim race-net guide selftest-full mutations fuzz schema dist dist-check setup
+.PHONY: help run test check studies packetdrill race race-stack race-tcp race-link race-sim race-net guide gallery selftest-full mutations fuzz schema dist dist-check setup
 
 help: ## this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 12
@@ -86,6 +86,9 @@ guide: ## run the commands of the guide and of README.md, and build the book whe
 	$(CARGO) test -p plumb --test cli guide::
 	@if command -v mdbook >/dev/null; then mdbook build --dest-dir $(CURDIR)/target/guide docs/guide; \
 	else echo "docs/guide is plain Markdown; for a book: cargo install mdbook"; fi
+
+gallery: ## write the pictures of the guide, docs/guide/pictures, by the commands that it names
+	PLUMB_WRITE_GALLERY=1 $(CARGO) test -p plumb --test cli gallery::
 
 fuzz: ## libFuzzer on the packet parsers and a whole host, with a nightly toolchain; FUZZ="host" FUZZ_SECONDS=600
 	@$(CARGO) +nightly --version >/dev/null 2>&1 || { \

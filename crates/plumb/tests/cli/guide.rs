@@ -16,7 +16,7 @@ struct CommandBlock {
     run: Vec<String>,
 }
 
-fn repository() -> PathBuf {
+pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
@@ -107,6 +107,21 @@ fn the_commands_of_satellite_run() {
 #[test]
 fn the_commands_of_simulated_networks_run() {
     run_page("docs/guide/simulated.md");
+}
+
+#[test]
+fn every_command_of_the_pages_is_in_a_block_that_is_run() {
+    let guide = std::fs::read_dir(repository().join("docs/guide")).unwrap();
+    let guide = guide.map(|entry| format!("docs/guide/{}", entry.unwrap().file_name().display()));
+    for name in guide.chain(["README.md".to_owned()]) {
+        // A folder has none.
+        let page = std::fs::read_to_string(repository().join(&name)).unwrap_or_default();
+        let fences = page.lines().filter(|line| line.starts_with("```")).step_by(2);
+        let is_known = |fence: &str| matches!(fence, "```console" | "```text");
+        assert!(fences.clone().all(is_known), "{name} has a block of another kind");
+        let is_run = include_str!("guide.rs").contains(&format!("run_page(\"{name}\")"));
+        assert!(is_run || !fences.clone().any(|fence| fence == "```console"), "{name}");
+    }
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod support;
 mod display;
 mod documents;
 mod explanation;
+mod gallery;
 mod guide;
 mod home;
 mod interruption;

@@ -56,8 +56,8 @@ pub fn figures(connection: &StackConnection) -> Vec<Figure> {
         ),
         draw(
             "retransmits",
-            "Retransmissions",
-            "Segments sent again since the connection was opened.",
+            "Retransmits",
+            "Retransmits since the connection was opened.",
             ("segments", "count"),
             &[("", &|sample| float(sample.retransmits))],
         ),

@@ -210,8 +210,7 @@ fn losses(timeline: &Timeline<'_>) -> Option<Figure> {
     (highest > 0.0).then(|| Figure {
         id: "net-losses".to_owned(),
         title: "Losses and retransmits".to_owned(),
-        note: "Probes that were not answered, and segments sent again, in each interval."
-            .to_owned(),
+        note: "Probes that were not answered, and retransmits, in each interval.".to_owned(),
         alt: format!("Losses and retransmits over time, {highest:.0} in an interval at most."),
         x: timeline.axis(),
         y: Axis::from_zero("in an interval", Unit::Count.name(), highest),

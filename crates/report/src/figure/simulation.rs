@@ -2,6 +2,8 @@
 
 use plumb_analysis::document::sim::{SimFlow, SimFlowSample, SimLink, SimRun};
 
+use plumb_base::units::Unit;
+
 use super::{Axis, AxisScale, Figure, FigurePoint, Series};
 use crate::table::TextTable;
 
@@ -56,7 +58,7 @@ pub fn goodput(run: &SimRun) -> Figure {
     let lines: Vec<(String, Vec<(f64, f64)>)> =
         flows.iter().map(|flow| (name_of(flow), rates(flow))).collect();
     let note = "Received in sequence, averaged from each point to the next.";
-    draw(("goodput", "Goodput", note), ("goodput", "B/s"), &lines)
+    draw(("goodput", "Goodput", note), ("goodput", Unit::NetworkRate.name()), &lines)
 }
 
 fn of_samples(
