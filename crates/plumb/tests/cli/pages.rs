@@ -2,7 +2,8 @@
 
 use std::io::Read;
 
-use crate::home::TestHome;
+use crate::home::{TestHome, installed, text};
+use crate::support::PLUMB;
 
 #[test]
 fn pages_fit_a_terminal_of_40_columns() {
@@ -52,6 +53,20 @@ fn ascii_output_has_only_ascii() {
     }
     let output = place.command("show last").env("LC_ALL", "C").output().unwrap();
     assert!(output.stdout.is_ascii(), "a locale without Unicode gets none");
+}
+
+#[test]
+fn html_is_not_printed_on_a_terminal() {
+    let place = TestHome::new();
+    place.with_stored_run();
+    if installed("script") {
+        let command = format!("{PLUMB} report last");
+        let output =
+            place.command_of("script", &["-qefc", &command, "/dev/null"]).output().unwrap();
+        let shown = text(&output.stdout);
+        assert_eq!(output.status.code(), Some(2), "{shown}");
+        assert!(shown.contains("plumb report last -o report.html"), "{shown}");
+    }
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::home::{TestHome, assert_ended, is_alive};
-use crate::support::{PLUMB, signal, wait_for};
+use crate::home::{TestHome, assert_ended, is_alive, text};
+use crate::support::{PLUMB, signal, skip, wait_for};
 
 #[test]
 fn a_missing_store_is_empty_and_is_not_created_by_reading() {
@@ -42,6 +42,23 @@ fn a_store_that_cannot_be_written_measures_nothing() {
     let store = checks.iter().find(|check| check["id"] == "store").unwrap();
     assert_eq!(store["status"], "missing");
     assert_eq!(place.run("doctor --strict --store=/proc/plumb.db").code, Some(1));
+}
+
+#[test]
+fn a_store_on_a_full_or_read_only_file_system_is_named_as_such() {
+    let place = TestHome::new();
+    for (options, named) in
+        [("size=16k", "its file system is full"), ("ro", "cannot write the store")]
+    {
+        let run = format!("{PLUMB} run call.kernel --launches=1 --quick --store small/plumb.db");
+        let script =
+            format!("mkdir -p small && mount -t tmpfs -o {options} none small && exec {run}");
+        let output = place.command_of("unshare", &["-rm", "sh", "-c", &script]).output().unwrap();
+        if text(&output.stderr).contains("unshare") {
+            return skip("no namespaces here");
+        }
+        assert_ended(&output, 4, &[named]);
+    }
 }
 
 #[test]

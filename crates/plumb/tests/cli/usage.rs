@@ -71,6 +71,13 @@ fn options_with_impossible_values_are_refused() {
 }
 
 #[test]
+fn a_run_that_cannot_be_compared_says_so_before_it_measures() {
+    let line = "run latency.local --quick --launches=3 --set=mechanism=pipe --set=size=8 --set=placement=same-cpu";
+    let output = TestHome::new().assert_success(line);
+    assert!(output.stderr.contains("two such runs cannot be compared"), "{}", output.stderr);
+}
+
+#[test]
 fn imported_runs_cannot_be_measured_again() {
     let place = TestHome::new();
     place.file("notes.txt", "not a result\n");
