@@ -46,8 +46,7 @@ fn render(marks: &ClauseTests) -> String {
         count += 1;
         tested += u32::from(!found.is_empty());
         unmet += u32::from(!reason.is_empty());
-        let tests =
-            if reason.is_empty() { found.join(", ") } else { format!("not met: {reason}") };
+        let tests = if reason.is_empty() { found.join(", ") } else { format!("not met: {reason}") };
         let _ = writeln!(rows, "| {number} | {section} | {text} | {tests} |");
     }
     format!(

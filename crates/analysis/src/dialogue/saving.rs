@@ -46,7 +46,7 @@ pub(super) fn savings(found: &ChattyConnection, change: AssumedChange) -> Vec<Ch
         put(
             "no-delay",
             found.stalled_ns,
-            "acknowledgments of small segments, as far as later than RTT, that held the next one",
+            "waits of a small segment for the acknowledgment of the last",
         );
     }
     savings

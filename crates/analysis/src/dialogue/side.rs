@@ -6,11 +6,12 @@ use super::SegmentRecord;
 
 /// Segments whose acknowledgment is awaited, at most.
 const AWAITED_MAX: usize = 64;
-/// An acknowledgment that comes so much later than the soonest was delayed: the least timers in use are 40 ms (RFC 9293 §3.8.6.3 allows
-/// up to 500 ms).
-const DELAYED_NS: u64 = 20_000_000;
-/// A segment that follows an acknowledgment within a round trip and so much was held for it.
+/// What comes a round trip after an acknowledgment, give or take so much, was held for it by Nagle's algorithm (RFC 9293 §3.7.4); after
+/// short waits an eighth of the wait.
 const RELEASED_NS: u64 = 2_000_000;
+
+/// Most payload of a segment in an Ethernet frame.
+const ETHERNET_MSS: u32 = 1_460;
 
 /// What a segment's data are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,16 +36,18 @@ pub(super) struct DirectionState {
     pub bytes: u64,
     pub retransmissions: u64,
     pub missing: u64,
-    /// The longest payload: what is shorter is small.
+    /// The longest payload that is not of several segments, joined before they were captured: what is shorter is small.
     longest: u32,
     /// Ends of segments and when they passed.
     awaited: VecDeque<(u32, u64)>,
     /// Soonest acknowledgment: from the point of capture to the receiver and back.
     pub rtt_ns: Option<u64>,
-    /// A small segment that nothing has followed: its end, and when it passed.
-    small: Option<(u32, u64)>,
-    /// A delayed acknowledgment of such a segment: when it passed and how late it was.
-    released: Option<(u64, u64)>,
+    /// When data passed last.
+    last_ns: u64,
+    /// The end of a small segment that is not acknowledged: it holds the next small one, though not (as Linux does it) full ones.
+    small: Option<u32>,
+    /// When a lone acknowledgment of it passed.
+    released_ns: Option<u64>,
     pub stalls: u64,
     pub stalled_ns: u64,
 }
@@ -109,20 +112,29 @@ impl DirectionState {
             return SegmentData::None;
         }
         self.bytes += bytes;
-        if let Some((acked_ns, late_ns)) = self.released.take() {
-            let since = segment.time_ns - acked_ns;
-            if since <= other_rtt_ns.unwrap_or(0).saturating_add(RELEASED_NS) {
-                self.stalls += 1;
-                self.stalled_ns = self.stalled_ns.saturating_add(late_ns);
-            }
+        if segment.len <= ETHERNET_MSS {
+            self.longest = self.longest.max(segment.len);
         }
-        self.longest = self.longest.max(segment.len);
-        let is_small = segment.len < self.longest || segment.len < 536;
-        self.small = is_small.then_some((end, segment.time_ns));
+        if segment.len < self.longest || segment.len < 536 {
+            self.count_stall(segment.time_ns, other_rtt_ns.unwrap_or(0));
+            self.small = Some(end);
+        }
+        self.last_ns = segment.time_ns;
         if self.awaited.len() < AWAITED_MAX {
             self.awaited.push_back((end, segment.time_ns));
         }
         SegmentData::New { bytes }
+    }
+
+    /// Counts a small segment that was held for the acknowledgment of the last one, and the time since the data before it.
+    fn count_stall(&mut self, time_ns: u64, other_rtt_ns: u64) {
+        let Some(released_ns) = self.released_ns.take() else { return };
+        let held_ns = time_ns - self.last_ns;
+        let slack = RELEASED_NS.min(held_ns / 8);
+        if held_ns > 0 && (time_ns - released_ns).abs_diff(other_rtt_ns) <= slack {
+            self.stalls += 1;
+            self.stalled_ns = self.stalled_ns.saturating_add(held_ns);
+        }
     }
 
     /// Takes an acknowledgment from the other end; `is_pure` is one without data.
@@ -138,14 +150,11 @@ impl DirectionState {
             }
         }
         if !is_pure {
-            (self.small, self.released) = (None, None);
+            (self.small, self.released_ns) = (None, None);
             return;
         }
-        if let Some((end, sent_ns)) = self.small.filter(|(end, _)| !is_after(*end, ack)) {
-            let least = self.rtt_ns.unwrap_or(0);
-            let late = (time_ns - sent_ns).saturating_sub(least);
-            self.small = None;
-            self.released = (late >= DELAYED_NS && end == ack).then_some((time_ns, late));
+        if self.small.take_if(|end| !is_after(*end, ack)).is_some() {
+            self.released_ns = Some(time_ns);
         }
         if let Some(next) = self.next
             && is_after(ack, next)

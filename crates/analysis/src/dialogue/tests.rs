@@ -104,7 +104,7 @@ fn pipelined_requests_are_one_round_trip() {
 }
 
 #[test]
-fn a_small_segment_held_for_a_delayed_acknowledgment_is_a_stall() {
+fn a_small_segment_held_for_an_acknowledgment_is_a_stall() {
     let mut script = Script::open(10 * MS, 0);
     for _ in 0..3 {
         script.data(0, MS, 50);
@@ -113,9 +113,34 @@ fn a_small_segment_held_for_a_delayed_acknowledgment_is_a_stall() {
         script.data(1, 10 * MS, 100);
     }
     let found = script.finish();
-    assert_eq!((found.stalls, found.stalled_ns), (3, 120 * MS));
-    assert_eq!(saved(&found, "no-delay"), Some(120 * MS));
+    assert_eq!((found.stalls, found.stalled_ns), (3, 150 * MS));
+    assert_eq!(saved(&found, "no-delay"), Some(150 * MS));
     assert_eq!(found.round_trips, 3);
+}
+
+#[test]
+fn the_last_part_of_a_response_can_be_held_for_the_first() {
+    let mut script = Script::open(40 * MS, 0);
+    for _ in 0..3 {
+        script.data(0, MS, 50);
+        script.data(1, 40 * MS, 100);
+        script.data(1, 0, 1_448);
+        script.put(0, 0, |_| ());
+        script.data(1, 40 * MS, 700);
+    }
+    let found = script.finish();
+    assert_eq!((found.stalls, found.stalled_ns), (3, 120 * MS));
+    assert_eq!(found.round_trips, 3);
+}
+
+#[test]
+fn what_is_sent_long_after_an_acknowledgment_was_not_held() {
+    let mut script = Script::open(40 * MS, 0);
+    for _ in 0..3 {
+        script.data(0, 100 * MS, 50);
+        script.put(1, 40 * MS, |_| ());
+    }
+    assert_eq!(script.finish().stalls, 0);
 }
 
 #[test]

@@ -47,7 +47,7 @@ pub struct ChattySum {
     pub round_trips: u64,
     /// Time in which clients waited for their peers, in nanoseconds.
     pub waiting_ns: u64,
-    /// Time of stalls by Nagle's algorithm and delayed acknowledgments, in nanoseconds.
+    /// Time of stalls by Nagle's algorithm, in nanoseconds.
     pub stalled_ns: u64,
     /// Segments sent again.
     pub retransmissions: u64,
@@ -91,9 +91,9 @@ pub struct ChattyConnection {
     pub server_rtt_ns: Option<u64>,
     /// Where the capture was taken: `client`, `server`, `middle`, or `unknown`.
     pub captured_at: String,
-    /// Stalls by Nagle's algorithm and delayed acknowledgments.
+    /// Stalls by Nagle's algorithm: small segments that waited for the acknowledgment of the last.
     pub stalls: u64,
-    /// Their time beyond the round trip, in nanoseconds.
+    /// Their time, delayed acknowledgments included, in nanoseconds.
     pub stalled_ns: u64,
     /// Segments whose data had been sent before.
     pub retransmissions: u64,

@@ -241,7 +241,9 @@ mod tests {
                 let noise: Vec<f64> = (0..32).map(|_| normal(&mut stream)).collect();
                 let mut series = Vec::new();
                 correlate(&noise, correlation, &mut series);
-                series.iter_mut().for_each(|value| *value += 100.0);
+                for value in &mut series {
+                    *value += 100.0;
+                }
                 steady_from(&series) == SteadyState::From(0)
             });
             let share = flat.count() as f64 / 400.0;

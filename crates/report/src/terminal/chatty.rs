@@ -29,8 +29,8 @@ pub fn tables(document: &ChattyDocument, style: TerminalStyle) -> String {
     let mut page = TerminalPage::new(style);
     let sum = &document.sum;
     let head = format!(
-        "{}: {} TCP connections, {} dependent round trips, {} turns, {} waited for the peer, {} stalled by delayed acknowledgments, {} \
-         segments sent again",
+        "{}: TCP connections {}, dependent round trips {}, turns {}, waited for the peer {}, stalled by Nagle's algorithm {}, segments \
+         sent again {}",
         document.file,
         sum.connections,
         sum.round_trips,
@@ -46,7 +46,7 @@ pub fn tables(document: &ChattyDocument, style: TerminalStyle) -> String {
         &[
             ("what", &|saving: &ChattySaving| described(saving, document)),
             ("#saves at most", &|saving| time(saving.saved_ns)),
-            ("computed as", &|saving| saving.computed.clone()),
+            ("computed as?", &|saving| saving.computed.clone()),
         ],
     );
     if sum.savings.is_empty() {
@@ -56,14 +56,14 @@ pub fn tables(document: &ChattyDocument, style: TerminalStyle) -> String {
             "No connection has round trips and a known round-trip time: nothing to save is seen.",
         );
     } else {
-        page.out += &savings.render_folded(style);
+        page.out += &savings.render(style);
         if document.connections.len() > 1 {
             let text = "Sums over connections; where these overlap in time, so do the savings.";
             page.put(0, TextRole::Dim, text);
         }
     }
     page.out.push('\n');
-    page.out += &connections(document).render_folded(style);
+    page.out += &connections(document).render(style);
     let left_out = document.connections.len().saturating_sub(ROWS_MAX);
     if left_out > 0 {
         page.put(0, TextRole::Dim, &format!("{left_out} more connections with --json."));
@@ -100,17 +100,17 @@ fn connections(document: &ChattyDocument) -> TextTable {
                 format!("{}{guess}", connection.client)
             }),
             ("server", &|connection| connection.server.clone()),
-            ("protocol?", &|connection| connection.protocol.clone().unwrap_or_default()),
+            ("protocol??", &|connection| connection.protocol.clone().unwrap_or_default()),
             ("#round trips", &|connection| connection.round_trips.to_string()),
-            ("#turns", &|connection| connection.turns.to_string()),
+            ("#turns?", &|connection| connection.turns.to_string()),
             ("#lasted", &|connection| time(connection.duration_ns)),
             ("#waiting", &|connection| time(connection.waiting_ns)),
-            ("#thinking", &|connection| time(connection.thinking_ns)),
+            ("#thinking?", &|connection| time(connection.thinking_ns)),
             ("#RTT", &rtt),
-            ("captured at", &|connection| connection.captured_at.clone()),
+            ("captured at??", &|connection| connection.captured_at.clone()),
             ("#stalls?", &|connection| connection.stalls.to_string()),
-            ("#sent again?", &|connection| connection.retransmissions.to_string()),
-            ("#missing??", &|connection| {
+            ("#sent again??", &|connection| connection.retransmissions.to_string()),
+            ("#missing???", &|connection| {
                 value::plain(Unit::Bytes, connection.missing_bytes as f64)
             }),
         ],
