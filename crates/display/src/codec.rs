@@ -25,28 +25,29 @@ impl MessageReader {
         Self { partial: Vec::new(), body_max }
     }
 
-    /// Hands every message that is complete to `handle`; whether it wants more is what it returns.
+    /// Hands every message that is complete to `handle`; whether it wants more is what it returns. Gives back the input after the last
+    /// message that was wanted: nothing, where all were.
     ///
     /// # Errors
     /// A message announces more than this end takes: nothing after it can be read.
-    pub fn feed(
+    pub fn feed<'a>(
         &mut self,
-        mut input: &[u8],
+        mut input: &'a [u8],
         mut handle: impl FnMut(MessageHeader, &[u8]) -> bool,
-    ) -> Result<(), MessageTooLong> {
+    ) -> Result<&'a [u8], MessageTooLong> {
         if !self.partial.is_empty() {
             self.complete(HEADER_LEN, &mut input);
-            let Some(header) = self.partial.first_chunk() else { return Ok(()) };
+            let Some(header) = self.partial.first_chunk() else { return Ok(input) };
             let header = MessageHeader::decode(header);
             let end = HEADER_LEN + self.body_len(header)?;
             self.complete(end, &mut input);
             if self.partial.len() < end {
-                return Ok(());
+                return Ok(input);
             }
             let wants_more = handle(header, &self.partial[HEADER_LEN..]);
             self.partial.clear();
             if !wants_more {
-                return Ok(());
+                return Ok(input);
             }
         }
         while let Some((header, rest)) = input.split_first_chunk() {
@@ -54,11 +55,11 @@ impl MessageReader {
             let Some((body, rest)) = rest.split_at_checked(self.body_len(header)?) else { break };
             input = rest;
             if !handle(header, body) {
-                return Ok(());
+                return Ok(input);
             }
         }
         self.partial.extend_from_slice(input);
-        Ok(())
+        Ok(&[])
     }
 
     /// Moves bytes of the input to the partial message, until it has so many.

@@ -109,19 +109,33 @@ impl DisplayServer {
         }
     }
 
-    /// Takes bytes from the client. Nothing happens once it is closed.
-    pub fn handle(&mut self, input: &[u8]) {
-        if self.session.is_closed {
-            return;
+    /// Takes bytes from the client. Nothing happens once it is closed. Replies are not limited: for a client that is trusted to take them.
+    pub fn handle(&mut self, mut input: &[u8]) {
+        while !input.is_empty() {
+            input = self.feed(input, usize::MAX);
         }
+    }
+
+    /// Takes bytes from the client until [`DisplayServer::is_full`]; what is left waits until its replies are taken. A short request may
+    /// have a long reply, so that what is read at once does not limit what it is answered with.
+    pub fn handle_some<'a>(&mut self, input: &'a [u8]) -> &'a [u8] {
+        self.feed(input, self.session.limits.replies)
+    }
+
+    /// Takes bytes until there are so many for the client; what is left.
+    fn feed<'a>(&mut self, input: &'a [u8], replies: usize) -> &'a [u8] {
         let session = &mut self.session;
+        if session.is_closed {
+            return &[];
+        }
         let fed = self.reader.feed(input, |header, body| {
             session.handle_message(header, body);
-            !session.is_closed
+            !session.is_closed && session.output.len() < replies
         });
-        if fed.is_err() {
+        fed.unwrap_or_else(|_| {
             session.refuse(0, RefusalCode::Length);
-        }
+            &[]
+        })
     }
 
     /// Bytes for the client.

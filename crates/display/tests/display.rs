@@ -282,6 +282,44 @@ fn a_client_that_is_always_refused_is_closed() {
 }
 
 #[test]
+fn short_requests_for_long_replies_wait_until_the_replies_are_taken() {
+    const PICTURES: u16 = 200;
+    let limits = DisplayLimits { replies: 1_000, ..DisplayLimits::default() };
+    let mut server = DisplayServer::new(limits);
+    let mut bytes = Vec::new();
+    let port = ViewPort { x: 0, y: 0, scale: SCALE_ONE };
+    DisplayRequest::Hello { version: VERSION }.encode(0, true, &mut bytes);
+    DisplayRequest::Define { symbol: ROOT }.encode(1, false, &mut bytes);
+    let view = DisplayRequest::View { view: VIEW, symbol: ROOT, size: (400, 400), port };
+    view.encode(2, false, &mut bytes);
+    server.handle(&bytes);
+    server.clear_output();
+    bytes.clear();
+    DisplayRequest::Picture { view: VIEW }.encode(3, true, &mut bytes);
+    server.handle(&bytes);
+    let reply = server.output().len();
+    server.clear_output();
+    bytes.clear();
+    for sequence in 0..PICTURES {
+        DisplayRequest::Picture { view: VIEW }.encode(sequence, true, &mut bytes);
+    }
+    // In pieces that end within messages, as a socket gives them.
+    let mut pictures = 0;
+    for mut piece in bytes.chunks(101) {
+        while !piece.is_empty() {
+            piece = server.handle_some(piece);
+            let len = server.output().len();
+            assert!(len < limits.replies + reply, "{len} bytes wait; a picture has {reply}");
+            pictures += len / reply;
+            server.clear_output();
+        }
+    }
+    assert_eq!(pictures, usize::from(PICTURES), "none is lost");
+    assert_eq!(server.counts().messages, 4 + u64::from(PICTURES));
+    assert!(server.counts().refused.is_empty());
+}
+
+#[test]
 fn a_display_that_was_restarted_is_told_of_everything_again() {
     let limits = SceneLimits::default();
     let mut client = DisplayClient::with_mirror(ClientMode::BATCHED, limits);

@@ -140,10 +140,13 @@ pub fn serve(mut stream: DisplayStream, limits: DisplayLimits) -> io::Result<Dis
         if len == 0 {
             break;
         }
-        server.handle(&buffer[..len]);
-        if !server.output().is_empty() {
-            stream.write_all(server.output())?;
-            server.clear_output();
+        let mut input = &buffer[..len];
+        while !input.is_empty() {
+            input = server.handle_some(input);
+            if !server.output().is_empty() {
+                stream.write_all(server.output())?;
+                server.clear_output();
+            }
         }
     }
     Ok(server.counts().clone())
