@@ -65,7 +65,8 @@ impl SshServerProcess {
 fn commands(readme: &str) -> Vec<String> {
     let (_, rest) = readme.split_once("three commands").expect("README.md announces them");
     let block = rest.split("```").nth(1).expect("and has them in a block");
-    let lines = block.lines().map(|line| line.split("  #").next().unwrap_or_default().trim());
+    let lines =
+        block.lines().skip(1).map(|line| line.split("  #").next().unwrap_or_default().trim());
     lines.filter(|line| !line.is_empty()).map(str::to_owned).collect()
 }
 
