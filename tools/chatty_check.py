@@ -162,7 +162,10 @@ def main():
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--serve"]:
-        http.server.ThreadingHTTPServer((FAR, 8000), PageHandler).serve_forever()
+        server = http.server.ThreadingHTTPServer((FAR, 8000), PageHandler)
+        # A default of bbr would pace, and what a sender paces is no wait for its peer.
+        server.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
+        server.serve_forever()
     elif sys.argv[1:2] == ["--inside"]:
         inside(*sys.argv[2:])
     else:
