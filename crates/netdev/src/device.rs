@@ -166,7 +166,8 @@ pub trait Device {
     ) -> Result<usize, DeviceError>;
 
     /// Sends every packet of `batch` in order and gives its frames back; what the kernel does not take now
-    /// is dropped and counted. Leaves `batch` empty.
+    /// is dropped and counted. Leaves `batch` empty. Packets may leave only with the next [`Device::wait`] or
+    /// [`Device::flush`].
     ///
     /// # Errors
     /// When the device is gone or the kernel refuses for good.
@@ -184,6 +185,14 @@ pub trait Device {
     ) -> Result<(), DeviceError> {
         join_tails(batch, pool, |packet| machine.tail(packet));
         self.transmit(batch, pool)
+    }
+
+    /// Sends what was left to the next wait, for whoever does not wait now.
+    ///
+    /// # Errors
+    /// As for [`Device::transmit`].
+    fn flush(&mut self) -> Result<(), DeviceError> {
+        Ok(())
     }
 
     /// Waits until there may be something to receive, at most `timeout` (for ever when absent), in
@@ -306,6 +315,10 @@ impl<L: DeviceLayer> Device for L {
         machine: &dyn Machine,
     ) -> Result<(), DeviceError> {
         self.transmit_from_through(batch, pool, machine)
+    }
+
+    fn flush(&mut self) -> Result<(), DeviceError> {
+        self.below_mut().flush()
     }
 
     #[inline]

@@ -132,6 +132,7 @@ impl<D: Device, O: PacketObserver> Driver<D, O> {
         loop {
             if until(machine, self.now, &mut self.pool) {
                 self.send(machine)?;
+                self.devices.iter_mut().try_for_each(Device::flush)?;
                 return Ok(DriverExit::Stopped);
             }
             match self.run_once(machine) {

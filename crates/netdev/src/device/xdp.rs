@@ -268,6 +268,10 @@ impl Device for XdpDevice {
         Ok(())
     }
 
+    fn flush(&mut self) -> Result<(), DeviceError> {
+        self.kick_all()
+    }
+
     #[inline]
     fn wait(&mut self, timeout: Option<Span>, pool: &mut Pool) -> Result<bool, DeviceError> {
         for queue in &mut self.queues {

@@ -92,6 +92,21 @@ fn a_blocking_exchange_costs_one_call_a_packet() {
 }
 
 #[test]
+fn an_answer_leaves_with_a_flush_where_nobody_waits_again() {
+    let Some(bed) = silent(1_500, false) else { return };
+    let Some((mut device, mut pool)) = open(&bed, &XdpOptions::default()) else { return };
+    let socket = near_client(&bed);
+    wait_for("a datagram to be answered", || {
+        socket.send(b"anybody?").unwrap();
+        let mut batch = Vec::new();
+        crate::mirror::turn(&mut device, &mut pool, &mut batch, 1).unwrap();
+        device.counters().tx_packets > 0
+    });
+    device.flush().unwrap();
+    assert_eq!(socket.recv(&mut [0; 9]).unwrap(), 8);
+}
+
+#[test]
 fn a_burst_larger_than_all_frames_is_counted_and_every_frame_comes_back() {
     let Some(bed) = silent(1_500, false) else { return };
     let options = XdpOptions { frames: 64, ..XdpOptions::default() };
