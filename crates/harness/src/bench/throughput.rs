@@ -7,7 +7,7 @@ use super::{ChannelBench, TransferArrival, give_up_after};
 use crate::channel::{ChannelEnd, ChannelError};
 use crate::control_page::ControlPageWrite;
 use crate::peer_protocol::PeerRole;
-use crate::report::{BlockError, BlockOutcome, BlockReport};
+use crate::report::{BlockError, BlockOutcome, BlockReport, NOTHING_DELIVERED};
 use crate::sampler::{self, batch_for, discard_backwards};
 use crate::spec::BlockSpec;
 
@@ -64,7 +64,7 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
         discard_backwards(&mut samples, |&(t, _)| t, &mut report);
         self.finish(&mut report)?;
         report.counters.insert("messages_per_transfer".to_owned(), count);
-        note_empty(&mut report, &samples);
+        note_empty(&mut report, &mut samples);
         if E::LOSSY {
             report.flags.push("receiver-timed".to_owned());
         }
@@ -197,11 +197,14 @@ fn rate_sample(began: u64, arrived: Option<TransferArrival>) -> (u64, u64) {
     arrived.map_or((0, 0), |arrived| (arrived.at.wrapping_sub(began), arrived.messages.get()))
 }
 
-/// Says how many transfers delivered nothing.
-fn note_empty(report: &mut BlockReport, samples: &[(u64, u64)]) {
-    let empty = samples.iter().filter(|(_, delivered)| *delivered == 0).count() as u64;
-    if empty > 0 {
-        report.counters.insert("empty_transfers".to_owned(), empty);
+/// Says how many transfers delivered nothing; where none delivered anything, there is no rate to tell.
+fn note_empty(report: &mut BlockReport, samples: &mut Vec<(u64, u64)>) {
+    let empty = samples.iter().filter(|(_, delivered)| *delivered == 0).count();
+    if empty > 0 && empty == samples.len() {
+        samples.clear();
+        report.flags.push(format!("{NOTHING_DELIVERED}: none of {empty} transfers delivered anything to time"));
+    } else if empty > 0 {
+        report.counters.insert("empty_transfers".to_owned(), empty as u64);
         report.flags.push("empty-transfers".to_owned());
     }
 }
@@ -221,7 +224,7 @@ mod tests {
         let mut report = BlockReport::default();
         discard_backwards(&mut samples, |&(ticks, _)| ticks, &mut report);
         assert!(report.flags.is_empty());
-        note_empty(&mut report, &samples);
+        note_empty(&mut report, &mut samples);
         assert_eq!(report.counters["empty_transfers"], 1);
         assert_eq!(report.flags, ["empty-transfers"]);
         let spec = BlockSpec {
@@ -235,5 +238,14 @@ mod tests {
         assert_eq!(report.n, 3);
         let rounded: Vec<f64> = report.samples.iter().map(|rate| rate.round()).collect();
         assert_eq!(rounded, [2e6, 0.0, 250_000.0]);
+    }
+
+    #[test]
+    fn transfers_that_all_deliver_nothing_are_no_samples() {
+        let mut samples = [None; 4].map(|arrived| rate_sample(1_000, arrived)).to_vec();
+        let mut report = BlockReport::default();
+        note_empty(&mut report, &mut samples);
+        assert!(samples.is_empty());
+        assert_eq!(report.flags, ["nothing-delivered: none of 4 transfers delivered anything to time"]);
     }
 }
