@@ -1,10 +1,10 @@
-//! Results of other tools as runs, so that they can be listed, shown and compared.
+//! Results of other tools and run files of plumb as runs, so that they can be listed, shown and compared.
 //!
 //! What a tool printed becomes cells with an [`ImportedSummary`](crate::record::ImportedSummary);
 //! only raw logs give blocks. What plumb also measures keeps plumb's experiment ids and
 //! conventions (latency is half a round trip); everything else is filed under the tool's own name.
 //! Left out: reading the file, and naming and dating the run, which the caller does: ids come back
-//! empty, and `created_unix_ms` is 0 where the file does not say.
+//! empty but of run files, and `created_unix_ms` is 0 where the file does not say.
 
 mod builder;
 pub mod flent;
@@ -16,6 +16,7 @@ pub mod sockperf;
 
 use std::fmt;
 
+use crate::export::run_file;
 use crate::record::{Factors, RunData};
 
 /// A tool whose results can be read.
@@ -33,12 +34,21 @@ pub enum ImportFormat {
     Qperf,
     /// flent: `.flent` and `.flent.gz`.
     Flent,
+    /// plumb: a run file.
+    Plumb,
 }
 
 impl ImportFormat {
     /// Every format.
-    pub const ALL: [Self; 6] =
-        [Self::Lmbench, Self::Sockperf, Self::Iperf3, Self::Netperf, Self::Qperf, Self::Flent];
+    pub const ALL: [Self; 7] = [
+        Self::Lmbench,
+        Self::Sockperf,
+        Self::Iperf3,
+        Self::Netperf,
+        Self::Qperf,
+        Self::Flent,
+        Self::Plumb,
+    ];
 
     /// The tool's name, as on the command line.
     pub const fn name(self) -> &'static str {
@@ -49,6 +59,7 @@ impl ImportFormat {
             Self::Netperf => "netperf",
             Self::Qperf => "qperf",
             Self::Flent => "flent",
+            Self::Plumb => "plumb",
         }
     }
 
@@ -152,7 +163,9 @@ pub fn detect(bytes: &[u8]) -> Option<ImportFormat> {
     let has = |marks: &[&str]| marks.iter().any(|mark| head.contains(mark));
     let is_json = head.trim_start().starts_with('{');
     let is_flent = is_json && has(&["\"SERIES_META\"", "\"raw_values\"", "\"x_values\""]);
-    if flent::is_gzip(bytes) || is_flent {
+    if run_file::is_run_file(&head) {
+        Some(ImportFormat::Plumb)
+    } else if flent::is_gzip(bytes) || is_flent {
         Some(ImportFormat::Flent)
     } else if is_json && has(&["\"intervals\"", "\"start\"", "\"event\""]) {
         Some(ImportFormat::Iperf3)
@@ -181,6 +194,12 @@ pub fn parse(format: ImportFormat, bytes: &[u8]) -> Result<Vec<RunData>, ImportE
         ImportFormat::Netperf => netperf::parse(bytes),
         ImportFormat::Qperf => qperf::parse(bytes),
         ImportFormat::Flent => flent::parse(bytes),
+        ImportFormat::Plumb => match std::str::from_utf8(bytes) {
+            Ok(text) if run_file::is_run_file(text) => {
+                run_file::read(text).map_err(|error| format.failed(error.to_string()))
+            }
+            _ => Err(ImportError::NoResults { format, expected: "'{\"schema\":\"plumb.record/1\"' first" }),
+        },
     };
     Ok(vec![run?])
 }

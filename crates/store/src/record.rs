@@ -145,6 +145,16 @@ pub struct RunRecord {
     pub notes: BTreeMap<String, String>,
 }
 
+impl RunRecord {
+    /// The note of an imported run that names its file.
+    pub const IMPORT_FILE: &str = "import.file";
+
+    /// Whether it was measured by another tool, or came in a file and so may be of another host.
+    pub fn is_imported(&self) -> bool {
+        self.status == RunStatus::Imported || self.notes.contains_key(Self::IMPORT_FILE)
+    }
+}
+
 /// Why a cell has no numbers, or that it has.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "state", content = "reason")]

@@ -10,7 +10,6 @@ use plumb_analysis::summary::measured_cells;
 use plumb_experiments::list;
 use plumb_experiments::machines::claims::judge;
 use plumb_report::{html, terminal};
-use plumb_store::record::RunStatus;
 use plumb_store::sqlite::Store;
 
 use super::export::{check_writable, write_file};
@@ -145,7 +144,7 @@ fn read_runs(store: &Store, found: &mut FoundVerdicts, output: &CliOutput) -> Re
         let run = &listing.run;
         let adds = |experiment: &String| !found.is_decided(&registry, experiment);
         let is_useful = experiments.get(&run.id).is_some_and(|names| names.iter().any(adds));
-        if run.status == RunStatus::Imported || !is_useful {
+        if run.is_imported() || !is_useful {
             continue;
         }
         if let Some(bar) = &mut bar {

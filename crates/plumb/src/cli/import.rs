@@ -1,4 +1,4 @@
-//! `plumb import`: results of other tools as runs of the store.
+//! `plumb import`: results of other tools, and run files of other hosts, as runs of the store.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,19 +9,21 @@ use plumb_analysis::document::list::{RUNS_SCHEMA, RunsDocument};
 use plumb_base::seed::Seed;
 use plumb_report::printable;
 use plumb_store::import::{self, ImportFormat};
+use plumb_store::record::RunRecord;
 use plumb_store::sqlite::StoreMode;
 
 use super::output::{CliOutput, CommandResult};
 use super::{GlobalOptions, store};
 use crate::problem::{ExitReason, Problem};
 
-/// Read results of iperf3, netperf, sockperf, qperf, flent or lmbench into the store
+/// Read a run file, or results of iperf3, netperf, sockperf, qperf, flent or lmbench, into the store
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
   sockperf ping-pong -i 127.0.0.1 -t 5 > s.txt && plumb import sockperf s.txt
   iperf3 -c 127.0.0.1 -J > i.json && plumb import iperf3 i.json
   netperf -H host -t TCP_RR -j -- -k all > n.txt && plumb import netperf n.txt
   qperf host -v conf tcp_bw tcp_lat > q.txt && plumb import qperf q.txt
+  plumb import plumb other-machine.plumb     what 'plumb export --format plumb' wrote there
   plumb import flent rrul-2026-11-21T093659.flent.gz
   plumb import lmbench results/x86_64-linux-gnu/host.0")]
 pub struct ImportCommand {
@@ -39,6 +41,7 @@ enum ImportTool {
     Netperf,
     Qperf,
     Flent,
+    Plumb,
 }
 
 impl ImportTool {
@@ -50,6 +53,7 @@ impl ImportTool {
             Self::Netperf => ImportFormat::Netperf,
             Self::Qperf => ImportFormat::Qperf,
             Self::Flent => ImportFormat::Flent,
+            Self::Plumb => ImportFormat::Plumb,
         }
     }
 }
@@ -93,10 +97,18 @@ impl ImportCommand {
             if run.run.created_unix_ms == 0 {
                 run.run.created_unix_ms = now;
             }
-            run.run.notes.insert("import.file".to_owned(), file_name(&self.file));
-            // Need not be unique: the store skips ids that are taken.
-            let bits = Seed(plumb_clock::monotonic_ns()).derive("run id").0;
-            run.run.id = store.new_run_id(&run.run.title, run.run.created_unix_ms, bits)?;
+            run.run.notes.insert(RunRecord::IMPORT_FILE.to_owned(), file_name(&self.file));
+            let taken = store.header(&run.run.id)?;
+            if taken.as_ref().is_some_and(|it| it.created_unix_ms == run.run.created_unix_ms) {
+                return Err(Problem::usage(format!("the run of {name} is in the store already"))
+                    .fix(format!("plumb show {}", run.run.id))
+                    .into());
+            }
+            if run.run.id.is_empty() || taken.is_some() {
+                // Need not be unique: the store skips ids that are taken.
+                let bits = Seed(plumb_clock::monotonic_ns()).derive("run id").0;
+                run.run.id = store.new_run_id(&run.run.title, run.run.created_unix_ms, bits)?;
+            }
             store.insert(&run)?;
             output.note(&format!("{}: {} results", run.run.id, run.cells.len()));
             for (note, meaning) in CAVEATS {

@@ -103,6 +103,27 @@ fn a_run_file_travels_and_names_no_host() {
 }
 
 #[test]
+fn an_imported_run_file_is_the_run_that_it_was_and_decides_no_claim_here() {
+    let place = TestHome::new();
+    place.assert_success("run call.kernel --quick --launches=6 --set=via=libc,syscall");
+    let file = place.path("there.plumb");
+    let file = file.to_str().unwrap();
+    place.assert_success(&["export", "last", "--format", "plumb", "-o", file]);
+    let here = TestHome::new();
+    here.assert_success(&["import", "plumb", file]);
+    let [there, imported] = [&place, &here].map(|home| home.json_of("show last --json"));
+    assert_eq!(imported["results"], there["results"]);
+    assert_eq!(imported["run"]["id"], there["run"]["id"]);
+    assert_eq!(imported["run"]["status"], "complete");
+    let rows = here.json_of("claims ipc.call.getpid-25ns --json");
+    assert_eq!(rows["claims"][0]["verdict"], "not measured");
+    here.assert_error(&["import", "plumb", file], 2, &["in the store already", "plumb show"]);
+    let cut = here.file("cut.plumb", "{\"schema\":\"plumb.record/1\",\"record\":{");
+    here.assert_error(&["import", "plumb", &cut], 2, &["damaged"]);
+    here.assert_error(&["import", "iperf3", file], 2, &["plumb import plumb"]);
+}
+
+#[test]
 fn machines_that_cannot_be_read_are_refused_with_the_reason() {
     let place = TestHome::new();
     for (name, text, reason) in [

@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
-use crate::record::{FactorLevel, RunData};
+use crate::record::{FactorLevel, RunData, RunRecord};
 
 /// The name of the shape of such a file.
 pub const SCHEMA: &str = "plumb.record/1";
@@ -33,7 +33,7 @@ const NAMING: [&str; 6] = [
     "host.address",
     "host.options",
     "net.command",
-    "import.file",
+    RunRecord::IMPORT_FILE,
     "kernel.command_line",
 ];
 
