@@ -519,7 +519,12 @@ fn datagrams_outlive_the_control_connection_while_their_receiver_is_there() {
     let mut spec = spec(vec![datagrams(false, 8_000_000)]);
     // Longer than either side waits for a sign of the other.
     spec.duration_ns = 5_000_000_000;
-    let watch = &mut |_| drop(cut.shutdown(std::net::Shutdown::Both));
+    // Only then has the agent been told to begin.
+    let watch = &mut |progress: TestProgress| {
+        if progress.peer_activity > 0 {
+            cut.shutdown(std::net::Shutdown::Both).ok();
+        }
+    };
     let outcome = client.run(HERE, &spec, watch, &|| false).unwrap();
     assert!(outcome.there.is_err());
     let (mut again, _served) = join(&agent);

@@ -45,7 +45,8 @@ fn a_display_serves_its_clients_and_leaves_nothing_behind() {
     let socket = place.path("display");
     let address = format!("unix:{}", socket.display());
     let mut serve = KilledOnDrop(place.spawn(&["display", "serve", &address]));
-    wait_for("the display", || socket.exists());
+    // The file is there before anything listens.
+    wait_for("the display", || UnixStream::connect(&socket).is_ok());
 
     // Something that is no client of a display.
     let mut other = UnixStream::connect(&socket).unwrap();
