@@ -6,6 +6,8 @@ use super::SegmentRecord;
 
 /// Segments whose acknowledgment is awaited, at most.
 const AWAITED_MAX: usize = 64;
+/// Holes that are remembered, at most but for splits.
+const HOLES_MAX: usize = 64;
 /// What comes a round trip after an acknowledgment, give or take so much, was held for it by Nagle's algorithm (RFC 9293 §3.7.4); after
 /// short waits an eighth of the wait.
 const RELEASED_NS: u64 = 2_000_000;
@@ -35,7 +37,10 @@ pub(super) struct DirectionState {
     pub segments: u64,
     pub bytes: u64,
     pub retransmissions: u64,
+    /// Bytes that were sent, as later numbers or acknowledgments show, and never passed.
     pub missing: u64,
+    /// Begins and ends of what is missing before data that passed: lost before the point of capture, it comes later.
+    holes: Vec<(u32, u32)>,
     /// The longest payload that is not of several segments, joined before they were captured: what is shorter is small.
     longest: u32,
     /// Ends of segments and when they passed.
@@ -88,6 +93,9 @@ impl DirectionState {
                 return SegmentData::None;
             }
             self.retransmissions += 1;
+            let filled = self.fill(begin, segment.len);
+            self.missing -= filled;
+            self.bytes += filled;
             // Which of the copies is acknowledged is not known (Karn's algorithm, RFC 6298 §3).
             self.awaited.clear();
             self.small = None;
@@ -95,10 +103,36 @@ impl DirectionState {
         }
         if is_after(begin, next) {
             self.missing += u64::from(begin.wrapping_sub(next));
+            if self.holes.len() < HOLES_MAX {
+                self.holes.push((next, begin));
+            }
         }
         let new = u64::from(data_end.wrapping_sub(next).min(segment.len));
         self.next = Some(end);
         self.accept(segment, data_end, new, other_rtt_ns)
+    }
+
+    /// How many bytes of a segment had been missing.
+    fn fill(&mut self, begin: u32, len: u32) -> u64 {
+        let mut filled = 0;
+        for (from, to) in std::mem::take(&mut self.holes) {
+            let size = to.wrapping_sub(from);
+            let (skipped, at) = if is_after(begin, from) {
+                (0, begin.wrapping_sub(from).min(size))
+            } else {
+                (from.wrapping_sub(begin), 0)
+            };
+            let overlap = len.saturating_sub(skipped).min(size - at);
+            filled += u64::from(overlap);
+            let rest = (from.wrapping_add(at + overlap), to);
+            let parts = if overlap == 0 {
+                [(from, to), (to, to)]
+            } else {
+                [(from, from.wrapping_add(at)), rest]
+            };
+            self.holes.extend(parts.into_iter().filter(|(from, to)| from != to));
+        }
+        filled
     }
 
     fn accept(

@@ -162,6 +162,23 @@ fn what_the_capture_lost_is_counted() {
 }
 
 #[test]
+fn what_was_lost_before_the_capture_and_sent_again_is_not_missing() {
+    // Of 300 bytes that did not pass, 100 in the middle come, and then all.
+    for (fills, missing) in [(1, 200), (2, 0)] {
+        let mut script = Script::open(40 * MS, 0);
+        script.data(0, 0, 50);
+        script.put(0, MS, |segment| (segment.seq, segment.len) = (segment.seq + 300, 100));
+        script.put(0, MS, |segment| (segment.seq, segment.len) = (segment.seq - 300, 100));
+        if fills == 2 {
+            script.put(0, MS, |segment| (segment.seq, segment.len) = (segment.seq - 200, 300));
+        }
+        let found = script.finish();
+        assert_eq!((found.missing_bytes, found.client_bytes), (missing, 450 - missing));
+        assert_eq!(found.retransmissions, fills);
+    }
+}
+
+#[test]
 fn one_direction_gives_no_round_trips_and_no_savings() {
     let mut turns = CaptureTurns::default();
     for index in 0..5_u32 {
