@@ -80,6 +80,8 @@ pub enum CaseOutcome {
     Contradicts(f64),
     /// Its interval decides neither; about so many more launches would.
     Undecided(Option<u64>),
+    /// Alone it would decide; among all the cases that were looked at it may be chance.
+    PerhapsChance,
 }
 
 impl CaseOutcome {
@@ -89,7 +91,7 @@ impl CaseOutcome {
         match self {
             Self::Supports(p) => Self::Contradicts(p),
             Self::Contradicts(p) => Self::Supports(p),
-            open @ Self::Undecided(_) => open,
+            open @ (Self::Undecided(_) | Self::PerhapsChance) => open,
         }
     }
 }
@@ -341,8 +343,7 @@ fn judge_if_complete(
     missing: &[String],
     needs: &str,
 ) -> ClaimJudgment {
-    let is_open = |case: &&ClaimCase| matches!(case.outcome, CaseOutcome::Undecided(_));
-    let open: Vec<&ClaimCase> = cases.iter().filter(is_open).collect();
+    let open: Vec<&ClaimCase> = cases.iter().filter(|case| is_open(case)).collect();
     let is_complete = open.is_empty() && missing.is_empty();
     let outcome = if is_complete { outcome } else { ClaimOutcome::NotDecided };
     ClaimJudgment {
@@ -369,6 +370,10 @@ fn contradicts(case: &ClaimCase) -> bool {
     matches!(case.outcome, CaseOutcome::Contradicts(_))
 }
 
+fn is_open(case: &ClaimCase) -> bool {
+    matches!(case.outcome, CaseOutcome::Undecided(_) | CaseOutcome::PerhapsChance)
+}
+
 /// Opens the cases that one alone would decide by, and that may be chance given how many were looked at (Holm).
 fn adjust_for_cases(
     mut cases: Vec<ClaimCase>,
@@ -377,7 +382,7 @@ fn adjust_for_cases(
     let p: Vec<f64> = cases.iter().map(|case| decisive(case.outcome).unwrap_or(1.0)).collect();
     for (case, p) in cases.iter_mut().zip(holm(&p)) {
         if decisive(case.outcome).is_some() && p > SIGNIFICANCE {
-            case.outcome = CaseOutcome::Undecided(None);
+            case.outcome = CaseOutcome::PerhapsChance;
         }
     }
     cases
@@ -411,7 +416,7 @@ fn placement_text(cases: &[&ClaimCase]) -> String {
     for (word, group) in [
         ("agree", chosen(&supports)),
         ("contradict", chosen(&contradicts)),
-        ("undecided", chosen(&|case| matches!(case.outcome, CaseOutcome::Undecided(_)))),
+        ("undecided", chosen(&is_open)),
     ] {
         if group.is_empty() {
             continue;
@@ -442,6 +447,8 @@ fn needs_text(open: &[&ClaimCase], missing: &[String], needs: &str) -> String {
     let mut parts = Vec::new();
     if let Some(more) = more {
         parts.push(format!("about {more} more launches"));
+    } else if open.iter().any(|case| case.outcome == CaseOutcome::PerhapsChance) {
+        parts.push("some more launches: with so few, what is seen may be chance".to_owned());
     } else if !open.is_empty() {
         parts.push("more launches than is practical, or the effect is at the edge".to_owned());
     }
@@ -472,10 +479,12 @@ mod tests {
                 strength: 0.1,
             };
             let cases = ClaimCases { cases: vec![case; count], missing: Vec::new() };
-            judge_any(cases, "more launches").outcome
+            judge_any(cases, "more launches")
         };
-        assert_eq!(judged(0.02, 1), ClaimOutcome::Holds);
-        assert_eq!(judged(0.02, 20), ClaimOutcome::NotDecided);
-        assert_eq!(judged(0.002, 20), ClaimOutcome::Holds);
+        assert_eq!(judged(0.02, 1).outcome, ClaimOutcome::Holds);
+        assert_eq!(judged(0.002, 20).outcome, ClaimOutcome::Holds);
+        let open = judged(0.02, 20);
+        assert_eq!(open.outcome, ClaimOutcome::NotDecided);
+        assert!(open.needs.starts_with("some more launches"), "{}", open.needs);
     }
 }

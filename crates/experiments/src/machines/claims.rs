@@ -323,7 +323,7 @@ impl MachineJudge {
     /// Whether a verdict may come of the clock rate, against which quantities improve more than against speed.
     fn may_be_of_clock(self, case: &ClaimCase) -> bool {
         match (self, case.outcome) {
-            (_, CaseOutcome::Undecided(_)) => false,
+            (_, CaseOutcome::Undecided(_) | CaseOutcome::PerhapsChance) => false,
             (Self::Slope { bounds, .. } | Self::Improvement { bounds, .. }, outcome) => {
                 match outcome {
                     CaseOutcome::Supports(_) => bounds.0 > 0.0,
