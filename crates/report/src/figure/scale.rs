@@ -107,6 +107,8 @@ fn linear(axis: &Axis, low: f64, high: f64) -> AxisExtent {
         .map(|m| m * magnitude)
         .find(|step| *step >= raw)
         .unwrap_or(raw);
+    // Bytes are printed in KiB and MiB.
+    let step = if unit == Unit::Bytes && raw > 1.0 { raw.log2().ceil().exp2() } else { step };
     // Between whole ends things are counted, and there is no half of one.
     let is_counted = unit == Unit::Count && low.fract() == 0.0 && high.fract() == 0.0;
     let step = if is_counted { step.max(1.0) } else { step };
@@ -130,6 +132,11 @@ fn linear_label(unit: Unit, tick: f64, step: f64) -> String {
     match unit {
         Unit::Share => format!("{:.*}%", decimals(step * 100.0), tick * 100.0),
         Unit::Count => format!("{tick:.*}", decimals(step)),
+        // Halves and quarters of a power of 1024.
+        Unit::Bytes => {
+            let (factor, name) = unit.scale(tick);
+            format!("{} {name}", tick / factor)
+        }
         _ => {
             let places = tick.abs().log10().floor() - step.log10().floor() + 1.0;
             let digits = (1..6u8).find(|digits| f64::from(*digits) >= places).unwrap_or(3);
@@ -226,6 +233,8 @@ mod tests {
         assert_eq!(labels(&extent(&axis("share"), &[0.9981, 0.9993]))[..2], ["99.80%", "99.85%"]);
         assert_eq!(labels(&extent(&axis("share"), &[0.0, 0.5]))[..2], ["0%", "10%"]);
         assert_eq!(labels(&extent(&axis("count"), &[1.0, 3.0])), ["1", "2", "3"], "launches");
+        let bytes = extent(&axis("B"), &[0.0, 1_400_000.0]);
+        assert_eq!(labels(&bytes), ["0 B", "512 KiB", "1 MiB", "1.5 MiB"]);
     }
 
     #[test]

@@ -128,6 +128,8 @@ impl<'a> FigurePlot<'a> {
                 let low = at.iter().map(|[x, low, _]| [*x, *low]);
                 let high = at.iter().rev().map(|[x, _, high]| [*x, *high]);
                 let edge = self.place(&low.chain(high).collect::<Vec<_>>());
+                // A path of its own, that one band on another is darker.
+                out.close_path();
                 out.area(&format!("fill=\"{color}\" opacity=\"0.18\""), &edge);
             }
             SeriesMarks::Steps(at) => {

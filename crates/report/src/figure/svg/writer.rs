@@ -85,7 +85,8 @@ impl SvgWriter {
         }
     }
 
-    fn close_path(&mut self) {
+    /// Lets the next shape begin a path of its own.
+    pub(super) fn close_path(&mut self) {
         if let Some((paint, d)) = self.open.take() {
             self.shapes += &format!("<path {paint} d=\"{d}\"/>");
         }
