@@ -1,6 +1,6 @@
 //! A run as one self-contained page: no script, no request, light, dark and print.
 //!
-//! The answer comes first, then whether to trust it, then the figures, each with its data. Left
+//! That a run is not to be trusted comes first, then the answer, then the figures, each with its data. Left
 //! out: files; the page is returned as text. Closing tags that HTML makes optional are omitted,
 //! for a thousand cells must stay under a megabyte.
 
@@ -70,7 +70,7 @@ pub fn connection(document: &StackDocument, code: &str) -> String {
             body.push(part(&figure.id, &figure.title, element::figure(&figure)));
         }
     }
-    let style = TerminalStyle { color: false, unicode: true, width: 160 };
+    let style = TerminalStyle::plain(PAGE_COLUMNS);
     let title = "A TCP connection of plumb's stack";
     let head = format!(
         "<header><p class=\"brand\">plumb<h1>{title}</h1><pre>{}</pre></header>",
@@ -95,7 +95,7 @@ pub fn simulation(document: &SimDocument, code: &str) -> String {
             if variables.is_empty() { "Over time".to_owned() } else { variables.join(", ") };
         body.push(part(&format!("run-{number}"), &title, figures));
     }
-    let style = TerminalStyle { color: false, unicode: true, width: 160 };
+    let style = TerminalStyle::plain(PAGE_COLUMNS);
     let title = document.runs.first().map_or("", |run| run.title.as_str());
     let title = if title.is_empty() { document.file.as_str() } else { title };
     let head = format!(
@@ -112,7 +112,7 @@ pub fn chatty(document: &ChattyDocument, code: &str) -> String {
     let body: Vec<_> = figures
         .map(|figure| part(&format!("at-{}", figure.id), &figure.title, element::figure(&figure)))
         .collect();
-    let style = TerminalStyle { color: false, unicode: true, width: 160 };
+    let style = TerminalStyle::plain(PAGE_COLUMNS);
     let head = format!(
         "<header><p class=\"brand\">plumb<h1>{}</h1><pre>{}</pre></header>",
         escape(&document.file),
@@ -175,6 +175,13 @@ fn head(document: &RunDocument, title: &str) -> String {
     if let Some(sentence) = section::network_conditions(document) {
         html += &format!("<p class=\"box warn\">{}</p>", escape(&sentence));
     }
+    let is_distrusted = !document.trust.trusted && document.trust.blocks > 0;
+    let (class, word) = if is_distrusted { ("bad", "Warning") } else { ("good", "Conditions") };
+    let trust = escape(&section::trust(&document.trust));
+    let trust = format!("<p class=\"box {class}\"><strong>{word}.</strong> {trust}");
+    if is_distrusted {
+        html += &trust;
+    }
     html += "<div class=\"tiles\">";
     for tile in headline::tiles(document) {
         html += &format!(
@@ -201,12 +208,10 @@ fn head(document: &RunDocument, title: &str) -> String {
             escape(&run.id)
         );
     }
-    let class = if document.trust.trusted { "good" } else { "bad" };
-    let word = if document.trust.trusted { "Conditions" } else { "Warning" };
-    html += &format!(
-        "<p class=\"box {class}\"><strong>{word}.</strong> {}</header>",
-        escape(&section::trust(&document.trust))
-    );
+    if !is_distrusted {
+        html += &trust;
+    }
+    html += "</header>";
     html
 }
 
@@ -320,5 +325,8 @@ fn missing(document: &RunDocument) -> Vec<PageSection> {
     }
     vec![part("missing", "Not measured", body + "</ul>")]
 }
+
+/// What fits beside the margins of a page at its full width.
+const PAGE_COLUMNS: u16 = 104;
 
 const STYLE: &str = include_str!("html/style.css");

@@ -171,7 +171,7 @@ pub fn trust(trust: &RunTrust) -> String {
     if trust.trusted {
         format!("{count}, fewer than the fifth at which a run says not to trust it.{flags}")
     } else {
-        format!("Not to be trusted: {count}. Quieten the machine and run it again.{flags}")
+        format!("{count}, a fifth or more: not to be trusted.{flags}")
     }
 }
 

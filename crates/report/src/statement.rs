@@ -6,16 +6,16 @@ use plumb_base::units::{Unit, significant};
 use crate::table::TextTable;
 use crate::value;
 
-/// One row a statement: verdict, id without its document, the first number then and here, and their ratio.
+/// One row a statement: id without its document, verdict, the first number then and here, and their ratio.
 pub fn table(rows: &[ClaimRow]) -> TextTable {
-    let mut table = TextTable::with_heads(&["verdict", "statement", "#then?", "#here", "#ratio??"]);
+    let mut table = TextTable::with_heads(&["statement", "verdict", "#then?", "#here", "#ratio??"]);
     for row in rows {
         let figure = chosen(row);
         let here = figure.and_then(|figure| Some(number(&figure.unit, figure.here?)));
         let estimate = || row.estimate.map(|estimate| significant(estimate, 3));
         table.push([
-            row.verdict.clone(),
             row.id.strip_prefix(&format!("{}.", row.document)).unwrap_or(&row.id).to_owned(),
+            row.verdict.clone(),
             figure.map_or_else(String::new, |figure| number(&figure.unit, figure.value)),
             here.or_else(estimate).unwrap_or_default(),
             figure.and_then(|figure| figure.ratio).map_or_else(String::new, value::times),

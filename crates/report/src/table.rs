@@ -1,10 +1,10 @@
 //! A table of finished text: what every figure carries, in Markdown and in a terminal.
 //!
 //! A cell is already rounded to what its interval supports. In a terminal, columns that do not fit are left out, least
-//! needed first; then the widest is shortened with an ellipsis.
+//! needed first; where even those that must stay do not fit, each row takes several lines, so that no name is cut.
 
 use crate::printable;
-use crate::terminal::{TerminalStyle, TextRole};
+use crate::terminal::{TerminalPage, TerminalStyle, TextRole};
 
 /// Named columns and rows of text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -142,10 +142,13 @@ impl TextTable {
         role: impl Fn(usize, usize) -> TextRole,
     ) -> String {
         let shown = self.fit(style);
+        if total_width(&shown) > usize::from(style.width) {
+            return self.stacked(style, role);
+        }
         let line = |cells: Vec<(&String, TextRole)>| {
             let cells = shown.iter().map(|(column, width)| {
                 let (text, role) = cells[*column];
-                let text = shortened(&style.to_charset(text), *width, style);
+                let text = style.to_charset(text);
                 let pad = " ".repeat(width.saturating_sub(text.chars().count()));
                 let text = style.paint(role, &text);
                 if self.columns[*column].numeric { pad + &text } else { text + &pad }
@@ -165,35 +168,18 @@ impl TextTable {
         lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
     }
 
-    /// The same; where even the columns that must stay do not fit, the first of each row stands above the others, so that
-    /// no name is cut.
-    pub fn render_stacked(
-        &self,
-        style: TerminalStyle,
-        role: impl Fn(usize, usize) -> TextRole,
-    ) -> String {
-        let needed: usize = self
-            .widths(style)
-            .into_iter()
-            .zip(&self.columns)
-            .filter(|(_, column)| column.optional == 0)
-            .map(|(width, _)| width + GAP.len())
-            .sum();
-        if needed <= usize::from(style.width) + GAP.len() {
-            return self.render_with_roles(style, role);
-        }
-        let mut text = String::new();
+    /// The first of each row, and below it the head and text of each other column that must stay.
+    fn stacked(&self, style: TerminalStyle, role: impl Fn(usize, usize) -> TextRole) -> String {
+        let mut page = TerminalPage::new(style);
         for (index, row) in self.rows.iter().enumerate() {
-            for line in style.wrap(&row[0], 0) {
-                text += &format!("{}\n", style.paint(TextRole::Bold, &line));
-            }
-            for column in (1..row.len()).filter(|column| self.columns[*column].optional == 0) {
-                for line in style.wrap(&row[column], GAP.len()) {
-                    text += &format!("{}\n", style.paint(role(index, column), &line));
+            page.put(0, TextRole::Bold, &row[0]);
+            for (column, TableColumn { head, .. }) in self.columns.iter().enumerate().skip(1) {
+                if self.columns[column].optional == 0 && !row[column].is_empty() {
+                    page.put(GAP.len(), role(index, column), &format!("{head}: {}", row[column]));
                 }
             }
         }
-        text
+        page.out
     }
 
     /// The table in as many parts as its columns need, each beginning with the first column: for
@@ -238,11 +224,6 @@ impl TextTable {
             };
             shown.remove(place);
         }
-        let excess = total_width(&shown).saturating_sub(room);
-        if let Some((_, widest)) = shown.iter_mut().max_by_key(|(_, width)| *width) {
-            // Never below eight characters, and never wider than it is.
-            *widest = widest.saturating_sub(excess).max(8.min(*widest));
-        }
         shown
     }
 }
@@ -250,14 +231,6 @@ impl TextTable {
 fn total_width(shown: &[(usize, usize)]) -> usize {
     let widths: usize = shown.iter().map(|(_, width)| width).sum();
     widths + GAP.len() * shown.len().saturating_sub(1)
-}
-
-fn shortened(text: &str, width: usize, style: TerminalStyle) -> String {
-    if text.chars().count() <= width {
-        return text.to_owned();
-    }
-    let ellipsis = if style.unicode { "…" } else { "~" };
-    text.chars().take(width.saturating_sub(1)).collect::<String>() + ellipsis
 }
 
 const GAP: &str = "  ";

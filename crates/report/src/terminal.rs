@@ -19,6 +19,7 @@ pub mod link;
 pub mod model;
 pub mod net;
 pub mod net_summary;
+pub mod page_markdown;
 pub mod ranks;
 pub mod scale;
 pub mod sim;
@@ -126,6 +127,11 @@ impl TerminalStyle {
                 '–' | '—' | '−' => ascii.push('-'),
                 '…' => ascii.push_str("..."),
                 '·' => ascii.push('|'),
+                '§' => ascii.push_str("section "),
+                '¶' => ascii.push_str("paragraph "),
+                '÷' => ascii.push('/'),
+                '²' => ascii.push_str("^2"),
+                '⁶' => ascii.push_str("^6"),
                 '≤' => ascii.push_str("<="),
                 '≥' => ascii.push_str(">="),
                 '→' => ascii.push_str("->"),

@@ -198,7 +198,10 @@ pub fn parse(format: ImportFormat, bytes: &[u8]) -> Result<Vec<RunData>, ImportE
             Ok(text) if run_file::is_run_file(text) => {
                 run_file::read(text).map_err(|error| format.failed(error.to_string()))
             }
-            _ => Err(ImportError::NoResults { format, expected: "'{\"schema\":\"plumb.record/1\"' first" }),
+            _ => Err(ImportError::NoResults {
+                format,
+                expected: "'{\"schema\":\"plumb.record/1\"' first",
+            }),
         },
     };
     Ok(vec![run?])

@@ -202,7 +202,9 @@ fn note_empty(report: &mut BlockReport, samples: &mut Vec<(u64, u64)>) {
     let empty = samples.iter().filter(|(_, delivered)| *delivered == 0).count();
     if empty > 0 && empty == samples.len() {
         samples.clear();
-        report.flags.push(format!("{NOTHING_DELIVERED}: none of {empty} transfers delivered anything to time"));
+        report.flags.push(format!(
+            "{NOTHING_DELIVERED}: none of {empty} transfers delivered anything to time"
+        ));
     } else if empty > 0 {
         report.counters.insert("empty_transfers".to_owned(), empty as u64);
         report.flags.push("empty-transfers".to_owned());
@@ -246,6 +248,9 @@ mod tests {
         let mut report = BlockReport::default();
         note_empty(&mut report, &mut samples);
         assert!(samples.is_empty());
-        assert_eq!(report.flags, ["nothing-delivered: none of 4 transfers delivered anything to time"]);
+        assert_eq!(
+            report.flags,
+            ["nothing-delivered: none of 4 transfers delivered anything to time"]
+        );
     }
 }

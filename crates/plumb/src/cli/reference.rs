@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use clap_complete::Shell;
 use clap_mangen::Man as Page;
+use plumb_report::terminal::page_markdown;
 
 use crate::cli::output::{CliOutput, CommandResult};
 use crate::cli::{foreign_options, iperf3};
@@ -58,10 +59,11 @@ impl HelpCommand {
         command.build();
         let text = match self.topic.as_deref() {
             None => command.render_long_help().to_string(),
-            Some(topic) if page(topic).is_some() => {
-                output.style.to_charset(page(topic).unwrap_or_default())
-            }
             Some(topic) => {
+                if let Some(page) = page(topic) {
+                    output.page(&page_markdown::render(page, output.style))?;
+                    return Ok(ExitReason::Success);
+                }
                 let names: Vec<String> =
                     command.get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
                 let Some(subcommand) = command.find_subcommand_mut(topic) else {

@@ -91,7 +91,8 @@ impl SimCommand {
                 .into());
         }
         if self.check {
-            return output.page(&checked(&file)?).map(|()| ExitReason::Success);
+            let text = output.style.wrap(&checked(&file)?, 0).join("\n");
+            return output.page(&text).map(|()| ExitReason::Success);
         }
         if let Some(page) = &self.output {
             check_writable(page)?;

@@ -18,6 +18,7 @@ mod link;
 mod machines;
 mod net;
 mod pages;
+mod screens;
 mod sim;
 mod stack;
 mod store_errors;

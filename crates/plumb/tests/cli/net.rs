@@ -72,8 +72,12 @@ fn a_measurement_is_one_valid_document_and_a_run_like_any_other() {
     assert_eq!(bench.stdout_of("show last"), bench.stdout_of("net --show last"));
     let page = bench.path("net.html");
     bench.assert_success(&["report", "last", "-o", page.to_str().unwrap()]);
-    for text in [bench.stdout_of("show last"), std::fs::read_to_string(page).unwrap()] {
+    let page = std::fs::read_to_string(page).unwrap();
+    for text in [&bench.stdout_of("show last"), &page] {
         assert!(text.contains(&rate), "{rate}: {text}");
+    }
+    for title in ["Rate", "Round trips", "Round trips of all rounds"] {
+        assert!(page.contains(&format!("<title>{title}</title>")), "{title}: {page}");
     }
     assert!(bench.stdout_of("runs").contains(run));
     bench.stdout_of("export last --format csv");

@@ -28,16 +28,17 @@ pub fn render(document: &ChattyDocument, style: TerminalStyle) -> String {
 pub fn tables(document: &ChattyDocument, style: TerminalStyle) -> String {
     let mut page = TerminalPage::new(style);
     let sum = &document.sum;
+    let many =
+        |count: u64, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     let head = format!(
-        "{}: TCP connections {}, dependent round trips {}, turns {}, waited for the peer {}, stalled by Nagle's algorithm {}, segments \
-         sent again {}",
+        "{}: {}; {} in {}; {} waiting for the peer, {} stalled by Nagle's algorithm; {}",
         document.file,
-        sum.connections,
-        sum.round_trips,
-        sum.turns,
+        many(sum.connections, "TCP connection"),
+        many(sum.round_trips, "dependent round trip"),
+        many(sum.turns, "turn"),
         time(sum.waiting_ns),
         time(sum.stalled_ns),
-        sum.retransmissions,
+        many(sum.retransmissions, "retransmit"),
     );
     page.put(0, TextRole::Bold, &head);
     page.out.push('\n');
@@ -109,7 +110,7 @@ fn connections(document: &ChattyDocument) -> TextTable {
             ("#RTT", &rtt),
             ("captured at??", &|connection| connection.captured_at.clone()),
             ("#stalls?", &|connection| connection.stalls.to_string()),
-            ("#sent again??", &|connection| connection.retransmissions.to_string()),
+            ("#retransmits??", &|connection| connection.retransmissions.to_string()),
             ("#missing???", &|connection| {
                 value::plain(Unit::Bytes, connection.missing_bytes as f64)
             }),

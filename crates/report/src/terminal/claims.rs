@@ -12,7 +12,7 @@ pub fn tables(document: &ClaimsDocument, style: TerminalStyle) -> String {
     for rows in document.claims.chunk_by(|a, b| a.document == b.document) {
         page.put(0, TextRole::Bold, &rows[0].document);
         let verdict = |row: usize, column: usize| match column {
-            0 => verdict_role(&rows[row].verdict),
+            1 => verdict_role(&rows[row].verdict),
             _ => TextRole::Plain,
         };
         page.out += &statement::table(rows).render_with_roles(style, verdict);
@@ -31,9 +31,8 @@ pub fn paragraphs(document: &ClaimsDocument, style: TerminalStyle) -> String {
 }
 
 fn put_row(page: &mut TerminalPage, row: &ClaimRow) {
-    let style = page.style;
-    let verdict = style.paint(verdict_role(&row.verdict), &row.verdict.to_uppercase());
-    page.out += &format!("{verdict} {}\n", row.id);
+    page.put(0, TextRole::Bold, &row.id);
+    page.put(2, verdict_role(&row.verdict), &row.verdict.to_uppercase());
     page.put(2, TextRole::Plain, &row.statement);
     page.put(2, TextRole::Dim, &format!("{}, {}", row.author, row.place));
     for text in statement::figures(row) {

@@ -23,8 +23,9 @@ pub fn render(document: &CompareDocument, style: TerminalStyle) -> String {
     }
     page.out.push('\n');
     let inks: Vec<TextRole> = rows(document).iter().map(|row| verdict_role(&row.verdict)).collect();
-    page.out += &table(document)
-        .render_stacked(style, |row, column| if column == 1 { inks[row] } else { TextRole::Plain });
+    page.out += &table(document).render_with_roles(style, |row, column| {
+        if column == 1 { inks[row] } else { TextRole::Plain }
+    });
     page.out.push('\n');
     page.put(0, TextRole::Dim, METHOD);
     for (side, cells) in [(&document.a, &document.only_in_a), (&document.b, &document.only_in_b)] {
@@ -150,6 +151,7 @@ pub fn table(document: &CompareDocument) -> TextTable {
         _ => "–".to_owned(),
     };
     let verdict = |row: &ComparedCell| match (row.more_launches, row.more_runs) {
+        (Some(1), _) => format!("{} (+1 launch)", row.verdict),
         (Some(more), _) => format!("{} (+{more} launches)", row.verdict),
         (None, Some(1)) => format!("{} (+1 run)", row.verdict),
         (None, Some(more)) => format!("{} (+{more} runs)", row.verdict),

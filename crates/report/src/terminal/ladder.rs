@@ -21,10 +21,7 @@ pub fn render(document: &RunDocument, style: TerminalStyle) -> String {
         return String::new();
     }
     let mut page = TerminalPage::new(style);
-    if !document.trust.trusted && document.trust.blocks > 0 {
-        page.put(0, TextRole::Bad, &section::distrust(&document.trust));
-    }
-    page.out += &summary::surroundings(document, style);
+    page.out += &summary::preface(document, style);
     page.put(0, TextRole::Dim, &conditions(document));
     page.out += &chart(&rows(rungs), rungs, style);
     for line in [noisy(rungs), headline::ladder_in_short(rungs)].into_iter().flatten() {
@@ -46,7 +43,7 @@ pub fn render(document: &RunDocument, style: TerminalStyle) -> String {
 pub fn details(document: &RunDocument, style: TerminalStyle) -> String {
     let rungs = &document.ladder;
     let mut page = TerminalPage::new(style);
-    page.out += &summary::surroundings(document, style);
+    page.out += &summary::preface(document, style);
     page.put(0, TextRole::Dim, &conditions(document));
     for line in key(rungs, style) {
         page.out += &format!("{}\n", line.trim_end());

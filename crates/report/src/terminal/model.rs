@@ -82,6 +82,13 @@ pub fn predictions(document: &PredictDocument, style: TerminalStyle) -> String {
     if !document.changes.is_empty() {
         page.put(0, TextRole::Bold, &format!("With {}", document.changes.join(", ")));
     }
+    if let Some(found) = &document.score {
+        let of = match &document.against {
+            Some(run) => format!("measurements of {run}"),
+            None => "sizes that were left out".to_owned(),
+        };
+        page.put(0, TextRole::Bold, &score(found, &of));
+    }
     if !document.predictions.is_empty() {
         let time = |ns: f64| value::plain(Unit::Nanoseconds, ns);
         let mut table =
@@ -101,13 +108,6 @@ pub fn predictions(document: &PredictDocument, style: TerminalStyle) -> String {
     }
     for line in &document.scope {
         page.put(0, TextRole::Dim, line);
-    }
-    if let Some(found) = &document.score {
-        let of = match &document.against {
-            Some(run) => format!("measurements of {run}"),
-            None => "sizes that were left out".to_owned(),
-        };
-        page.put(0, TextRole::Bold, &score(found, &of));
     }
     page.out
 }

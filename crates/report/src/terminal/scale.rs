@@ -29,7 +29,7 @@ pub fn render(document: &ScaleDocument, style: TerminalStyle) -> String {
     put_table(&mut page, "Growth over the years", &scaling::growth(&document.growth).render(style));
     if !document.claims.is_empty() {
         let role = |row: usize, column: usize| match column {
-            0 => verdict_role(&document.claims[row].verdict),
+            1 => verdict_role(&document.claims[row].verdict),
             _ => TextRole::Plain,
         };
         let claims = statement::table(&document.claims).render_with_roles(style, role);

@@ -108,8 +108,8 @@ fn flow_table(flows: &[SimFlow]) -> TextTable {
         flows,
         &[
             ("flow", &|flow| flow.name.clone()),
-            ("from", &|flow| flow.from.clone()),
-            ("to", &|flow| flow.to.clone()),
+            ("from?", &|flow| flow.from.clone()),
+            ("to?", &|flow| flow.to.clone()),
             ("control?", &|flow| flow.congestion.clone()),
             ("#goodput", &|flow| bit_rate(flow.goodput)),
             ("#rtt", &|flow| milliseconds(flow.rtt_ms)),

@@ -16,7 +16,7 @@ use crate::{name, value};
 
 /// Results by experiment and response, then what was not measured, then the trust statement.
 pub fn render(document: &RunDocument, style: TerminalStyle) -> String {
-    let mut page = TerminalPage { out: surroundings(document, style), style };
+    let mut page = TerminalPage { out: preface(document, style), style };
     let mut told: BTreeSet<&str> = BTreeSet::new();
     for section in section::sections(&document.results) {
         if told.insert(section.experiment) {
@@ -49,9 +49,13 @@ pub fn render(document: &RunDocument, style: TerminalStyle) -> String {
     page.out
 }
 
-/// The link that the run was behind, before anything else; empty where there was none.
-pub fn surroundings(document: &RunDocument, style: TerminalStyle) -> String {
+/// What changes how the rest is read, before anything else: that the run is not to be trusted, and the link that it was behind;
+/// empty where there is neither.
+pub fn preface(document: &RunDocument, style: TerminalStyle) -> String {
     let mut page = TerminalPage::new(style);
+    if !document.trust.trusted && document.trust.blocks > 0 {
+        page.put(0, TextRole::Bad, &section::distrust(&document.trust));
+    }
     if let Some(sentence) = section::network_conditions(document) {
         page.put(0, TextRole::Warn, &sentence);
         page.out.push('\n');

@@ -83,7 +83,7 @@ fn an_untrusted_and_interrupted_run_says_so_before_any_figure() {
     document.run.status = "interrupted".to_owned();
     let page = plumb_report::html::report(&document);
     let (before, _) = page.split_once("<figure").unwrap();
-    assert!(before.contains("Not to be trusted"));
+    assert!(before.contains("not to be trusted"));
     assert!(before.contains("plumb run --resume ladder-20260102-7f3a"));
 }
 

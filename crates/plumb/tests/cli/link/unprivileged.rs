@@ -94,6 +94,15 @@ fn without_root_a_command_has_its_link_and_its_files() {
 }
 
 #[test]
+fn without_root_a_host_in_a_namespace_is_said_to_need_it() {
+    let Some(nobody) = UnprivilegedUser::new() else { return };
+    let output = nobody.command("666").args(["net", "netns:b"]).output().unwrap();
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("only root may enter 'netns:b'") && said.contains("sudo"), "{said}");
+}
+
+#[test]
 fn without_root_a_lab_works_from_up_to_down() {
     let Some(nobody) = UnprivilegedUser::new() else { return };
     if !installed("ping") {
