@@ -234,6 +234,16 @@ pub(crate) fn sum(bytes: &[u8]) -> Sum16 {
     unsafe { sum_by(bytes, chosen()) }
 }
 
+/// The length up to which one call of a kernel does it all.
+pub(crate) const SIMPLE_MAX: usize = lanes::MIN;
+
+/// The best kernel's copy and sum of fewer bytes than [`SIMPLE_MAX`]. The slices are equally long.
+#[inline]
+pub(crate) fn copy_and_sum_simple(src: &[u8], dst: &mut [u8]) -> Sum16 {
+    // SAFETY: the best kernel is available.
+    Sum16::from_le(unsafe { (chosen().copy_and_sum)(src, dst) })
+}
+
 /// The best kernel's copy and sum, without the short path. The slices are equally long.
 #[inline]
 pub(crate) fn copy_and_sum(src: &[u8], dst: &mut [u8]) -> Sum16 {

@@ -27,9 +27,35 @@ pub fn sum(bytes: &[u8]) -> Sum16 {
 #[inline]
 pub fn copy_and_sum(src: &[u8], dst: &mut [u8]) -> Sum16 {
     assert_eq!(src.len(), dst.len(), "a copy has the length of its source");
+    if src.len() > short::MAX && src.len() < kernel::SIMPLE_MAX {
+        kernel::copy_and_sum_simple(src, dst)
+    } else {
+        copy_and_sum_of_any_length(src, dst)
+    }
+}
+
+/// Apart, that what most callers need is inlined.
+#[inline(never)]
+fn copy_and_sum_of_any_length(src: &[u8], dst: &mut [u8]) -> Sum16 {
     if src.len() <= short::MAX {
         Sum16::from_le(short::copy_and_sum(src, dst))
     } else {
         kernel::copy_and_sum(src, dst)
     }
+}
+
+/// Asks the processor to have the first `LINES` cache lines of these bytes near soon, without waiting for them; nothing where there is
+/// no such instruction.
+#[inline]
+pub fn prefetch<const LINES: usize>(bytes: &[u8]) {
+    #[cfg(target_arch = "x86_64")]
+    for at in (0..LINES * 64).step_by(64).take_while(|at| *at < bytes.len()) {
+        // SAFETY: SSE is part of x86-64, and a prefetch of any address has no effect but on caches; this one lies in `bytes`.
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().add(at).cast());
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = bytes;
 }

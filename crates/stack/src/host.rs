@@ -5,6 +5,7 @@
 //! argument and returns what is to be sent. `receive` and `send` are the two paths between
 //! them. Forwarding, address autoconfiguration and loopback are not implemented.
 
+use std::collections::VecDeque;
 use std::net::IpAddr;
 
 use plumb_base::seed::Seed;
@@ -226,11 +227,17 @@ impl Machine for IpHost {
     fn handle_packets(&mut self, now: Instant, port: PortId, batch: &mut Batch, pool: &mut Pool) {
         self.core.now = now;
         self.core.counters.add_many(CounterId::Received, batch.len());
-        for packet in batch.drain(..) {
+        let mut packets = batch.drain(..);
+        while let Some(packet) = packets.next() {
+            // Headers were written by a device, or by another processor: they come while this packet is handled.
+            if let Some(next) = packets.as_slice().first() {
+                plumb_copy::prefetch::<2>(pool.bytes(next));
+            }
             if let Err(packet) = self.receive_predicted(port, packet, pool) {
                 self.receive_frame(port, packet, pool);
             }
         }
+        drop(packets);
         self.tcp.settle_run(&mut self.core);
     }
 
@@ -250,7 +257,13 @@ impl Machine for IpHost {
         self.poll_connections(port, max, pool);
         let Some(interface) = self.interfaces.interface_mut(port) else { return };
         let count = interface.queue.len().min(max);
-        batch.extend(interface.queue.drain(..count));
+        if batch.is_empty() && count == interface.queue.len() {
+            // All of them, without a copy of each.
+            let emptied = VecDeque::from(std::mem::take(batch));
+            *batch = Vec::from(std::mem::replace(&mut interface.queue, emptied));
+        } else {
+            batch.extend(interface.queue.drain(..count));
+        }
         self.core.counters.add_many(CounterId::Sent, count);
     }
 

@@ -97,7 +97,8 @@ impl fmt::Debug for TcpFlags {
 #[derive(Clone, Copy, Debug)]
 pub struct TcpSegment<'a> {
     fixed: &'a [u8; HEADER_LEN],
-    options: &'a [u8],
+    /// All of it, options included.
+    header: &'a [u8],
     payload: &'a [u8],
 }
 
@@ -110,13 +111,13 @@ impl<'a> TcpSegment<'a> {
     /// [`FormatError::HeaderLength`] or [`FormatError::Truncated`].
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, FormatError> {
-        let (fixed, rest) =
-            bytes.split_first_chunk::<HEADER_LEN>().ok_or(FormatError::Truncated)?;
+        let fixed = bytes.first_chunk::<HEADER_LEN>().ok_or(FormatError::Truncated)?;
         let header_len = usize::from(fixed[12] >> 4) * 4;
-        let options_len = header_len.checked_sub(HEADER_LEN).ok_or(FormatError::HeaderLength)?;
-        let (options, payload) =
-            rest.split_at_checked(options_len).ok_or(FormatError::Truncated)?;
-        Ok(Self { fixed, options, payload })
+        if header_len < HEADER_LEN {
+            return Err(FormatError::HeaderLength);
+        }
+        let (header, payload) = bytes.split_at_checked(header_len).ok_or(FormatError::Truncated)?;
+        Ok(Self { fixed, header, payload })
     }
 
     /// The segment, if its checksum is right.
@@ -136,8 +137,14 @@ impl<'a> TcpSegment<'a> {
     /// copying it.
     #[inline]
     pub fn verifies(&self, pseudo: PseudoHeader, payload: Sum16) -> bool {
-        let sum = Sum16::of(self.fixed) + Sum16::of(self.options) + payload;
+        let sum = Sum16::of(self.header) + payload;
         pseudo.checksum(self.header_len() + self.payload.len(), sum) == 0
+    }
+
+    /// The header, options included.
+    #[inline]
+    pub fn header_bytes(&self) -> &'a [u8] {
+        self.header
     }
 
     /// The sender's port.
@@ -187,7 +194,7 @@ impl<'a> TcpSegment<'a> {
     /// Its options, as they came: see [`crate::option::items`].
     #[inline]
     pub fn options(&self) -> &'a [u8] {
-        self.options
+        &self.header[HEADER_LEN..]
     }
 
     /// What follows the header.
@@ -199,7 +206,7 @@ impl<'a> TcpSegment<'a> {
     /// Bytes of header, options included.
     #[inline]
     pub fn header_len(&self) -> usize {
-        HEADER_LEN + self.options.len()
+        self.header.len()
     }
 
     /// The header by itself.
@@ -214,7 +221,7 @@ impl<'a> TcpSegment<'a> {
             window: self.window(),
             checksum: u16::from_be_bytes([self.fixed[16], self.fixed[17]]),
             urgent: self.urgent(),
-            options: OptionArea::new(self.options).expect("a header has room for 40 bytes"),
+            options: OptionArea::new(self.options()).expect("a header has room for 40 bytes"),
         }
     }
 }

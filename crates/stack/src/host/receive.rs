@@ -8,6 +8,7 @@ use plumb_wire::icmp::parameter_problem;
 use plumb_wire::ip::IpProtocol;
 use plumb_wire::machine::{Medium, PortId};
 use plumb_wire::packet::{ChecksumState, Packet, Pool};
+use plumb_wire::tcp::TcpSegment;
 
 use super::IpHost;
 use crate::context::{DeliveryFailure, DeliveryFailureKind, HostEvent};
@@ -55,8 +56,8 @@ impl IpHost {
             FlowOwner::Tcp(id) => {
                 let pseudo = (packet.meta.checksum == ChecksumState::Plain).then_some(flow.pseudo);
                 let arrival = (packet.meta.received, flow.ecn, 1);
-                let segment = InboundSegment::parse(&bytes[at..end], pseudo, arrival);
-                let Ok(mut segment) = segment else { return Err(packet) };
+                let Ok(segment) = TcpSegment::parse(&bytes[at..end]) else { return Err(packet) };
+                let mut segment = InboundSegment::new(segment, pseudo, arrival);
                 if !self.tcp.receive_expected(&mut self.core, id, &mut segment) {
                     return Err(packet);
                 }

@@ -8,7 +8,7 @@ use plumb_wire::checksum::PseudoHeader;
 use plumb_wire::ip::{IpProtocol, TrafficClass};
 use plumb_wire::machine::PortId;
 use plumb_wire::packet::{ChecksumState, HEADROOM, Packet, Pool, SegmentKind, SegmentationInfo};
-use plumb_wire::tcp::{CHECKSUM_OFFSET, PlainTcpHeader, TcpHeader};
+use plumb_wire::tcp::{CHECKSUM_OFFSET, PlainTcpHeader, TcpHeader, TcpSegment};
 use plumb_wire::{ethernet, ipv4, ipv6};
 
 use super::IpHost;
@@ -290,8 +290,9 @@ fn read<'a>(
         ChecksumState::Verified | ChecksumState::Partial { .. } => None,
     };
     let arrival = (packet.meta.received, ingress.ecn, 1);
-    let mut segment = InboundSegment::parse(bytes, pseudo, arrival)
+    let segment = TcpSegment::parse(bytes)
         .map_err(|error| Rejection::Malformed(ProtocolLayer::Tcp, error))?;
+    let mut segment = InboundSegment::new(segment, pseudo, arrival);
     if let Some(joined) = packet.meta.segments.filter(|joined| joined.size > 0) {
         let count = segment.payload.len().div_ceil(joined.size.into()).max(1);
         segment.count = u16::try_from(count).unwrap_or(u16::MAX);

@@ -44,9 +44,21 @@ impl Connection {
         let is_new = ack > self.tx.una;
         let outstanding = self.tx.outstanding() > 0;
         let says_nothing = !is_new && (!outstanding || window_moved || segment.seq_len() > 0);
-        if says_nothing && segment.options.sack.is_empty() {
-            return;
+        if !says_nothing || !segment.options.sack.is_empty() {
+            self.process_news(now, ack, segment, (says_nothing, window_moved));
         }
+    }
+
+    /// The same of an acknowledgement that says something beside the window.
+    fn process_news(
+        &mut self,
+        now: Instant,
+        ack: SeqNum,
+        segment: &InboundSegment<'_>,
+        (says_nothing, window_moved): (bool, bool),
+    ) {
+        let is_new = ack > self.tx.una;
+        let outstanding = self.tx.outstanding() > 0;
         let blocks = self.tx.read_blocks(ack, segment);
         if says_nothing && blocks.count == 0 && !blocks.dsack {
             return;

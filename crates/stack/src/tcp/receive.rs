@@ -126,7 +126,9 @@ impl Connection {
     #[inline]
     fn take_in_sequence(&mut self, now: Instant, segment: &InboundSegment<'_>) {
         let len = segment.payload.len() as u64;
-        self.rx.commit(now, len, len.div_ceil(u64::from(segment.count.max(1))));
+        // No division for what came as it was sent.
+        let of_one = if segment.count <= 1 { len } else { len.div_ceil(segment.count.into()) };
+        self.rx.commit(now, len, of_one);
     }
 
     #[inline]

@@ -9,7 +9,7 @@ use plumb_base::time::{Instant, Span};
 use plumb_copy::Sum16;
 use plumb_wire::checksum::PseudoHeader;
 use plumb_wire::ip::{Ecn, IpProtocol};
-use plumb_wire::tcp::{TcpFlags, TcpHeader};
+use plumb_wire::tcp::{TcpFlags, TcpHeader, TcpSegment};
 use rand::RngExt;
 
 use crate::tcp::config::TcpConfig;
@@ -317,12 +317,9 @@ impl Pair {
 
     fn deliver(&mut self, from: usize, segment: &Flying) {
         let to = 1 - from;
-        let parsed = InboundSegment::parse(
-            &segment.bytes,
-            Some(self.pseudo(from)),
-            (self.now, segment.ecn, 1),
-        );
-        let Ok(mut inbound) = parsed else { return };
+        let Ok(parsed) = TcpSegment::parse(&segment.bytes) else { return };
+        let arrival = (self.now, segment.ecn, 1);
+        let mut inbound = InboundSegment::new(parsed, Some(self.pseudo(from)), arrival);
         if let Some(log) = &mut self.log {
             log.push(format!("{:?} {to} got {inbound:?}", self.now));
         }
