@@ -49,12 +49,10 @@ fn copy_and_sum_of_any_length(src: &[u8], dst: &mut [u8]) -> Sum16 {
 #[inline]
 pub fn prefetch<const LINES: usize>(bytes: &[u8]) {
     #[cfg(target_arch = "x86_64")]
-    for at in (0..LINES * 64).step_by(64).take_while(|at| *at < bytes.len()) {
-        // SAFETY: SSE is part of x86-64, and a prefetch of any address has no effect but on caches; this one lies in `bytes`.
-        unsafe {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T0>(bytes.as_ptr().add(at).cast());
-        }
+    for line in bytes.chunks(64).take(LINES) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: SSE is part of x86-64, and a prefetch of any address has no effect but on caches.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = bytes;

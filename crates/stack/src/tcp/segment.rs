@@ -153,7 +153,7 @@ pub const WINDOW_SCALE_MAX: u8 = 14;
 impl<'a> SegmentOptions<'a> {
     /// Reads options up to where they end or go wrong; unknown ones are passed over.
     #[inline]
-    fn read(&mut self, area: &'a [u8]) {
+    pub(crate) fn read(&mut self, area: &'a [u8]) {
         // What nearly every segment of an established connection has (RFC 7323 appendix A).
         if let [1, 1, TIMESTAMPS, 10, both @ ..] = area
             && area.len() == 12

@@ -119,7 +119,9 @@ impl Heard {
     }
 
     fn options(&self) -> SegmentOptions<'_> {
-        SegmentOptions::parse(self.header.options.as_bytes())
+        let mut options = SegmentOptions::default();
+        options.read(self.header.options.as_bytes());
+        options
     }
 }
 
