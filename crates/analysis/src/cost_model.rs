@@ -370,9 +370,46 @@ pub fn later_pairs(models: &[CostModel], later: &[MeasuredCell<'_>]) -> Vec<(f64
     later.iter().filter_map(pair).collect()
 }
 
+/// Mechanisms that are a layer over a carrier: the whole, its carrier, the same layer over another carrier, and that carrier.
+const PARTS: [[&str; 4]; 3] = [
+    ["tls-unix", "unix-stream", "tls-tcp4", "tcp4"],
+    ["http1-unix", "unix-stream", "http1-tcp4", "tcp4"],
+    ["http2-unix", "unix-stream", "http2-tcp4", "tcp4"],
+];
+
+/// What mechanisms took that are made of parts, and their carrier's time with what the same layer adds to the other carrier.
+///
+/// The interval adds the squares of those of the three.
+pub fn pairs_from_parts(measured: &[MeasuredCell<'_>]) -> Vec<(f64, PredictedCost)> {
+    let pair = |whole: &MeasuredCell<'_>| {
+        let name = whole.cell.factors.text("mechanism")?;
+        let [_, parts @ ..] = PARTS.iter().find(|[whole, ..]| *whole == name)?;
+        let is_twin = |cell: &MeasuredCell<'_>, part: &str| {
+            let level = |name| (cell.cell.factors.level(name), whole.cell.factors.level(name));
+            cell.is("mechanism", part)
+                && cell.cell.experiment == whole.cell.experiment
+                && cell.cell.response == whole.cell.response
+                && ["size", "placement", "wake"].map(level).iter().all(|(a, b)| a == b)
+        };
+        let time = |part: &str| {
+            let cell = measured.iter().find(|cell| is_twin(cell, part))?;
+            let (_, ns) = message_time(cell)?;
+            let spread = cell.ends().map_or(0.0, |[low, high]| (high / low).ln() / 2.0 * ns);
+            Some((ns, spread))
+        };
+        let [(carrier, a), (layered, b), (bare, c)] =
+            [time(parts[0])?, time(parts[1])?, time(parts[2])?];
+        let (ns, spread) = (carrier + layered - bare, (a * a + b * b + c * c).sqrt());
+        Some((message_time(whole)?.1, PredictedCost { ns, interval: [ns - spread, ns + spread] }))
+    };
+    measured.iter().filter_map(pair).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fixture::SyntheticRun;
+    use crate::summary::measured_cells;
     use plumb_base::seed::Seed;
     use plumb_base::stats::simulation::normal;
 
@@ -438,6 +475,22 @@ mod tests {
         assert_eq!(score.predictions, 400);
         assert!((0.90..=0.98).contains(&score.coverage.unwrap()), "{score:?}");
         assert!(score.error_median.unwrap() < 0.05, "{score:?}");
+    }
+
+    #[test]
+    fn a_layer_over_another_carrier_costs_what_it_adds_to_the_first() {
+        let mut run = SyntheticRun::new(5);
+        let at = |name| Factors::default().with("mechanism", name).with("size", 64_u64);
+        for (name, ns) in
+            [("tcp4", 10e3), ("tls-tcp4", 14e3), ("unix-stream", 6e3), ("tls-unix", 10.2e3)]
+        {
+            run.measure("latency.local", "latency", at(name), ns);
+        }
+        let [(measured, predicted)] =
+            pairs_from_parts(&measured_cells(&run.data)).try_into().unwrap();
+        assert!((measured / 10.2e3 - 1.0).abs() < 0.02 && (predicted.ns / 10e3 - 1.0).abs() < 0.02);
+        let [low, high] = predicted.interval;
+        assert!(low < predicted.ns && predicted.ns < high && high - low < 1e3, "{predicted:?}");
     }
 
     #[test]

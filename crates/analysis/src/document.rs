@@ -25,6 +25,7 @@ pub mod list;
 pub mod model;
 pub mod scale;
 pub mod schema;
+pub mod sensitivity;
 pub mod sim;
 pub mod stack;
 

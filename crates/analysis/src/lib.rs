@@ -17,6 +17,7 @@ pub mod rank;
 pub mod ratio;
 pub mod registry;
 pub mod scale;
+pub mod sensitivity;
 pub mod slope;
 pub mod summary;
 

@@ -47,6 +47,7 @@ pub mod reference;
 pub mod run;
 pub mod scale;
 pub mod selftest;
+pub mod sensitivity;
 pub mod sim;
 pub mod stack;
 pub mod stamp;
@@ -147,6 +148,7 @@ enum CliCommand {
     Scale(scale::ScaleCommand),
     Model(model::ModelCommand),
     Predict(predict::PredictCommand),
+    Sensitivity(sensitivity::SensitivityCommand),
     Compare(compare::CompareCommand),
     Ab(compare::AbCommand),
     Report(stored_runs::ReportCommand),
@@ -322,6 +324,7 @@ fn dispatch(cli: Cli, output: &CliOutput) -> CommandResult {
         CliCommand::Scale(command) => command.perform(global, output),
         CliCommand::Model(command) => command.perform(global, output),
         CliCommand::Predict(command) => command.perform(global, output),
+        CliCommand::Sensitivity(command) => command.perform(global, output),
         CliCommand::Compare(command) => command.perform(global, output),
         CliCommand::Ab(command) => command.perform(global, output),
         CliCommand::Report(command) => command.perform(global, output),

@@ -22,6 +22,7 @@ pub mod net_summary;
 pub mod page_markdown;
 pub mod ranks;
 pub mod scale;
+pub mod sensitivity;
 pub mod sim;
 pub mod stack;
 pub mod stamp;

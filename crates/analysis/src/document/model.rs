@@ -106,7 +106,7 @@ pub struct PredictDocument {
     pub scope: Vec<String>,
     /// The score against another run or the sizes that were left out, where it was asked for.
     pub score: Option<PredictionScore>,
-    /// The run that the score is against; null where it is against sizes that were left out.
+    /// The run that the score is against, or `parts`: mechanisms made of measured parts; null where it is against sizes that were left out.
     pub against: Option<String>,
 }
 

@@ -26,6 +26,7 @@ use crate::document::link::{
 use crate::document::list::{LIST_SCHEMA, ListDocument, RUNS_SCHEMA, RunsDocument};
 use crate::document::model::{MODEL_SCHEMA, ModelDocument, PREDICT_SCHEMA, PredictDocument};
 use crate::document::scale::{SCALE_SCHEMA, ScaleDocument};
+use crate::document::sensitivity::{SENSITIVITY_SCHEMA, SensitivityDocument};
 use crate::document::sim::{self, CONGESTION_SCHEMA, CongestionDocument, SimDocument};
 use crate::document::stack::{self, StackDocument};
 use crate::document::{RUN_SCHEMA, RunDocument};
@@ -53,6 +54,7 @@ pub fn all() -> Vec<DocumentSchema> {
         document_schema::<ScaleDocument>(SCALE_SCHEMA),
         document_schema::<ModelDocument>(MODEL_SCHEMA),
         document_schema::<PredictDocument>(PREDICT_SCHEMA),
+        document_schema::<SensitivityDocument>(SENSITIVITY_SCHEMA),
         document_schema::<DoctorDocument>(DOCTOR_SCHEMA),
         document_schema::<CheckDocument>(STORE_CHECK_SCHEMA),
         document_schema::<ExplainDocument>(explain::SCHEMA),

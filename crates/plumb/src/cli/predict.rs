@@ -24,7 +24,8 @@ Examples:
   plumb predict last --mechanism tcp4 --cpu 2x --memory 0.5x
   plumb predict last --mechanism tcp4 --rtt 50ms --rate 1gbit --mtu 9000 --batch 32
   plumb predict last~1 --score last        how well a run predicts a later one
-  plumb predict last --score left-out      how well its sizes predict one another"
+  plumb predict last --score left-out      how well its sizes predict one another
+  plumb predict last --score parts         how well TLS and HTTP over a Unix socket follow from their parts"
 )]
 pub struct PredictCommand {
     /// The run that models are fitted to: its id, a prefix of it, last or last~N
@@ -55,8 +56,8 @@ pub struct PredictCommand {
     /// Messages that would share what is fixed
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     batch: Option<u32>,
-    /// Compare predictions with a run, or with 'left-out' sizes of the same
-    #[arg(long, value_name = "RUN|left-out")]
+    /// Compare predictions with a run, with 'left-out' sizes of the same, or with mechanisms made of measured 'parts'
+    #[arg(long, value_name = "RUN|left-out|parts")]
     score: Option<String>,
 }
 
@@ -119,12 +120,17 @@ impl PredictCommand {
             against: None,
         };
         if let Some(against) = &self.score {
-            let compared = if against == "left-out" {
-                cost_model::left_out_pairs(&models)
-            } else {
-                let later = store::read(global, against)?;
-                document.against = Some(later.run.id.clone());
-                cost_model::later_pairs(&models, &measured_cells(&later))
+            let compared = match against.as_str() {
+                "left-out" => cost_model::left_out_pairs(&models),
+                "parts" => {
+                    document.against = Some("parts".to_owned());
+                    cost_model::pairs_from_parts(&measured)
+                }
+                run => {
+                    let later = store::read(global, run)?;
+                    document.against = Some(later.run.id.clone());
+                    cost_model::later_pairs(&models, &measured_cells(&later))
+                }
             };
             if compared.is_empty() {
                 return Err(Problem::usage(format!(

@@ -177,7 +177,12 @@ fn a_model_predicts_its_sizes_and_refuses_what_it_cannot_know() {
     assert_eq!(what_if["predictions"][1]["is_extrapolated"], true);
     let score = place.json_of("predict last --score left-out --json");
     assert!(score["score"]["coverage"].is_number(), "{score}");
+    let ranked = valid(&place.assert_success("sensitivity last --json"), "plumb.sensitivity/1");
+    let [size] = &ranked["factors"].as_array().unwrap()[..] else { panic!("{ranked}") };
+    assert_eq!((&size["factor"], &size["change"]), (&"size".into(), &65_536.0.into()));
+    assert!(size["sensitivity"].as_f64().is_some_and(|it| (0.0..1.0).contains(&it)), "{size}");
     place.assert_errors(&[
+        ("predict last --score parts", 2, "nothing that these models predict"),
         ("predict last --rate 0", 2, "zero"),
         ("predict last --cpu 1000000x", 2, "0.01 and 100"),
         ("predict last --mtu 9000", 2, "another MTU"),

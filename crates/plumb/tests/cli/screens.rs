@@ -21,7 +21,7 @@ to = "right"
 loss = ["0%", "2%"]
 "#;
 
-const SCREENS: [(&str, &str); 18] = [
+const SCREENS: [(&str, &str); 19] = [
     ("runs", "runs"),
     ("show", "show last~1"),
     ("show with claims", "show last --claims"),
@@ -30,6 +30,7 @@ const SCREENS: [(&str, &str); 18] = [
     ("predict a faster processor", "predict last --cpu 2x"),
     ("predict a link", "predict last --mechanism tcp4 --rtt 50ms --rate 1gbit --mtu 9000"),
     ("predict scored", "predict last --score left-out"),
+    ("sensitivity", "sensitivity last"),
     ("claims of a document", "claims --document stack"),
     ("claims of a topic", "claims scaling.lan --details"),
     ("scale", "scale archive"),

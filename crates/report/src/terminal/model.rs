@@ -83,7 +83,8 @@ pub fn predictions(document: &PredictDocument, style: TerminalStyle) -> String {
         page.put(0, TextRole::Bold, &format!("With {}", document.changes.join(", ")));
     }
     if let Some(found) = &document.score {
-        let of = match &document.against {
+        let of = match document.against.as_deref() {
+            Some("parts") => "mechanisms made of measured parts".to_owned(),
             Some(run) => format!("measurements of {run}"),
             None => "sizes that were left out".to_owned(),
         };
