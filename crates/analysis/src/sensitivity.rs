@@ -3,11 +3,11 @@
 //!
 //! The levels farthest apart are compared, round by round, in every setting of the other factors.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use plumb_base::units::quantity::{parse_probability, parse_rate, parse_span};
 use plumb_base::units::rate::Rate;
-use plumb_store::record::{Better, FactorLevel, Factors};
+use plumb_store::record::{Better, FactorLevel};
 
 use crate::cost_ratio::{CostRatio, within_run};
 use crate::document::sensitivity::FactorSensitivity;
@@ -22,9 +22,16 @@ pub fn sensitivities(cells: &[MeasuredCell<'_>]) -> (Vec<FactorSensitivity>, u64
             cells.iter().flat_map(|cell| cell.cell.factors.0.keys()).collect();
         names.sort_unstable();
         names.dedup();
+        // What has one level, or goes with a mechanism, tells no two settings apart.
+        names.retain(|name| {
+            let levels = cells.iter().filter_map(|cell| cell.cell.factors.level(name));
+            levels.collect::<BTreeSet<_>>().len() > 1
+        });
         let mut ranked = Vec::new();
-        for name in names {
-            let (effects, open) = effects_of(name, &cells);
+        for name in &names {
+            let others: Vec<&str> =
+                names.iter().filter(|it| *it != name).map(|it| it.as_str()).collect();
+            let (effects, open) = effects_of(name, &others, &cells);
             undecided += open;
             if let Some(((levels, change, ratio), range)) = median_effect(&effects) {
                 let by_change = |ratio: f64| change.map(|change| ratio.ln() / change.ln());
@@ -32,7 +39,7 @@ pub fn sensitivities(cells: &[MeasuredCell<'_>]) -> (Vec<FactorSensitivity>, u64
                 ranked.push(FactorSensitivity {
                     experiment: experiment.to_owned(),
                     response: response.to_owned(),
-                    factor: name.clone(),
+                    factor: (*name).clone(),
                     levels: levels.clone(),
                     change: *change,
                     ratio: ratio.ratio,
@@ -70,12 +77,15 @@ fn by_response<'a, 'b>(
 type FactorEffect = ([String; 2], Option<f64>, CostRatio);
 
 /// The effects of a factor in every setting of the others, and how many settings have too few launches.
-fn effects_of(name: &str, cells: &[&MeasuredCell<'_>]) -> (Vec<FactorEffect>, u64) {
-    let mut settings: BTreeMap<Factors, Vec<&MeasuredCell<'_>>> = BTreeMap::new();
+fn effects_of(
+    name: &str,
+    others: &[&str],
+    cells: &[&MeasuredCell<'_>],
+) -> (Vec<FactorEffect>, u64) {
+    let mut settings: BTreeMap<Vec<Option<&FactorLevel>>, Vec<&MeasuredCell<'_>>> = BTreeMap::new();
     for cell in cells.iter().filter(|cell| cell.cell.factors.level(name).is_some()) {
-        let mut others = cell.cell.factors.clone();
-        others.0.remove(name);
-        settings.entry(others).or_default().push(cell);
+        let setting = others.iter().map(|other| cell.cell.factors.level(other)).collect();
+        settings.entry(setting).or_default().push(cell);
     }
     let level = |cell: &MeasuredCell<'_>| cell.cell.factors.0[name].clone();
     let mut undecided = 0;
@@ -139,6 +149,7 @@ mod tests {
     use super::*;
     use crate::fixture::SyntheticRun;
     use crate::summary::measured_cells;
+    use plumb_store::record::Factors;
 
     #[test]
     fn what_costs_in_proportion_has_a_sensitivity_of_one_and_leads() {
@@ -154,6 +165,11 @@ mod tests {
                     .with("mechanism", mechanism)
                     .with("rate", rate)
                     .with("size", u64::try_from(size).unwrap());
+                // What only one mechanism has does not keep it from the other.
+                let factors = match mechanism {
+                    "tcp4" => factors.with("congestion", "cubic"),
+                    _ => factors,
+                };
                 run.measure("display.batch", "time", factors, base * ns);
             }
         }
