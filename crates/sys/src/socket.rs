@@ -198,6 +198,8 @@ pub enum IntOption {
     UdpSegment,
     /// TCP_WINDOW_CLAMP: the largest window that is offered.
     WindowClamp,
+    /// TCP_NOTSENT_LOWAT: bytes not yet sent from which on a sender waits.
+    UnsentMax,
     /// SO_MAX_PACING_RATE: bytes a second at which TCP sends at most.
     MaxPacingRate,
     /// SO_SNDBUFFORCE: whatever net.core.wmem_max says, with CAP_NET_ADMIN.
@@ -235,6 +237,7 @@ impl IntOption {
             Self::Zerocopy => (libc::SOL_SOCKET, libc::SO_ZEROCOPY),
             Self::UdpSegment => (libc::SOL_UDP, libc::UDP_SEGMENT),
             Self::WindowClamp => (libc::IPPROTO_TCP, libc::TCP_WINDOW_CLAMP),
+            Self::UnsentMax => (libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT),
             Self::MaxPacingRate => (libc::SOL_SOCKET, libc::SO_MAX_PACING_RATE),
             Self::SendBufferForce => (libc::SOL_SOCKET, libc::SO_SNDBUFFORCE),
             Self::BusyPoll => (libc::SOL_SOCKET, libc::SO_BUSY_POLL),

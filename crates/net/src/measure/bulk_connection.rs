@@ -38,6 +38,12 @@ const STOP_WAIT_NS: u64 = 1_000_000_000;
 const STOP_POLL_NS: u64 = 20_000_000;
 /// How long after its beginning a connection's thread is placed: its flow's packets come by then.
 const PLACEMENT_DELAY_NS: u64 = 50_000_000;
+/// How long after its beginning a sender first limits what waits unsent in its socket, and again whenever it has sent
+/// for twice as long. Megabytes there would take a slow link seconds to carry after the time that counts.
+const UNSENT_DELAY_NS: u64 = 100_000_000;
+/// The least of that limit, and the part of a second's bytes at the rate so far that it is at least.
+const UNSENT_MIN: u64 = 64 << 10;
+const UNSENT_PARTS: u64 = 50;
 
 /// When a connection does what.
 #[derive(Clone, Debug)]
@@ -270,6 +276,7 @@ pub(super) fn run_transfers(connections: &[&BulkConnection], plan: &TransferPlan
             call_bytes_max: rate.map_or(usize::MAX, |rate| {
                 usize::try_from((rate / 50).max(1)).unwrap_or(usize::MAX)
             }),
+            limit_unsent_ns: plan.began_ns.saturating_add(UNSENT_DELAY_NS),
             phase: TransferPhase::Transferring,
         });
     }
@@ -304,6 +311,8 @@ struct BulkTransfer<'a> {
     flow: BulkFlow,
     pace: Option<Pacer>,
     call_bytes_max: usize,
+    /// When what waits unsent in its socket is to be limited anew.
+    limit_unsent_ns: u64,
     phase: TransferPhase,
 }
 
@@ -316,6 +325,7 @@ impl BulkTransfer<'_> {
             return Ok(NextCall::Socket);
         }
         self.place_thread(now_ns);
+        self.limit_unsent(now_ns);
         let due_ns = self.due_ns().min(self.plan.end_ns);
         if due_ns > now_ns {
             return Ok(NextCall::At(due_ns));
@@ -323,6 +333,23 @@ impl BulkTransfer<'_> {
         self.flow.send(self.connection.stream.as_fd(), block, self.call_bytes_max)?;
         self.connection.bytes.set(self.flow.bytes);
         Ok(NextCall::Socket)
+    }
+
+    /// Limits what waits unsent in the socket to a window, or to what is sent in a short while.
+    #[inline]
+    fn limit_unsent(&mut self, now_ns: u64) {
+        if now_ns < self.limit_unsent_ns {
+            return;
+        }
+        let elapsed_ns = now_ns.saturating_sub(self.plan.began_ns).max(1);
+        self.limit_unsent_ns = now_ns.saturating_add(elapsed_ns);
+        let tcp = TcpSample::read(self.connection.stream.as_fd());
+        let short_while =
+            tcp.acked_bytes.saturating_mul(1_000_000) / (elapsed_ns / 1000).max(1) / UNSENT_PARTS;
+        let window = u64::from(tcp.cwnd_segments) * u64::from(tcp.mss_bytes);
+        let unsent = window.max(short_while).max(UNSENT_MIN);
+        let unsent = i32::try_from(unsent).unwrap_or(i32::MAX);
+        socket::set_option(self.connection.stream.as_fd(), IntOption::UnsentMax, unsent).ok();
     }
 
     /// Waits for the end that says that everything has come.
@@ -427,5 +454,48 @@ impl PooledConnection for BulkTransfer<'_> {
         if self.phase != TransferPhase::Done {
             self.end(false, Some(error.to_string()));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sender_before_a_slow_reader_keeps_little_unsent() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (reader, _) = listener.accept().unwrap();
+        let spec = BulkTcpSpec::one(crate::measure::test_spec::TransferDirection::Up);
+        let connection = BulkConnection::new(0, &spec, true, stream).unwrap();
+        let unlimited = socket::option(connection.stream.as_fd(), IntOption::UnsentMax).unwrap();
+        let began_ns = monotonic_ns();
+        let end_ns = began_ns + 60_000_000_000;
+        let control = Arc::<TestControl>::default();
+        let plan = TransferPlan {
+            began_ns,
+            end_ns,
+            deadline_ns: end_ns,
+            block_bytes: 1 << 17,
+            receive_rate_max: None,
+            placement: ThreadPlacementPolicy::Free,
+            control: Arc::clone(&control),
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| run_transfers(&[&connection], &plan));
+            loop {
+                assert!(monotonic_ns() < end_ns, "{:?}", connection.sample());
+                socket::receive(reader.as_fd(), &mut [0; 4096], true).ok();
+                let limit = socket::option(connection.stream.as_fd(), IntOption::UnsentMax);
+                let limit = limit.unwrap();
+                let unsent = connection.sample().tcp.unsent_bytes;
+                if limit != unlimited && i64::from(unsent) <= i64::from(limit) {
+                    break;
+                }
+                thread::yield_now();
+            }
+            control.halt();
+            drop(reader);
+        });
     }
 }

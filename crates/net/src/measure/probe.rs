@@ -40,8 +40,8 @@ const ANNOUNCE_TIMEOUT: Span = Span::from_secs(2);
 const STOP_POLL: Duration = Duration::from_millis(50);
 /// Room for datagrams that come while nobody reads.
 const BUFFER_BYTES: i32 = 1 << 20;
-/// Shortest and longest time that is waited for the last answers.
-const LINGER_MIN_NS: u64 = 500_000_000;
+/// Shortest and longest time that is waited for the last probes and answers, where one is missing.
+const LINGER_MIN_NS: u64 = 200_000_000;
 const LINGER_MAX_NS: u64 = 5_000_000_000;
 
 /// When which probe is due.
@@ -303,6 +303,30 @@ fn prepare(socket: &UdpSocket) -> io::Result<()> {
     datagram::enable_receive_timestamps(socket.as_fd())
 }
 
+/// When the last probe comes, as the answering side can tell from those that came: their times, each less its number of
+/// periods, differ by what they waited on the path.
+#[derive(Clone, Copy, Debug, Default)]
+struct ScheduleEnd {
+    /// Time of the first probe if all had waited as little as the fastest, and as long as the slowest.
+    first_ns: Option<(u64, u64)>,
+}
+
+impl ScheduleEnd {
+    fn observe(&mut self, schedule: &RttProbeSchedule, sequence: u64, at_ns: u64) {
+        let first = at_ns.saturating_sub(sequence.saturating_mul(schedule.period_ns));
+        let (least, most) = self.first_ns.unwrap_or((first, first));
+        self.first_ns = Some((least.min(first), most.max(first)));
+    }
+
+    /// After this, the last probe would have waited four times as long as any did; never where none came.
+    fn latest_ns(&self, schedule: &RttProbeSchedule) -> u64 {
+        self.first_ns.map_or(u64::MAX, |(least, most)| {
+            let patience = (4 * (most - least)).clamp(LINGER_MIN_NS, LINGER_MAX_NS);
+            least.saturating_add(schedule.count * schedule.period_ns).saturating_add(patience)
+        })
+    }
+}
+
 /// The side that answers.
 #[derive(Debug)]
 pub struct ProbeReflector {
@@ -348,8 +372,8 @@ impl ProbeReflector {
         Ok(self.socket.local_addr()?.port())
     }
 
-    /// Answers until the test is halted, or over once every probe has been heard; `planned_ns` and `deadline_ns`
-    /// say when it is over and when it has to be, as soon as that is known.
+    /// Answers until the test is halted, or over once every probe has been heard or would have been; `planned_ns` and
+    /// `deadline_ns` say when it is over and when it has to be, as soon as that is known.
     pub fn run(
         &self,
         planned_ns: impl Fn() -> u64,
@@ -364,9 +388,13 @@ impl ProbeReflector {
         let mut answers_left = 2 * self.schedule.count;
         let Ok(cookie) = AddressCookie::draw() else { return report };
         let mut is_admitted = false;
+        let mut end_of_schedule = ScheduleEnd::default();
         while !control.is_halted() && monotonic_ns() < deadline_ns() {
-            // Where one is lost, the other side says when nothing more comes.
-            if seen.unique() >= self.schedule.count && monotonic_ns() >= planned_ns() {
+            let now_ns = monotonic_ns();
+            let is_heard = seen.unique() >= self.schedule.count;
+            if now_ns >= planned_ns()
+                && (is_heard || now_ns >= end_of_schedule.latest_ns(&self.schedule))
+            {
                 break;
             }
             if !is_admitted {
@@ -396,6 +424,7 @@ impl ProbeReflector {
                 report.strange += 1;
                 continue;
             };
+            end_of_schedule.observe(&self.schedule, sequence, read_ns);
             let counts = u64::from(sequence >= self.schedule.first);
             *if arrival.is_new() { &mut report.received } else { &mut report.duplicated } += counts;
             if matches!(arrival, SequenceStatus::Late { .. }) {
@@ -428,6 +457,17 @@ mod tests {
 
     #[test]
     fn who_has_heard_every_probe_ends_by_itself_when_the_test_is_over_and_no_sooner() {
+        answers_until_the_end(&[0, 1, 2]);
+    }
+
+    #[test]
+    fn who_has_not_heard_a_probe_ends_by_itself_when_it_would_have_come() {
+        answers_until_the_end(&[0, 1]);
+        answers_until_the_end(&[0, 2]);
+    }
+
+    /// Sends these of three probes, the first of which is of the warm-up.
+    fn answers_until_the_end(sent: &[u64]) {
         let probes = ProbesSpec { per_second: 1_000, datagram_bytes: 0 };
         let (warm_up_ns, duration_ns) = (1_000_000, 2_000_000);
         let parts = vec![PartSpec::Probes(probes.clone())];
@@ -459,7 +499,8 @@ mod tests {
             let mut longer = [0; DATAGRAM_MAX];
             longer[..TOKEN_BYTES].copy_from_slice(&token.0);
             client.send(&longer).unwrap();
-            for sequence in 0..schedule.count {
+            assert_eq!((schedule.first, schedule.count), (1, 3));
+            for &sequence in sent {
                 bytes[..TOKEN_BYTES].copy_from_slice(&token.0);
                 put(&mut bytes, SEQUENCE, sequence);
                 client.send(&bytes).unwrap();
@@ -468,7 +509,8 @@ mod tests {
             assert!(!answering.is_finished());
             over_ns.store(0, Ordering::Release);
             let report = answering.join().unwrap();
-            assert_eq!((report.received, report.answered), (2, 2), "{report:?}");
+            let counted = sent.len() as u64 - 1;
+            assert_eq!((report.received, report.answered), (counted, counted), "{report:?}");
             assert_eq!((report.strange, report.duplicated), (1, 0), "{report:?}");
             assert!(monotonic_ns() < deadline_ns, "it waited for the other side's word");
         });

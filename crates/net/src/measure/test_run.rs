@@ -20,7 +20,7 @@ use super::report::{
     HostSample, ProbesReport, StreamSample, StreamsReport, TestEnding, TestPartReport, TestReport,
 };
 use super::request_response::endpoint::{Requester, Responder};
-use super::test_spec::{BulkTcpSpec, OVERRUN_NS, PartSpec, TestSpec};
+use super::test_spec::{BulkTcpSpec, PartSpec, TestSpec};
 use crate::connection_pool::assign_to_threads;
 use crate::evidence::{self, HostFacts, KernelCounters, counter_growth, read_counters};
 use plumb_clock::{monotonic_ns, realtime_offset_ns};
@@ -480,7 +480,7 @@ impl TestRun {
     fn plan(&self, streams: &BulkTcpSpec, began_ns: u64) -> TransferPlan {
         TransferPlan {
             began_ns,
-            end_ns: began_ns + self.spec.planned_ns() + OVERRUN_NS,
+            end_ns: began_ns + self.spec.sending_ns(),
             deadline_ns: began_ns + cut_after_ns(&self.spec),
             block_bytes: usize::try_from(streams.block_bytes).unwrap_or(1 << 17),
             receive_rate_max: self

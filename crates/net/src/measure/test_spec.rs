@@ -8,8 +8,11 @@ use serde::{Deserialize, Serialize};
 use super::request_response::{RequestError, RequestPacing, RequestSpec, udp};
 use super::thread::ThreadPlacementPolicy;
 
-/// How much longer senders go on than what counts: the other side's beginning is later by the way of a message.
+/// How much longer senders go on at most than what counts: the other side's beginning is later by the way of a message.
 pub(super) const OVERRUN_NS: u64 = 250_000_000;
+const OVERRUN_MIN_NS: u64 = 100_000_000;
+/// What is planned lasts more than this many round trips, unless it was said to be shorter.
+const OVERRUN_PARTS: u64 = 8;
 
 /// One test.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +33,12 @@ impl TestSpec {
     /// Time from the start to the end of what counts.
     pub const fn planned_ns(&self) -> u64 {
         self.warm_up_ns.saturating_add(self.duration_ns)
+    }
+
+    /// From the start to when senders of bulk TCP stop.
+    pub(super) fn sending_ns(&self) -> u64 {
+        let overrun = (self.planned_ns() / OVERRUN_PARTS).clamp(OVERRUN_MIN_NS, OVERRUN_NS);
+        self.planned_ns().saturating_add(overrun)
     }
 
     /// The longest that either side may need, from the start to its report.

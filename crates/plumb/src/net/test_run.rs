@@ -153,13 +153,13 @@ const WARM_UP_MAX: Span = Span::from_secs(5);
 const EXCHANGE_WARM_UP: Span = Span::from_ms(500);
 /// Round trips that slow start and its aftermath may take.
 const WARM_UP_ROUND_TRIPS: u64 = 15;
-const BRIEF_WARM_UP_ROUND_TRIPS: u64 = 12;
+const BRIEF_WARM_UP_ROUND_TRIPS: u64 = 10;
 /// Round trips that are measured after that at least.
 const COUNTED_ROUND_TRIPS: u64 = 20;
 /// Rounds that an interval takes.
 pub const ROUNDS_FOR_INTERVAL: u32 = 6;
 /// What a phase takes beside its time: to begin, to end, and for its reports.
-const PHASE_OVERHEAD: Span = Span::from_ms(200);
+const PHASE_OVERHEAD: Span = Span::from_ms(150);
 
 /// The search's name in progress lines.
 const MTU_SEARCH_NAME: &str = "path MTU";
@@ -557,7 +557,7 @@ mod tests {
         let notice = wanted.long_path_notice(Span::from_ms(540)).unwrap();
         assert!(notice.contains("540 ms") && notice.contains("--rounds N"), "{notice}");
         let far = wanted.spec(NetPhaseKind::Load(TransferDirection::Up), Span::from_ms(200));
-        assert_eq!((far.warm_up_ns, far.duration_ns), (2_400_000_000, 4_000_000_000));
+        assert_eq!((far.warm_up_ns, far.duration_ns), (2_000_000_000, 4_000_000_000));
     }
 
     #[test]
