@@ -86,9 +86,12 @@ pub fn turns(
 
 /// The segment of a packet.
 fn segment<'a>(packet: &CapturedPacket<'a>) -> Result<SegmentRecord<'a>, IgnoredReason> {
-    let bytes = match packet.link_type.medium().ok_or(IgnoredReason::NotIp)? {
-        Medium::Ip => packet.bytes,
-        Medium::Ethernet => {
+    let cooked = packet.link_type.cooked_header_len();
+    let bytes = match (packet.link_type.medium(), cooked) {
+        (None, None) => return Err(IgnoredReason::NotIp),
+        (None, Some(len)) => packet.bytes.get(len..).ok_or(IgnoredReason::Cut)?,
+        (Some(Medium::Ip), _) => packet.bytes,
+        (Some(Medium::Ethernet), _) => {
             let frame = EthernetFrame::parse(packet.bytes).map_err(|_| IgnoredReason::Malformed)?;
             match frame.ether_type() {
                 EtherType::IPV4 | EtherType::IPV6 => frame.payload(),
@@ -209,9 +212,14 @@ mod tests {
 
     /// A capture at the client of so many requests, each after the response to the last.
     fn capture(requests: u32) -> Vec<u8> {
+        capture_as(LinkType::RAW, 0, requests)
+    }
+
+    /// The same with so many bytes before each packet.
+    fn capture_as(link_type: LinkType, before: usize, requests: u32) -> Vec<u8> {
         let mut file = Vec::new();
         pcapng::begin(&mut file, "test");
-        pcapng::interface(&mut file, LinkType::RAW, "eth0", 0);
+        pcapng::interface(&mut file, link_type, "eth0", 0);
         let there = PacketTemplate::new(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
         let mut put = |time_ns, is_back: bool, (seq, ack): (u32, u32), flags, payload: &[u8]| {
             let (source_port, destination_port) = if is_back { (80, 4_000) } else { (4_000, 80) };
@@ -224,7 +232,8 @@ mod tests {
                 ..TcpHeader::default()
             };
             let template = if is_back { there.reversed() } else { there };
-            pcapng::packet(&mut file, 0, time_ns, None, &template.tcp(header, payload));
+            let packet = [vec![0; before], template.tcp(header, payload)].concat();
+            pcapng::packet(&mut file, 0, time_ns, None, &packet);
         };
         put(0, false, (0, 0), TcpFlags::SYN, b"");
         put(RTT_NS, true, (0, 1), TcpFlags::SYN | TcpFlags::ACK, b"");
@@ -250,6 +259,15 @@ mod tests {
         );
         assert_eq!(found.savings[0].saved_ns, 12 * RTT_NS);
         assert!(document.ignored.is_empty(), "{:?}", document.ignored);
+    }
+
+    #[test]
+    fn captures_of_any_interface_and_of_other_systems_loopback_are_read() {
+        for (link_type, before) in [(113, 16), (276, 20), (0, 4), (108, 4)] {
+            let file = capture_as(LinkType(link_type), before, 3);
+            let document = turns("a", &file, CHANGE).unwrap();
+            assert_eq!(document.sum.round_trips, 3, "{link_type}: {:?}", document.ignored);
+        }
     }
 
     #[test]

@@ -21,6 +21,17 @@ impl LinkType {
     /// IPv6 alone.
     pub const IPV6: Self = Self(229);
 
+    /// Bytes before the IP packet where nothing else but the length of what precedes it matters: what `tcpdump -i any`
+    /// records on Linux (LINUX_SLL, LINUX_SLL2), and the loopback of BSD and macOS (NULL, LOOP).
+    pub const fn cooked_header_len(self) -> Option<usize> {
+        match self.0 {
+            113 => Some(16),
+            276 => Some(20),
+            0 | 108 => Some(4),
+            _ => None,
+        }
+    }
+
     /// The medium whose packets they are, if a host here can be on it.
     pub const fn medium(self) -> Option<Medium> {
         match self {

@@ -15,7 +15,7 @@ use crate::value;
 /// The page of a stored measurement, with the run that holds its distributions.
 pub fn net(document: &NetDocument, run: &RunDocument) -> String {
     let mut body = Vec::new();
-    let mut figures = String::from("<div class=\"figures\">");
+    let mut figures = String::new();
     for figure in figure::net::figures(document) {
         figures += &element::figure(&figure);
     }
@@ -24,7 +24,10 @@ pub fn net(document: &NetDocument, run: &RunDocument) -> String {
     if let Some(figure) = figure::quantiles::figure("Round trips of all rounds", &trips) {
         figures += &element::figure(&figure);
     }
-    body.push(part("time", "Over time, and as distributions", figures + "</div>"));
+    if !figures.is_empty() {
+        let figures = format!("<div class=\"figures\">{figures}</div>");
+        body.push(part("time", "Over time, and as distributions", figures));
+    }
     body.push(part("cpu", "What it cost both hosts", table(&costs(document), "CPU time")));
     body.push(part("hosts", "The two hosts", table(&hosts(document), "The two hosts")));
     let style = TerminalStyle { color: false, unicode: true, width: 120 };
@@ -168,7 +171,10 @@ fn hosts(document: &NetDocument) -> TextTable {
     settings.sort();
     settings.dedup();
     for setting in settings {
-        let of = |host: &NetHost| host.settings.get(setting).cloned().unwrap_or_default();
+        let of = |host: &NetHost| {
+            let value = host.settings.get(setting).filter(|value| !value.is_empty());
+            value.cloned().unwrap_or_else(|| "–".to_owned())
+        };
         table.push([setting.clone(), of(here), of(there)]);
     }
     table
