@@ -21,6 +21,9 @@ use crate::cli::output::{CliOutput, CommandResult};
 use crate::cli::{GlobalOptions, store};
 use crate::problem::{ExitReason, Problem};
 
+/// Runs that a terminal shows without --all: with the head of the table, a screen.
+const RUNS_SHOWN: usize = 18;
+
 /// List the stored runs, newest first
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "Examples:
@@ -30,6 +33,9 @@ pub struct RunsCommand {
     /// Only runs whose id or title contains this
     #[arg(value_name = "TEXT")]
     filter: Option<String>,
+    /// Every run, where a terminal shows the newest
+    #[arg(long)]
+    all: bool,
 }
 
 impl RunsCommand {
@@ -67,7 +73,10 @@ impl RunsCommand {
                 "#cells?",
                 "#blocks??",
             ]);
-            for run in runs {
+            let is_cut = !self.all && std::io::stdout().is_terminal();
+            let shown = if is_cut { RUNS_SHOWN } else { runs.len() };
+            let older = runs.len().saturating_sub(shown);
+            for run in runs.into_iter().take(shown) {
                 let when = run.created.chars().take(16).collect::<String>().replace('T', " ");
                 table.push([
                     run.id,
@@ -79,6 +88,9 @@ impl RunsCommand {
                 ]);
             }
             output.page(&table.render(output.style))?;
+            if older > 0 {
+                output.note(&format!("{older} older: plumb runs --all"));
+            }
         }
         Ok(ExitReason::Success)
     }

@@ -18,16 +18,21 @@ pub fn render(document: &CompareDocument, style: TerminalStyle) -> String {
         _ => TextRole::Good,
     };
     page.put(0, ink, &headline(document));
-    for warning in &document.warnings {
+    // The headline says all where nothing was compared.
+    let warnings = document.warnings.iter().filter(|_| !document.rows.is_empty());
+    for warning in warnings {
         page.put(0, TextRole::Warn, &format!("Warning: {warning}"));
     }
     page.out.push('\n');
-    let inks: Vec<TextRole> = rows(document).iter().map(|row| verdict_role(&row.verdict)).collect();
-    page.out += &table(document).render_with_roles(style, |row, column| {
-        if column == 1 { inks[row] } else { TextRole::Plain }
-    });
-    page.out.push('\n');
-    page.put(0, TextRole::Dim, METHOD);
+    if !document.rows.is_empty() {
+        let inks: Vec<TextRole> =
+            rows(document).iter().map(|row| verdict_role(&row.verdict)).collect();
+        page.out += &table(document).render_with_roles(style, |row, column| {
+            if column == 1 { inks[row] } else { TextRole::Plain }
+        });
+        page.out.push('\n');
+        page.put(0, TextRole::Dim, METHOD);
+    }
     for (side, cells) in [(&document.a, &document.only_in_a), (&document.b, &document.only_in_b)] {
         if !cells.is_empty() {
             let plural = if cells.len() == 1 { "" } else { "s" };
@@ -62,6 +67,12 @@ pub fn headline(document: &CompareDocument) -> String {
         format!(" Geometric mean of the cost ratios: {}.", value::times(mean))
     });
     let be = |count: u64| if count == 1 { "is" } else { "are" };
+    if document.rows.is_empty() {
+        let (b, a) = (&document.b.label, &document.a.label);
+        return format!(
+            "{b} against {a}: nothing compared, as they have no measured cell in common."
+        );
+    }
     if let ([row], [name]) = (document.rows.as_slice(), names.as_slice()) {
         let ratio = row
             .ratio

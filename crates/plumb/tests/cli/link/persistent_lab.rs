@@ -77,8 +77,9 @@ fn three_hosts_reach_each_other_through_a_switch() {
         let said = bench.stdout_of(&format!("exec net {from} -- ping -c 2 -w 10 -i 0.01 {to}"));
         let line = said.lines().find(|line| line.contains("min/avg/max")).unwrap();
         let least: f64 = line.split(['=', '/']).nth(4).unwrap().trim().parse().unwrap();
-        // With a deadline ping waits for two answers, and may send more than two requests until then.
-        assert!(said.contains("2 received") && least >= 20.0, "{said}");
+        let received = said.split(", ").find_map(|part| part.strip_suffix(" received")).unwrap();
+        // With a deadline ping waits for two answers, and may send more requests until then, and have more answers.
+        assert!(received.parse::<u32>().unwrap() >= 2 && least >= 20.0, "{said}");
     }
     bench.stdout_of("down net");
 }
