@@ -86,7 +86,7 @@ fn head(document: &NetDocument, run: &RunDocument, title: &str) -> String {
 
 /// The rate of a load, and its round trips.
 fn tiles(load: &LoadSummary) -> Vec<[String; 3]> {
-    let name = load.direction.map_or_else(|| load.phase.to_string(), |way| way.to_string());
+    let name = net_summary::load_name(load);
     let mut tiles = Vec::new();
     if let Some(rate) = load.bytes_per_second {
         let limit = load.limited_by.as_ref().map(|limit| format!("limited by: {limit}"));
@@ -98,7 +98,11 @@ fn tiles(load: &LoadSummary) -> Vec<[String; 3]> {
     let ns = |ns: f64| value::plain(Unit::Nanoseconds, ns);
     if let Some(requests) = load.requests_per_second {
         let big = format!("{} /s", significant(requests, 3));
-        tiles.push([format!("Requests, {name}"), big, String::new()]);
+        tiles.push([
+            format!("Requests{}", name.trim_start_matches("requests")),
+            big,
+            String::new(),
+        ]);
     }
     if let Some(trips) = load.loaded.or(load.idle) {
         let idle =
@@ -106,7 +110,8 @@ fn tiles(load: &LoadSummary) -> Vec<[String; 3]> {
         let idle = idle.map(|idle| format!("{} idle", ns(idle.p50_ns)));
         let p99 = trips.p99_ns.map(|p99| format!("p99 {}", ns(p99)));
         let more: Vec<String> = idle.into_iter().chain(p99).collect();
-        let under = if load.loaded.is_some() { " under load" } else { "" };
+        let is_load = load.loaded.is_some() && load.requests_per_second.is_none();
+        let under = if is_load { " under load" } else { "" };
         let what = format!("Round trip, {name}{under}");
         tiles.push([what, ns(trips.p50_ns), more.join(", ")]);
     }

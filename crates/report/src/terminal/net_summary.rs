@@ -80,9 +80,9 @@ pub(crate) fn conditions(document: &NetDocument, summary: &NetSummary) -> String
     parts.join(" · ")
 }
 
-/// A row a load.
-pub fn table(summary: &NetSummary) -> TextTable {
-    let name = |load: &LoadSummary| match (load.phase, load.direction) {
+/// What a load is called: its direction, or the transport of its requests.
+pub(crate) fn load_name(load: &LoadSummary) -> String {
+    match (load.phase, load.direction) {
         (PhaseName::ExchangeTcp, _) => "requests TCP".to_owned(),
         (PhaseName::ExchangeUdp, _) => "requests UDP".to_owned(),
         (PhaseName::ExchangeTls, _) => "requests TLS".to_owned(),
@@ -92,7 +92,11 @@ pub fn table(summary: &NetSummary) -> TextTable {
             format!("{} {direction}", phase.name().trim_end_matches(&format!("-{direction}")))
         }
         (phase, _) => phase.name().to_owned(),
-    };
+    }
+}
+
+/// A row a load.
+pub fn table(summary: &NetSummary) -> TextTable {
     let rate = |load: &LoadSummary| match (load.bytes_per_second, load.requests_per_second) {
         (Some(rate), _) if is_noisy(rate, load.bytes_per_second_ci95) => {
             let [low, high] = load.bytes_per_second_ci95.unwrap_or_default();
@@ -120,7 +124,7 @@ pub fn table(summary: &NetSummary) -> TextTable {
     let mut table = TextTable::of_rows(
         &summary.loads,
         &[
-            ("", &name),
+            ("", &load_name),
             ("#rate", &rate),
             ("#±?", &precision),
             ("#p50 idle→load", &|load| trips(load, |found| Some(found.p50_ns))),
