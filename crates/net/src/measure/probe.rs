@@ -306,12 +306,12 @@ fn prepare(socket: &UdpSocket) -> io::Result<()> {
 /// When the last probe comes, as the answering side can tell from those that came: their times, each less its number of
 /// periods, differ by what they waited on the path.
 #[derive(Clone, Copy, Debug, Default)]
-struct ScheduleEnd {
+struct LastProbeTime {
     /// Time of the first probe if all had waited as little as the fastest, and as long as the slowest.
     first_ns: Option<(u64, u64)>,
 }
 
-impl ScheduleEnd {
+impl LastProbeTime {
     fn observe(&mut self, schedule: &RttProbeSchedule, sequence: u64, at_ns: u64) {
         let first = at_ns.saturating_sub(sequence.saturating_mul(schedule.period_ns));
         let (least, most) = self.first_ns.unwrap_or((first, first));
@@ -388,22 +388,15 @@ impl ProbeReflector {
         let mut answers_left = 2 * self.schedule.count;
         let Ok(cookie) = AddressCookie::draw() else { return report };
         let mut is_admitted = false;
-        let mut end_of_schedule = ScheduleEnd::default();
-        while !control.is_halted() && monotonic_ns() < deadline_ns() {
-            let now_ns = monotonic_ns();
+        let mut last_probe = LastProbeTime::default();
+        while !control.is_halted() {
             let is_heard = seen.unique() >= self.schedule.count;
-            if now_ns >= planned_ns()
-                && (is_heard || now_ns >= end_of_schedule.latest_ns(&self.schedule))
-            {
+            let last_ns = if is_heard { 0 } else { last_probe.latest_ns(&self.schedule) };
+            if monotonic_ns() >= planned_ns().max(last_ns).min(deadline_ns()) {
                 break;
             }
             if !is_admitted {
-                if let Ok((len, from)) = self.socket.recv_from(&mut buffer) {
-                    let bytes = &buffer[..len];
-                    is_admitted = cookie.admits(&self.socket, &self.token, bytes, from)
-                        && self.socket.connect(from).is_ok();
-                    report.strange += u64::from(!self.token.matches_prefix(bytes));
-                }
+                is_admitted = self.admit(&cookie, &mut buffer, &mut report);
                 continue;
             }
             let received = datagram::receive_with_timestamp(self.socket.as_fd(), &mut buffer);
@@ -424,7 +417,7 @@ impl ProbeReflector {
                 report.strange += 1;
                 continue;
             };
-            end_of_schedule.observe(&self.schedule, sequence, read_ns);
+            last_probe.observe(&self.schedule, sequence, read_ns);
             let counts = u64::from(sequence >= self.schedule.first);
             *if arrival.is_new() { &mut report.received } else { &mut report.duplicated } += counts;
             if matches!(arrival, SequenceStatus::Late { .. }) {
@@ -447,6 +440,19 @@ impl ProbeReflector {
         }
         report.overflowed = socket::receive_drops(self.socket.as_fd()).map_or(0, u64::from);
         report
+    }
+
+    /// Waits for one datagram of whoever has no address yet, and keeps to its sender if that shows the cookie.
+    fn admit(
+        &self,
+        cookie: &AddressCookie,
+        buffer: &mut [u8],
+        report: &mut ProbeReflectorReport,
+    ) -> bool {
+        let Ok((len, from)) = self.socket.recv_from(buffer) else { return false };
+        let bytes = &buffer[..len];
+        report.strange += u64::from(!self.token.matches_prefix(bytes));
+        cookie.admits(&self.socket, &self.token, bytes, from) && self.socket.connect(from).is_ok()
     }
 }
 
