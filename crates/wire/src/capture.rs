@@ -21,8 +21,8 @@ impl LinkType {
     /// IPv6 alone.
     pub const IPV6: Self = Self(229);
 
-    /// Bytes before the IP packet where nothing else but the length of what precedes it matters: what `tcpdump -i any`
-    /// records on Linux (LINUX_SLL, LINUX_SLL2), and the loopback of BSD and macOS (NULL, LOOP).
+    /// Bytes of the header before an IP packet in captures of several interfaces, as by `tcpdump -i any` on Linux
+    /// (LINUX_SLL, LINUX_SLL2), and of the loopback of BSD and macOS (NULL, LOOP).
     pub const fn cooked_header_len(self) -> Option<usize> {
         match self.0 {
             113 => Some(16),

@@ -41,9 +41,9 @@ const PLACEMENT_DELAY_NS: u64 = 50_000_000;
 /// How long after its beginning a sender first limits what waits unsent in its socket, and again whenever it has sent
 /// for twice as long. Megabytes there would take a slow link seconds to carry after the time that counts.
 const UNSENT_DELAY_NS: u64 = 100_000_000;
-/// The least of that limit, and the part of a second's bytes at the rate so far that it is at least.
+/// The least of that limit; it is also at least a window, and what is sent in so long at the rate so far.
 const UNSENT_MIN: u64 = 64 << 10;
-const UNSENT_PARTS: u64 = 50;
+const UNSENT_TIME_NS: u64 = 20_000_000;
 
 /// When a connection does what.
 #[derive(Clone, Debug)]
@@ -344,8 +344,7 @@ impl BulkTransfer<'_> {
         let elapsed_ns = now_ns.saturating_sub(self.plan.began_ns).max(1);
         self.limit_unsent_ns = now_ns.saturating_add(elapsed_ns);
         let tcp = TcpSample::read(self.connection.stream.as_fd());
-        let short_while =
-            tcp.acked_bytes.saturating_mul(1_000_000) / (elapsed_ns / 1000).max(1) / UNSENT_PARTS;
+        let short_while = tcp.acked_bytes.saturating_mul(UNSENT_TIME_NS) / elapsed_ns;
         let window = u64::from(tcp.cwnd_segments) * u64::from(tcp.mss_bytes);
         let unsent = window.max(short_while).max(UNSENT_MIN);
         let unsent = i32::try_from(unsent).unwrap_or(i32::MAX);

@@ -21,7 +21,7 @@ use crate::cli::output::{CliOutput, CommandResult};
 use crate::cli::{GlobalOptions, store};
 use crate::problem::{ExitReason, Problem};
 
-/// Runs that a terminal shows without --all: with the head of the table, a screen.
+/// Runs that a terminal shows without --all: a screen of 24 lines with the head of the table.
 const RUNS_SHOWN: usize = 18;
 
 /// List the stored runs, newest first
@@ -33,7 +33,7 @@ pub struct RunsCommand {
     /// Only runs whose id or title contains this
     #[arg(value_name = "TEXT")]
     filter: Option<String>,
-    /// Every run, where a terminal shows the newest
+    /// List every run; a terminal shows only the newest without it
     #[arg(long)]
     all: bool,
 }
