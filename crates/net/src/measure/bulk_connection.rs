@@ -7,7 +7,6 @@ use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::thread;
 
 use plumb_result::net::ThreadPlacement;
 use plumb_sys::errno;
@@ -15,7 +14,7 @@ use plumb_sys::socket;
 use plumb_sys::socket::IntOption;
 
 use super::bulk::{BulkFlow, Counter, incompressible_block, receive_buffer};
-use super::connect::{DataConnectError, connect_tcp};
+use super::connect::{DataConnectError, connect_tcp, in_parallel};
 use super::pacer::Pacer;
 use super::report::{StreamReport, StreamSample};
 use super::test_spec::BulkTcpSpec;
@@ -42,7 +41,7 @@ const PLACEMENT_DELAY_NS: u64 = 50_000_000;
 /// for twice as long. Megabytes there would take a slow link seconds to carry after the time that counts.
 const UNSENT_DELAY_NS: u64 = 100_000_000;
 /// The least of that limit; it is also at least a window, and what is sent in so long at the rate so far.
-const UNSENT_MIN: u64 = 64 << 10;
+const UNSENT_MIN: u64 = 32 << 10;
 const UNSENT_TIME_NS: u64 = 20_000_000;
 
 /// When a connection does what.
@@ -177,32 +176,12 @@ pub(super) fn connect(
     let all: Vec<usize> = (0..spec.connections()).collect();
     let mut connections = Vec::with_capacity(all.len());
     for some in all.chunks(PARALLEL_CONNECTS) {
-        for made in in_parallel(some, &one) {
+        for made in in_parallel(some.iter().copied(), &one) {
+            let made = made.and_then(|made| made);
             connections.push(made.map_err(|error| DataConnectError::of(address, &error))?);
         }
     }
     Ok(connections)
-}
-
-/// Does the same for several at once: each waits for round trips.
-fn in_parallel<T: Send>(
-    all: &[usize],
-    one: &(impl Fn(usize) -> io::Result<T> + Sync),
-) -> Vec<io::Result<T>> {
-    if let [only] = all {
-        return vec![one(*only)];
-    }
-    let in_thread = || thread::Builder::new().name("connect".to_owned());
-    thread::scope(|scope| {
-        let begun: Vec<_> =
-            all.iter().map(|&each| in_thread().spawn_scoped(scope, move || one(each))).collect();
-        let ended = |thread: thread::ScopedJoinHandle<'_, io::Result<T>>| {
-            thread
-                .join()
-                .unwrap_or_else(|_| Err(io::Error::other("the thread that connects ended")))
-        };
-        begun.into_iter().map(|begun| begun.and_then(ended)).collect()
-    })
 }
 
 fn set_window(socket: &OwnedFd, spec: &BulkTcpSpec) -> io::Result<()> {
@@ -276,6 +255,7 @@ pub(super) fn run_transfers(connections: &[&BulkConnection], plan: &TransferPlan
             call_bytes_max: rate.map_or(usize::MAX, |rate| {
                 usize::try_from((rate / 50).max(1)).unwrap_or(usize::MAX)
             }),
+            unsent_bytes_max: usize::MAX,
             limit_unsent_ns: plan.began_ns.saturating_add(UNSENT_DELAY_NS),
             phase: TransferPhase::Transferring,
         });
@@ -311,7 +291,8 @@ struct BulkTransfer<'a> {
     flow: BulkFlow,
     pace: Option<Pacer>,
     call_bytes_max: usize,
-    /// When what waits unsent in its socket is to be limited anew.
+    /// The most that may wait unsent in its socket, and when that is to be set anew.
+    unsent_bytes_max: usize,
     limit_unsent_ns: u64,
     phase: TransferPhase,
 }
@@ -330,7 +311,8 @@ impl BulkTransfer<'_> {
         if due_ns > now_ns {
             return Ok(NextCall::At(due_ns));
         }
-        self.flow.send(self.connection.stream.as_fd(), block, self.call_bytes_max)?;
+        let most = self.call_bytes_max.min(self.unsent_bytes_max);
+        self.flow.send(self.connection.stream.as_fd(), block, most)?;
         self.connection.bytes.set(self.flow.bytes);
         Ok(NextCall::Socket)
     }
@@ -348,6 +330,8 @@ impl BulkTransfer<'_> {
         let window = u64::from(tcp.cwnd_segments) * u64::from(tcp.mss_bytes);
         let unsent = window.max(short_while).max(UNSENT_MIN);
         let unsent = i32::try_from(unsent).unwrap_or(i32::MAX);
+        // The kernel goes on past the limit to the end of a buffer, of 64 KiB at most.
+        self.unsent_bytes_max = usize::try_from(unsent).unwrap_or(usize::MAX);
         socket::set_option(self.connection.stream.as_fd(), IntOption::UnsentMax, unsent).ok();
     }
 
@@ -458,6 +442,8 @@ impl PooledConnection for BulkTransfer<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
 
     #[test]

@@ -3,6 +3,7 @@
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::thread;
 
 use plumb_base::time::Span;
 use plumb_clock::monotonic_ns;
@@ -59,6 +60,25 @@ pub fn connect_udp(address: SocketAddr) -> io::Result<UdpSocket> {
     let socket = UdpSocket::bind((any, 0))?;
     socket.connect(address)?;
     Ok(socket)
+}
+
+/// Does the same with each at the same time, as each waits for round trips; an error where a thread could not run.
+pub(super) fn in_parallel<I: Send, T: Send>(
+    all: impl ExactSizeIterator<Item = I>,
+    one: &(impl Fn(I) -> T + Sync),
+) -> Vec<io::Result<T>> {
+    if all.len() == 1 {
+        return all.map(|only| Ok(one(only))).collect();
+    }
+    let in_thread = || thread::Builder::new().name("connect".to_owned());
+    thread::scope(|scope| {
+        let begun: Vec<_> =
+            all.map(|each| in_thread().spawn_scoped(scope, move || one(each))).collect();
+        let ended = |thread: thread::ScopedJoinHandle<'_, T>| {
+            thread.join().map_err(|_| io::Error::other("the thread that connects ended"))
+        };
+        begun.into_iter().map(|begun| begun.and_then(ended)).collect()
+    })
 }
 
 /// Why the connections of a test could not be made, and what to do.

@@ -40,7 +40,7 @@ const ANNOUNCE_TIMEOUT: Span = Span::from_secs(2);
 const STOP_POLL: Duration = Duration::from_millis(50);
 /// Room for datagrams that come while nobody reads.
 const BUFFER_BYTES: i32 = 1 << 20;
-/// Shortest and longest time that is waited for the last probes and answers, where one is missing.
+/// Shortest and longest time that is waited for a probe or an answer that is missing.
 const LINGER_MIN_NS: u64 = 200_000_000;
 const LINGER_MAX_NS: u64 = 5_000_000_000;
 
@@ -216,7 +216,7 @@ impl ProbeSender {
         let mut seen = SequenceTracker::new(self.schedule.count);
         let mut stamps = ReceiveTimestamps::begin();
         let mut buffer = vec![0; DATAGRAM_MAX];
-        let (mut longest_ns, mut linger_until) = (0_u64, None);
+        let (mut longest_ns, mut sent_ns) = (0_u64, None);
         loop {
             let received = datagram::receive_with_timestamp(self.socket.as_fd(), &mut buffer);
             let read_ns = monotonic_ns();
@@ -250,10 +250,12 @@ impl ProbeSender {
                 break;
             }
             if self.is_sent.load(Ordering::Acquire) {
+                let sent_ns = *sent_ns.get_or_insert(read_ns);
                 let patience = (4 * longest_ns).clamp(LINGER_MIN_NS, LINGER_MAX_NS);
                 let patience = if seen.unique() == 0 { 2_000_000_000 } else { patience };
-                let until = *linger_until.get_or_insert(read_ns + patience);
-                if seen.unique() >= self.schedule.count || read_ns >= until {
+                let Some(missing) = seen.last_missing() else { break };
+                let sent_after = (self.schedule.count - 1 - missing) * self.schedule.period_ns;
+                if read_ns >= (sent_ns + patience).saturating_sub(sent_after) {
                     break;
                 }
             }
@@ -303,26 +305,26 @@ fn prepare(socket: &UdpSocket) -> io::Result<()> {
     datagram::enable_receive_timestamps(socket.as_fd())
 }
 
-/// When the last probe comes, as the answering side can tell from those that came: their times, each less its number of
-/// periods, differ by what they waited on the path.
+/// When probes come, as the answering side can tell from those that came: their times, each less its number of periods,
+/// differ by what they waited on the path.
 #[derive(Clone, Copy, Debug, Default)]
-struct LastProbeTime {
+struct ProbeArrivalTimes {
     /// Time of the first probe if all had waited as little as the fastest, and as long as the slowest.
     first_ns: Option<(u64, u64)>,
 }
 
-impl LastProbeTime {
+impl ProbeArrivalTimes {
     fn observe(&mut self, schedule: &RttProbeSchedule, sequence: u64, at_ns: u64) {
         let first = at_ns.saturating_sub(sequence.saturating_mul(schedule.period_ns));
         let (least, most) = self.first_ns.unwrap_or((first, first));
         self.first_ns = Some((least.min(first), most.max(first)));
     }
 
-    /// After this, the last probe would have waited four times as long as any did; never where none came.
-    fn latest_ns(&self, schedule: &RttProbeSchedule) -> u64 {
+    /// After this, a probe would have waited four times as long as any did; never where none came.
+    fn latest_ns(&self, schedule: &RttProbeSchedule, sequence: u64) -> u64 {
         self.first_ns.map_or(u64::MAX, |(least, most)| {
             let patience = (4 * (most - least)).clamp(LINGER_MIN_NS, LINGER_MAX_NS);
-            least.saturating_add(schedule.count * schedule.period_ns).saturating_add(patience)
+            least.saturating_add((sequence + 1) * schedule.period_ns).saturating_add(patience)
         })
     }
 }
@@ -335,6 +337,10 @@ pub struct ProbeReflector {
     schedule: RttProbeSchedule,
     datagram_bytes: usize,
     answered: AtomicU64,
+    cookie: AddressCookie,
+    is_admitted: bool,
+    /// Datagrams before the first of the test's own.
+    strange: u64,
 }
 
 impl ProbeReflector {
@@ -356,7 +362,25 @@ impl ProbeReflector {
             schedule: RttProbeSchedule::of(test, probes),
             datagram_bytes: datagram_bytes(probes),
             answered: AtomicU64::new(0),
+            cookie: AddressCookie::draw()?,
+            is_admitted: false,
+            strange: 0,
         })
+    }
+
+    /// Waits for who asks, until the test begins or the steady clock shows `until_ns`: where UDP is filtered, nobody
+    /// comes.
+    pub fn accept_peer(&mut self, until_ns: u64, control: &TestControl) {
+        let mut buffer = vec![0; DATAGRAM_MAX];
+        while !self.is_admitted
+            && !control.is_halted()
+            && control.began_ns().is_none()
+            && monotonic_ns() < until_ns
+        {
+            let mut strange = 0;
+            self.is_admitted = self.admit(&mut buffer, &mut strange);
+            self.strange += strange;
+        }
     }
 
     /// Answers so far.
@@ -380,23 +404,26 @@ impl ProbeReflector {
         deadline_ns: impl Fn() -> u64,
         control: &TestControl,
     ) -> ProbeReflectorReport {
-        let mut report = ProbeReflectorReport::default();
+        let mut report =
+            ProbeReflectorReport { strange: self.strange, ..ProbeReflectorReport::default() };
         let mut seen = SequenceTracker::new(self.schedule.count);
         let mut stamps = ReceiveTimestamps::begin();
         let mut buffer = vec![0; DATAGRAM_MAX];
         // Twice, because the path may duplicate them.
         let mut answers_left = 2 * self.schedule.count;
-        let Ok(cookie) = AddressCookie::draw() else { return report };
-        let mut is_admitted = false;
-        let mut last_probe = LastProbeTime::default();
+        let mut is_admitted = self.is_admitted;
+        let mut arrivals = ProbeArrivalTimes::default();
         while !control.is_halted() {
-            let is_heard = seen.unique() >= self.schedule.count;
-            let last_ns = if is_heard { 0 } else { last_probe.latest_ns(&self.schedule) };
-            if monotonic_ns() >= planned_ns().max(last_ns).min(deadline_ns()) {
+            let now_ns = monotonic_ns();
+            let is_over = || {
+                let missing = seen.last_missing();
+                missing.is_none_or(|last| now_ns >= arrivals.latest_ns(&self.schedule, last))
+            };
+            if now_ns >= deadline_ns() || now_ns >= planned_ns() && is_over() {
                 break;
             }
             if !is_admitted {
-                is_admitted = self.admit(&cookie, &mut buffer, &mut report);
+                is_admitted = self.admit(&mut buffer, &mut report.strange);
                 continue;
             }
             let received = datagram::receive_with_timestamp(self.socket.as_fd(), &mut buffer);
@@ -417,7 +444,7 @@ impl ProbeReflector {
                 report.strange += 1;
                 continue;
             };
-            last_probe.observe(&self.schedule, sequence, read_ns);
+            arrivals.observe(&self.schedule, sequence, read_ns);
             let counts = u64::from(sequence >= self.schedule.first);
             *if arrival.is_new() { &mut report.received } else { &mut report.duplicated } += counts;
             if matches!(arrival, SequenceStatus::Late { .. }) {
@@ -443,16 +470,12 @@ impl ProbeReflector {
     }
 
     /// Waits for one datagram of whoever has no address yet, and keeps to its sender if that shows the cookie.
-    fn admit(
-        &self,
-        cookie: &AddressCookie,
-        buffer: &mut [u8],
-        report: &mut ProbeReflectorReport,
-    ) -> bool {
+    fn admit(&self, buffer: &mut [u8], strange: &mut u64) -> bool {
         let Ok((len, from)) = self.socket.recv_from(buffer) else { return false };
         let bytes = &buffer[..len];
-        report.strange += u64::from(!self.token.matches_prefix(bytes));
-        cookie.admits(&self.socket, &self.token, bytes, from) && self.socket.connect(from).is_ok()
+        *strange += u64::from(!self.token.matches_prefix(bytes));
+        self.cookie.admits(&self.socket, &self.token, bytes, from)
+            && self.socket.connect(from).is_ok()
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::{self, ScopedJoinHandle};
 
 use super::bulk_connection::{self, BulkConnection, TransferPlan};
-use super::connect::DataConnectError;
+use super::connect::{DataConnectError, in_parallel};
 use super::datagram::endpoint::DatagramEndpoint;
 use super::mtu::MtuEndpoint;
 use super::probe::{ProbeReflector, ProbeSender};
@@ -166,19 +166,19 @@ impl TestRun {
         agent: SocketAddr,
         control: Arc<TestControl>,
     ) -> Result<Self, DataConnectError> {
-        let rate_max = ready.rate_max;
-        let mut parts = Vec::new();
-        for (index, (part, port)) in spec.parts.iter().zip(&ready.ports).enumerate() {
-            let address = with_port(agent, *port);
-            parts.push(match part {
+        let connect = |(index, part): (usize, &PartSpec)| {
+            let port = ready.ports.get(index).copied().unwrap_or_default();
+            let address = with_port(agent, port);
+            Ok::<_, DataConnectError>(match part {
                 PartSpec::Streams(streams) => {
-                    let streams = limited(streams, rate_max);
+                    let streams = limited(streams, ready.rate_max);
                     let connections = bulk_connection::connect(address, &streams, token)?;
                     PartEndpoint::Connections(connections, streams)
                 }
                 PartSpec::Probes(probes) => {
                     let sender = ProbeSender::connect(address, token, spec, probes);
                     let sender = sender.map_err(|source| DataConnectError::of(address, &source))?;
+                    sender.announce(&control)?;
                     PartEndpoint::ProbeSender(sender)
                 }
                 PartSpec::Exchange(part) => {
@@ -190,18 +190,17 @@ impl TestRun {
                     DatagramEndpoint::connect(address, token, spec, datagrams, &control)?,
                 ),
                 PartSpec::Mtu(mtu) => {
-                    let endpoint = MtuEndpoint::connect(address, token, mtu, rate_max)
+                    let endpoint = MtuEndpoint::connect(address, token, mtu, ready.rate_max)
                         .map_err(|source| DataConnectError::of(address, &source))?;
                     PartEndpoint::Mtu(endpoint)
                 }
-            });
-        }
-        // The agent answers once it has all connections.
-        for part in &parts {
-            if let PartEndpoint::ProbeSender(sender) = part {
-                sender.announce(&control)?;
-            }
-        }
+            })
+        };
+        let connected = in_parallel(spec.parts.iter().enumerate(), &connect);
+        let flatten = |part: io::Result<Result<PartEndpoint, DataConnectError>>| {
+            part.map_err(|error| DataConnectError::of(agent, &error))?
+        };
+        let parts = connected.into_iter().map(flatten).collect::<Result<Vec<_>, _>>()?;
         // Reading takes milliseconds, by which the first of what counts would be late.
         let before = Some((HostFacts::read(), read_counters()));
         Ok(Self::new(spec, token, control, parts, before))
@@ -248,23 +247,30 @@ impl TestRun {
     }
 
     fn accept_connections(&mut self, until_ns: u64) -> io::Result<()> {
-        // In the order in which the client makes them.
-        for part in &mut self.parts {
+        let (token, is_agent, control) = (self.token, self.is_agent, &self.control);
+        let accept = |part: &mut PartEndpoint| {
             match part {
                 PartEndpoint::Listener(listener, streams) => {
-                    let token = self.token;
                     let connections =
-                        bulk_connection::accept(listener, streams, token, until_ns, &self.control)?;
+                        bulk_connection::accept(listener, streams, token, until_ns, control)?;
                     *part = PartEndpoint::Connections(connections, streams.clone());
                 }
-                PartEndpoint::Datagrams(endpoint) if self.is_agent => {
-                    endpoint.accept_peer(until_ns, &self.control)?;
+                PartEndpoint::ProbeReflector(reflector) => reflector.accept_peer(until_ns, control),
+                PartEndpoint::Datagrams(endpoint) if is_agent => {
+                    endpoint.accept_peer(until_ns, control)?;
                 }
-                PartEndpoint::Responder(responder) => responder.accept(until_ns, &self.control)?,
+                PartEndpoint::Responder(responder) => responder.accept(until_ns, control)?,
                 _ => {}
             }
-        }
-        Ok(())
+            Ok(())
+        };
+        // The others have no more to wait for.
+        let accept = |part| accept(part).inspect_err(|_| control.halt());
+        let accepted = in_parallel(self.parts.iter_mut(), &accept).into_iter();
+        let mut failed = accepted.filter_map(|part| part.and_then(|part| part).err());
+        let Some(first) = failed.next() else { return Ok(()) };
+        let is_cause = |error: &io::Error| error.kind() != io::ErrorKind::Interrupted;
+        Err(if is_cause(&first) { first } else { failed.find(is_cause).unwrap_or(first) })
     }
 
     fn connections(&self) -> impl Iterator<Item = &Arc<BulkConnection>> {

@@ -143,6 +143,13 @@ impl SequenceTracker {
         self.next.saturating_sub(self.counts.unique).saturating_sub(self.counts.beyond_window)
     }
 
+    /// The greatest number that is to come and has not, among those that are remembered.
+    pub fn last_missing(&self) -> Option<u64> {
+        let is_missing = |&number: &u64| !self.is_marked(number);
+        let beyond = self.limit.checked_sub(1).filter(|&last| last >= self.next);
+        beyond.or_else(|| (self.finalized..self.next).rev().find(is_missing))
+    }
+
     /// Enters a datagram by the number that it carries, whatever times that has wrapped.
     #[inline]
     pub fn record(&mut self, sequence: u32) -> SequenceStatus {
