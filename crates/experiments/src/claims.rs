@@ -6,7 +6,7 @@ use plumb_analysis::claim::{
 use plumb_analysis::ratio::matched_pairs;
 use plumb_analysis::registry::{MechanismOrder, RatioLevels, RatioPair};
 use plumb_analysis::summary::{MeasuredCell, rounded};
-use plumb_base::units::format_bytes;
+use plumb_base::units::{Unit, format_bytes};
 use plumb_store::record::{FactorLevel, Factors};
 
 pub(crate) mod remote;
@@ -340,6 +340,25 @@ pub(crate) fn pairs_within(
         ClaimCase::ratio_within(place, label, (a, b), bounds)
     });
     cases.collect()
+}
+
+/// How many times greater a rate is than another, between the ends that both intervals allow: least, middle, most.
+pub(crate) fn gain_interval([better, worse]: [&MeasuredCell<'_>; 2]) -> Option<[f64; 3]> {
+    let ([low, high], [worse_low, worse_high]) = (better.ends()?, worse.ends()?);
+    Some([low / worse_high, better.median() / worse.median(), high / worse_low])
+}
+
+/// "The first change of a rate gains more than the second": by how many times.
+pub(crate) fn gains_in_order(
+    label: &str,
+    first: Option<[&MeasuredCell<'_>; 2]>,
+    second: Option<[&MeasuredCell<'_>; 2]>,
+) -> Option<ClaimCase> {
+    let ([low, middle, high], [other_low, other, other_high]) =
+        (gain_interval(first?)?, gain_interval(second?)?);
+    let (ends, bounds) = ([low / other_high, high / other_low], (1.0, f64::INFINITY));
+    let (label, value) = (label.to_owned(), middle / other);
+    Some(ClaimCase::quantity("", label, value, Some(ends), bounds, Unit::Count))
 }
 
 /// Where a pair stands, and what it is: the placement, then every other level they share.

@@ -83,8 +83,12 @@ pub fn connection(document: &StackDocument, code: &str) -> String {
 pub fn simulation(document: &SimDocument, code: &str) -> String {
     let mut body = Vec::new();
     for (number, run) in (1..).zip(&document.runs) {
-        let variables: Vec<String> =
-            run.variables.iter().map(|(name, value)| format!("{name} = {value}")).collect();
+        // A value of several settings names itself.
+        let variable = |(name, value): (&String, &String)| match value.contains('=') {
+            true => value.clone(),
+            false => format!("{name} = {value}"),
+        };
+        let variables: Vec<String> = run.variables.iter().map(variable).collect();
         let mut figures = String::from("<div class=\"figures\">");
         for mut figure in crate::figure::simulation::figures(run) {
             figure.id = format!("{}-{number}", figure.id);

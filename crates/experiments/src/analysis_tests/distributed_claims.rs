@@ -212,6 +212,217 @@ pub(super) const PAIRS: &[VerdictPair] = &[
         let slow = if holds { 320.0 } else { 84.0 };
         display_link("structured", [("9600bit", slow), ("10mbit", 380.0)])
     }),
+    (&["distributed.rect.batching-alone"], |holds| {
+        let batch = if holds { 180.0 } else { 1_800.0 };
+        display_rect(&[("slow-lan", [5.0, 66.0, batch, 2_000.0])])
+    }),
+    (&["distributed.rect.batching-cause"], |holds| {
+        let mut run = display_rect(&[
+            ("wan", [1.0, 60.0, if holds { 180.0 } else { 1.1 }, 670.0]),
+            ("lan", [5.0, 66.0, 180.0, 670.0]),
+        ]);
+        round_trips(&mut run, [("incremental", 780.0), ("batch", 3.0)]);
+        run
+    }),
+    (&["distributed.rect.pipelining-cause"], |holds| {
+        let mut run = display_rect(&[
+            ("slow-lan", [5.0, if holds { 66.0 } else { 6.0 }, 180.0, 670.0]),
+            ("slow-local", [41.0, 61.0, 310.0, 1_070.0]),
+        ]);
+        round_trips(&mut run, [("incremental", 780.0), ("pipelined-incremental", 1.0)]);
+        run
+    }),
+    (&["distributed.rect.remote-incremental-beats-local"], |holds| {
+        let lan = if holds { 66.0 } else { 30.0 };
+        slow_paths("display.rect", "pipelined-incremental", [61.0, lan, 36.0])
+    }),
+    (&["distributed.rect.structure-cause"], |holds| {
+        let structured = if holds { 1_200.0 } else { 15_000.0 };
+        let cells = [("path=tcp mode=batch", 16_000.0), ("path=tcp mode=structured", structured)];
+        results("display.rect", "bytes", &cells)
+    }),
+    (
+        &[
+            "distributed.rect.arpanet-structure-beats-local",
+            "distributed.rect.ethernet-structure-beats-local-batch",
+        ],
+        |holds| {
+            let far = if holds { 370.0 } else { 200.0 };
+            display_rect(&[
+                ("slow-local", [41.0, 61.0, 310.0, 1_070.0]),
+                ("slow-lan", [5.0, 66.0, 180.0, far]),
+                ("slow-arpanet", [2.0, 36.0, 81.0, far]),
+            ])
+        },
+    ),
+    (&["distributed.link.network-slower-than-local"], |holds| {
+        let lan = if holds { 5.0 } else { 50.0 };
+        slow_paths("display.rect", "incremental", [41.0, lan, 2.0])
+    }),
+    (&["distributed.level.beats-transport"], |holds| {
+        let tcp = if holds { 1_070.0 } else { 42.0 };
+        display_rect(&[("unix", [60.0, 90.0, 400.0, 1_500.0]), ("tcp", [41.0, 61.0, 310.0, tcp])])
+    }),
+    (
+        &[
+            "distributed.link.table-8-1-construction",
+            "distributed.link.table-8-1-batch",
+            "distributed.link.delay-not-bandwidth",
+        ],
+        |holds| {
+            let mut run = SyntheticRun::new(1);
+            for mode in ["construction", "batch"] {
+                let (arpanet, near) = if holds { (130.0, 200.0) } else { (260.0, 265.0) };
+                let links =
+                    [("3mbit", 220.0), ("10mbit", 230.0), ("arpanet", arpanet), ("56kbit", near)];
+                add_links(&mut run, mode, &links);
+            }
+            run
+        },
+    ),
+    (
+        &[
+            "distributed.link.table-8-2-construction",
+            "distributed.link.table-8-2-batch",
+            "distributed.link.slightly-less-than-linear",
+        ],
+        |holds| lines([7.4, 14.0, 27.0, if holds { 54.0 } else { 29.0 }], 166.0),
+    ),
+    (
+        &[
+            "distributed.link.table-8-2-structure",
+            "distributed.link.bandwidth-insignificant",
+            "distributed.link.sensitivity-follows-requirements",
+        ],
+        |holds| {
+            let mut run = lines([7.4, 14.0, 27.0, 54.0], 166.0);
+            let slowest = if holds { 84.0 } else { 4.0 };
+            let ethernet = if holds { 380.0 } else { 900.0 };
+            let links = [("1200bit", slowest), ("9600bit", 320.0), ("10mbit", ethernet)];
+            add_links(&mut run, "structured", &links);
+            run
+        },
+    ),
+    (
+        &[
+            "distributed.link.structure-at-1200-beats-local",
+            "distributed.link.structure-at-1200-beats-arpanet-batch",
+        ],
+        |holds| {
+            let mut run = display_rect(&[("slow-local", [41.0, 61.0, 310.0, 1_070.0])]);
+            add_links(&mut run, "structured", &[("1200bit", if holds { 84.0 } else { 20.0 })]);
+            add_links(&mut run, "batch", &[("arpanet", 60.0)]);
+            run
+        },
+    ),
+    (&["distributed.level.reduces-degradation"], |holds| {
+        let mut run = SyntheticRun::new(1);
+        add_links(&mut run, "incremental", &[("10mbit", 5.0), ("arpanet", 1.0)]);
+        let least = if holds { 300.0 } else { 30.0 };
+        for mode in ["pipelined-incremental", "batch", "structured"] {
+            add_links(&mut run, mode, &[("10mbit", 500.0), ("arpanet", least)]);
+        }
+        run
+    }),
+    (&["distributed.display.overhead-independent-of-network"], |holds| {
+        let mut run = SyntheticRun::new(1);
+        for (link, built) in [("10mbit", 230.0), ("3mbit", 220.0), ("arpanet", 130.0)] {
+            let added = if holds || link != "arpanet" { 1.0 / 300.0 } else { 1.0 / 30.0 };
+            add_links(&mut run, "construction", &[(link, built)]);
+            add_links(&mut run, "batch", &[(link, 1.0 / (1.0 / built + added))]);
+        }
+        run
+    }),
+    (&["distributed.link.offered-load"], |holds| {
+        let mut run = SyntheticRun::new(1);
+        let items = if holds { 230.0 } else { 23_000.0 };
+        add_links(&mut run, "construction", &[("10mbit", items)]);
+        let levels = factors("processors=slow link=10mbit mode=construction");
+        run.constant("display.link", "bytes", levels, 780.0 * 20.0);
+        run
+    }),
+    (
+        &[
+            "distributed.cpu.can-beat-local",
+            "distributed.cpu.concurrency-is-the-cause",
+            "distributed.cpu.table-4-4",
+            "distributed.level.remote-host-outweighs-network",
+        ],
+        |holds| {
+            let (near, far) = if holds { (350.0, 140.0) } else { (180.0, 60.0) };
+            let mut run = SyntheticRun::new(1);
+            for (mode, local, near) in [
+                ("construction", 440.0, 230.0),
+                ("batch", 220.0, near),
+                ("pipelined-incremental", 62.0, near / 4.0),
+            ] {
+                let at = [
+                    ("place=local workstation=1x".to_owned(), local),
+                    ("place=lan workstation=1x host=1x".to_owned(), near),
+                    ("place=lan workstation=1x host=0.25x".to_owned(), 100.0),
+                    ("place=arpanet workstation=1x host=1x".to_owned(), far),
+                ];
+                for (levels, rate) in at {
+                    let levels = factors(&format!("{levels} mode={mode}"));
+                    run.measure("display.cpu", "rate", levels, rate);
+                }
+            }
+            run
+        },
+    ),
+    (&["distributed.cpu.table-4-1-text"], |holds| {
+        workstations("text", [7_700.0, if holds { 6_700.0 } else { 9_000.0 }])
+    }),
+    (&["distributed.cpu.table-4-2-construction"], |holds| {
+        hosts("construction", [170.0, if holds { 110.0 } else { 200.0 }])
+    }),
+    (&["distributed.cpu.table-4-2-text"], |holds| {
+        hosts("text", [4_300.0, if holds { 2_300.0 } else { 5_000.0 }])
+    }),
+    (&["distributed.cpu.much-faster-host"], |holds| {
+        let at = |host: &str| format!("place=lan workstation=1x host={host} mode=construction");
+        let slow = if holds { 60.0 } else { 180.0 };
+        results("display.cpu", "rate", &[(&at("1x"), 200.0), (&at("0.25x"), slow)])
+    }),
+    (&["distributed.cpu.speed-follows-processor"], |holds| {
+        let at = |speed: &str| format!("place=local workstation={speed} mode=batch");
+        let half = if holds { 110.0 } else { 200.0 };
+        results("display.cpu", "rate", &[(&at("1x"), 220.0), (&at("0.5x"), half)])
+    }),
+    (&["distributed.cpu.offloading-needs-faster-hosts"], |holds| {
+        let at = |workstation: &str, host: &str| {
+            format!("place=lan workstation={workstation} host={host} mode=batch")
+        };
+        let slow = if holds { 95.0 } else { 30.0 };
+        let cells = [
+            (at("1x", "1x"), 220.0),
+            (at("1x", "0.5x"), 130.0),
+            (at("0.25x", "1x"), 100.0),
+            (at("0.25x", "0.5x"), slow),
+        ];
+        results("display.cpu", "rate", &cells.each_ref().map(|(at, rate)| (at.as_str(), *rate)))
+    }),
+    (&["distributed.rect.structure-needs-few-items"], |holds| {
+        let mut run = memory("structured-array", if holds { 900.0 } else { 9_000.0 }, 34_000.0);
+        let levels = factors("drawing=array");
+        run.measure("display.memory", "display-file", levels, 15_600.0);
+        run
+    }),
+    (&["distributed.memory.break-even"], |holds| {
+        memory("array", if holds { 15_600.0 } else { 45_600.0 }, 34_000.0)
+    }),
+    (&["distributed.memory.transmitted-as-stored"], |holds| {
+        let mut run = memory("polygon", 12_600.0, 80_000.0);
+        for (form, bytes) in [("display-file", 900.0), ("bitmap", 34_000.0)] {
+            run.measure("display.memory", form, factors("drawing=structured-array"), bytes);
+        }
+        let sent = if holds { 1_200.0 } else { 15_000.0 };
+        let at = factors("path=direct mode=structured");
+        run.constant("display.rect", "bytes", at, sent);
+        let at = factors("path=direct mode=construction");
+        run.constant("display.vector", "bytes", at, 15_000.0);
+        run
+    }),
 ];
 
 /// Rates of the four modes, from waiting to structured, by path.
@@ -265,13 +476,38 @@ fn hosts(mode: &str, rates: [f64; 2]) -> SyntheticRun {
     run
 }
 
+/// Rates of a mode over links, between slow processors.
+fn add_links(run: &mut SyntheticRun, mode: &str, links: &[(&str, f64)]) {
+    for (link, rate) in links {
+        let levels = factors(&format!("processors=slow link={link} mode={mode}"));
+        run.measure("display.link", "rate", levels, *rate);
+    }
+}
+
+/// Rates of construction and of batches over four lines and an Ethernet.
+fn lines(rates: [f64; 4], ethernet: f64) -> SyntheticRun {
+    let mut run = SyntheticRun::new(1);
+    for mode in ["construction", "batch"] {
+        let links = ["1200bit", "2400bit", "4800bit", "9600bit"];
+        let links: Vec<(&str, f64)> = links.into_iter().zip(rates).collect();
+        add_links(&mut run, mode, &links);
+        add_links(&mut run, mode, &[("10mbit", ethernet)]);
+    }
+    run
+}
+
+/// Dependent round trips of modes over a LAN.
+fn round_trips(run: &mut SyntheticRun, modes: [(&str, f64); 2]) {
+    for (mode, count) in modes {
+        let levels = factors(&format!("path=lan mode={mode}"));
+        run.measure("display.rect", "round-trips", levels, count);
+    }
+}
+
 /// Rates of a mode over two links, between slow processors.
 fn display_link(mode: &str, links: [(&str, f64); 2]) -> SyntheticRun {
     let mut run = SyntheticRun::new(1);
-    for (link, rate) in links {
-        let levels = factors(&format!("processors=slow link={link} mode={mode}"));
-        run.measure("display.link", "rate", levels, rate);
-    }
+    add_links(&mut run, mode, &links);
     run
 }
 

@@ -161,7 +161,16 @@ pub(super) const PAIRS: &[VerdictPair] = &[
     }),
     (&["gigabit.peak.time-is-in-the-stack"], |holds| peak(1.0, 1.4, if holds { 0.7 } else { 0.4 })),
     (&["gigabit.buffers.five-percent"], |holds| buffers(if holds { 1.05 } else { 1.5 })),
-    (&["gigabit.tweaks.five-percent"], |holds| tweaks(if holds { 1.05 } else { 1.5 })),
+    (&["gigabit.tweaks.five-percent", "gigabit.tweaks.slightly-more"], |holds| {
+        tweaks(if holds { 1.05 } else { 1.5 })
+    }),
+    (&["gigabit.peak.loopback-below-a-gigabit"], |holds| {
+        let rate = if holds { 7e7 } else { 3e9 };
+        results("host.peak", "throughput", &[("link=loopback cpu-share=100", rate)])
+    }),
+    (&["gigabit.interrupt.two-thousand-cycles"], |holds| {
+        interrupts(if holds { 1_500.0 } else { 500.0 })
+    }),
     (&["gigabit.coalescing.ten-percent"], |holds| coalescing(if holds { 1.1 } else { 1.5 }, 1.0)),
     (&["gigabit.coalescing.latency-pays"], |holds| coalescing(1.0, if holds { 4.0 } else { 0.9 })),
     (&["gigabit.mtu.jumbo-carries-more"], |holds| {
@@ -189,7 +198,9 @@ pub(super) const PAIRS: &[VerdictPair] = &[
 
 /// Memory and caches keep their speed whatever share of a CPU is given.
 pub(super) const NEVER_DECIDED: &[VerdictPair] =
-    &[(&["gigabit.peak.cpu-gives-little"], |holds| peak(if holds { 0.37 } else { 1.0 }, 1.4, 0.7))];
+    &[(&["gigabit.peak.cpu-gives-little", "gigabit.peak.loopback-gains-less-than-cpu"], |holds| {
+        peak(if holds { 0.37 } else { 1.0 }, 1.4, 0.7)
+    })];
 
 /// A window of 64 KiB gives so many windows a round trip.
 fn window(windows: f64) -> SyntheticRun {
@@ -265,8 +276,9 @@ fn buffers(gain: f64) -> SyntheticRun {
 }
 
 fn tweaks(gain: f64) -> SyntheticRun {
-    let cells = [("link=veth tweak=none", 1e9), ("link=veth tweak=published", gain * 1e9)];
-    results("host.tweaks", "throughput", &cells)
+    let rates = [("none", 1e9), ("published", gain * 1e9), ("all", gain * 1e9)];
+    let cells = rates.map(|(tweak, rate)| (format!("link=veth tweak={tweak}"), rate));
+    results("host.tweaks", "throughput", &cells.each_ref().map(|(at, rate)| (at.as_str(), *rate)))
 }
 
 #[test]

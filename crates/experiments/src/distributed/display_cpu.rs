@@ -8,8 +8,12 @@ use plumb_analysis::summary::rounded;
 use plumb_harness::spec::DisplayPath;
 use plumb_report::figure::by_level::{self, LevelPlot};
 
-use crate::claims::{LANTZ, order_cases, pairs_within, stack_ratio};
-use crate::factor::display::{RATE, RESPONSES, SLOW_PERCENT, cell, link, rate_at, table_entry};
+use crate::claims::{
+    LANTZ, gain_interval, gains_in_order, order_cases, pairs_within, stack_ratio,
+};
+use crate::factor::display::{
+    RATE, RESPONSES, SLOW_PERCENT, cell, cell_at, link, rate_at, table_entry,
+};
 use crate::pages::against;
 use crate::prelude::*;
 
@@ -34,8 +38,8 @@ pub static EXPERIMENT: Experiment = Experiment {
         },
         Factor::of_words(
             "mode",
-            "630 vectors added in batches; the same, then drawn; or each drawn as it is added, without waiting",
-            &["construction", "batch", "pipelined-incremental"],
+            "630 vectors added in batches; the same, then drawn; or each drawn as it is added, without waiting; or so a page of text",
+            &["construction", "batch", "pipelined-incremental", "text"],
         ),
     ],
     responses: &[RATE],
@@ -73,7 +77,10 @@ fn plan_cell(point: &DesignPoint<'_>) -> CellDecision {
         _ => (link("10mbit", "1ms"), [host, workstation], false),
     };
     let path = DisplayPath::Virtual { link, slower_percent, is_shared };
-    cell("polygon", point.text("mode").unwrap_or("batch"), Some(path))
+    match point.text("mode") {
+        Some("text") => cell("text", "pipelined-incremental", Some(path)),
+        mode => cell("polygon", mode.unwrap_or("batch"), Some(path)),
+    }
 }
 
 const RESPONSE: (&str, &str) = ("display.cpu", "rate");
@@ -109,15 +116,42 @@ fn beats_local(evidence: &ClaimEvidence<'_>, modes: &[&str]) -> ClaimJudgment {
     judge_all(cases.collect(), COMMAND)
 }
 
+/// The rate at a place, with both processors' speeds, in a mode.
+fn at<'a>(
+    evidence: &ClaimEvidence<'a>,
+    (place, workstation, host): (&str, &str, &str),
+    mode: &str,
+) -> Option<&'a MeasuredCell<'a>> {
+    let levels =
+        [("place", place), ("workstation", workstation), ("host", host), ("mode", mode)];
+    cell_at(evidence, RESPONSE, &levels)
+}
+
+/// "A host four times as fast over the ARPANET is faster than the other over Ethernet", in these modes.
+fn far_beats_near(evidence: &ClaimEvidence<'_>, modes: &[&str]) -> ClaimJudgment {
+    let cases = modes.iter().filter_map(|mode| {
+        let far = at(evidence, ("arpanet", "1x", "1x"), mode)?;
+        let near = at(evidence, ("lan", "1x", "0.25x"), mode)?;
+        Some(ClaimCase::order("", format!("lan/arpanet {mode}"), far, near))
+    });
+    judge_all(cases.collect(), COMMAND)
+}
+
+/// "The faster host is faster over every link", in a mode.
+fn faster_hosts(evidence: &ClaimEvidence<'_>, mode: &'static str) -> ClaimJudgment {
+    let [fast, slow] = HOST;
+    let cases = order_cases(evidence, RESPONSE, (fast, slow), |cell| {
+        cell.is("workstation", "1x") && cell.is("mode", mode)
+    });
+    judge_all(cases, COMMAND)
+}
+
 /// By how much a rate grows with a factor: its logarithm over that of the change, with an interval.
 fn sensitivity(
     (better, worse): (&MeasuredCell<'_>, &MeasuredCell<'_>),
     change: f64,
 ) -> Option<[f64; 3]> {
-    let ([low, high], [worse_low, worse_high]) = (better.ends()?, worse.ends()?);
-    let of = |ratio: f64| ratio.ln() / change.ln();
-    let middle = better.median() / worse.median();
-    Some([low / worse_high, middle, high / worse_low].map(of))
+    Some(gain_interval([better, worse])?.map(|gain| gain.ln() / change.ln()))
 }
 
 /// Of a workstation that is a quarter faster, beside that of a network with 56 kb/s and 100 ms and one with 3 Mb/s.
@@ -203,7 +237,7 @@ const CLAIMS: &[PublishedClaim] = &[
         judge: |evidence| {
             let [fast, slow] = HOST;
             stack_ratio(evidence, RESPONSE, (fast, slow), (0.95, 1.5), |cell| {
-                cell.is("workstation", "1x")
+                cell.is("workstation", "1x") && !cell.is("mode", "text")
             })
         },
         ..PublishedClaim::of(LANTZ)
@@ -232,13 +266,129 @@ const CLAIMS: &[PublishedClaim] = &[
             let linear = pairs_within(evidence, RESPONSE, (fast, slow), (1.125, 1.375), |cell| {
                 has_plain_host(cell)
                     && !cell.is("mode", "construction")
+                    && !cell.is("mode", "text")
                     && !cell.is("place", "arpanet")
             });
             let host =
                 pairs_within(evidence, RESPONSE, (fast_host, slow_host), (0.95, 1.5), |cell| {
-                    cell.is("workstation", "1x")
+                    cell.is("workstation", "1x") && !cell.is("mode", "text")
                 });
             judge_all(linear.into_iter().chain(host).collect(), COMMAND)
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.cpu.can-beat-local",
+        claim: "On common hardware a distributed application can run faster than the same one run locally.",
+        judge: |evidence| beats_local(evidence, &["batch"]),
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.cpu.concurrency-is-the-cause",
+        claim: "Although construction is slower when distributed, the concurrency of two processors makes batch and incremental display faster.",
+        judge: |evidence| {
+            let cases = ["construction", "batch", "pipelined-incremental"].into_iter();
+            let cases = cases.filter_map(|mode| {
+                let local = [("place", "local"), ("workstation", "1x"), ("mode", mode)];
+                let local = cell_at(evidence, RESPONSE, &local)?;
+                let remote = at(evidence, ("lan", "1x", "1x"), mode)?;
+                Some(match mode {
+                    "construction" => {
+                        ClaimCase::order("", format!("lan/local {mode}"), local, remote)
+                    }
+                    _ => ClaimCase::order("", format!("local/lan {mode}"), remote, local),
+                })
+            });
+            judge_all(cases.collect(), COMMAND)
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.cpu.table-4-1-text",
+        claim: "Text is faster on a 10-MHz workstation than on one of 8 MHz, in every configuration.",
+        figures: &[
+            table_entry("10 MHz, local", 7_700.0, "Table 4-1", |it| {
+                rate_of(it, &[("place", "local"), ("workstation", "1x"), ("mode", "text")])
+            }),
+            table_entry("8 MHz, local", 6_700.0, "Table 4-1", |it| {
+                rate_of(it, &[("place", "local"), ("workstation", "0.8x"), ("mode", "text")])
+            }),
+        ],
+        judge: |evidence| {
+            let [fast, slow] = WORKSTATION;
+            let cases = order_cases(evidence, RESPONSE, (fast, slow), |cell| {
+                has_plain_host(cell) && cell.is("mode", "text")
+            });
+            judge_all(cases, COMMAND)
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.cpu.table-4-2-construction",
+        claim: "Construction is faster from a VAX-780 than from a VAX-750 over every transport.",
+        figures: &[PublishedFigure::ratio("VAX-780 to VAX-750, E-IP", 1.55, "Table 4-2")],
+        judge: |evidence| faster_hosts(evidence, "construction"),
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.cpu.table-4-2-text",
+        claim: "Text is faster from a VAX-780 than from a VAX-750 over every transport, by far the most over IP (judged over IP).",
+        figures: &[PublishedFigure::ratio("VAX-780 to VAX-750, E-IP", 1.87, "Table 4-2")],
+        judge: |evidence| faster_hosts(evidence, "text"),
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.cpu.table-4-4",
+        claim: "An application on a VAX-785 over the ARPANET runs faster than one on a VAX-750 over the local network (judged with hosts that \
+                differ by four).",
+        historical: Some("160 to 130 and 140 to 125 vectors a second, Table 4-4"),
+        judge: |evidence| far_beats_near(evidence, &["construction", "batch"]),
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.level.remote-host-outweighs-network",
+        claim: "A powerful host over a long-haul network can be better than a weaker one on the local network (judged in batches, with hosts \
+                that differ by four).",
+        judge: |evidence| far_beats_near(evidence, &["batch"]),
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.cpu.much-faster-host",
+        claim: "A far faster host would give a marked gain, roughly linear with its speed (judged over Ethernet, by a host four times as \
+                fast giving twice as much or more in construction).",
+        judge: |evidence| {
+            let levels = (&[("host", "1x")][..], &[("host", "0.25x")][..]);
+            stack_ratio(evidence, RESPONSE, levels, (2.0, 4.4), |cell| {
+                let is_near = cell.is("place", "lan") && cell.is("workstation", "1x");
+                is_near && cell.is("mode", "construction")
+            })
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.cpu.speed-follows-processor",
+        claim: "The speed of an application is directly related to that of the processor it runs on (judged by an application on the \
+                workstation alone).",
+        judge: |evidence| {
+            let levels = (&[("workstation", "1x")][..], &[("workstation", "0.5x")][..]);
+            stack_ratio(evidence, RESPONSE, levels, (1.6, 2.4), |cell| cell.is("place", "local"))
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.cpu.offloading-needs-faster-hosts",
+        claim: "More powerful workstations demand faster, not slower, hosts to keep up (judged by a host of half the speed costing a fast \
+                workstation more than one of a quarter of its speed).",
+        judge: |evidence| {
+            let cases = ["construction", "batch"].into_iter().filter_map(|mode| {
+                let gain = |workstation| {
+                    let of = |host| at(evidence, ("lan", workstation, host), mode);
+                    Some([of("1x")?, of("0.5x")?])
+                };
+                let label = format!("gain at 1x/0.25x {mode}");
+                gains_in_order(&label, gain("1x"), gain("0.25x"))
+            });
+            judge_all(cases.collect(), COMMAND)
         },
         ..PublishedClaim::of(LANTZ)
     },

@@ -7,7 +7,7 @@ use plumb_harness::spec::DisplayPath;
 use plumb_report::figure::by_level::{self, LevelPlot};
 
 use crate::claims::LANTZ;
-use crate::factor::display::cell;
+use crate::factor::display::{BYTES, cell, cell_at};
 use crate::prelude::*;
 
 /// A drawing a cell.
@@ -113,7 +113,71 @@ const CLAIMS: &[PublishedClaim] = &[
         judge: |evidence| saving(evidence, "structured-array", (18.5, 74.0)),
         ..PublishedClaim::of(LANTZ)
     },
+    PublishedClaim {
+        id: "distributed.rect.structure-needs-few-items",
+        claim: "Structure reduces 780 rectangles (30 inverters of 26) to 23 primitive items and 30 calls (judged by the bytes of all items).",
+        figures: &[PublishedFigure::ratio("list to structure", 780.0 / 53.0, "§3.2")],
+        judge: |evidence| {
+            let of = |drawing| {
+                cell_at(evidence, ("display.memory", "display-file"), &[("drawing", drawing)])
+            };
+            let case = of("structured-array").zip(of("array")).map(|pair| {
+                ClaimCase::ratio_within("", "list/structure".to_owned(), pair, (7.4, 29.4))
+            });
+            judge_all(case.into_iter().collect(), COMMAND)
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.memory.break-even",
+        claim: "A display file is smaller than a bitmap while each item has more than 20 bytes of bitmap.",
+        figures: &[PublishedFigure::alone("bitmap an item", 20.0, Unit::Bytes, "§5.3")],
+        judge: |evidence| {
+            let cases = ITEMS.into_iter().filter_map(|(drawing, items)| {
+                let of = |form| {
+                    cell_at(evidence, ("display.memory", form), &[("drawing", drawing)])
+                };
+                let (file, bitmap) = (of("display-file")?, of("bitmap")?);
+                let an_item = bitmap.median() / items;
+                let label = format!("{drawing}, {} B an item", significant(an_item, 3));
+                // The smaller and the larger, as it says.
+                let pair = if an_item > 20.0 { (file, bitmap) } else { (bitmap, file) };
+                Some(ClaimCase::ratio_within("", label, pair, (1.0, f64::INFINITY)))
+            });
+            judge_all(cases.collect(), COMMAND)
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.memory.transmitted-as-stored",
+        claim: "The data sent is directly proportional to the memory that stores it at the workstation (judged by half to twice the polygon's \
+                bytes sent for a byte stored).",
+        judge: |evidence| {
+            let sent = |(experiment, mode, drawing)| {
+                let levels = [("path", "direct"), ("mode", mode)];
+                let sent = cell_at(evidence, (experiment, BYTES.name), &levels)?;
+                Some(sent.median() / bytes_of(evidence, drawing, "display-file")?)
+            };
+            let usual = sent(("display.vector", "construction", "polygon"));
+            let others = [
+                ("display.rect", "batch", "array"),
+                ("display.rect", "structured", "structured-array"),
+                ("display.text", "batch", "text"),
+            ];
+            let cases = others.into_iter().filter_map(|other| {
+                let (ratio, label) = (sent(other)? / usual?, format!("{}/polygon", other.2));
+                // Bytes are counted.
+                let ends = Some([ratio; 2]);
+                Some(ClaimCase::quantity("", label, ratio, ends, (0.5, 2.0), Unit::Count))
+            });
+            judge_all(cases.collect(), "plumb study distributed")
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
 ];
+
+/// Items of the drawings that are lists of them.
+const ITEMS: [(&str, f64); 3] = [("polygon", 630.0), ("array", 780.0), ("chip", 1e6)];
 
 /// A number of Table 5-2, and where today's is found.
 const fn entry(

@@ -6,9 +6,9 @@
 use plumb_analysis::claim::FigureFinder;
 use plumb_report::figure::by_level::{self, LevelPlot};
 
-use crate::claims::{LANTZ, order_cases, pairs_within, stack_ratio};
+use crate::claims::{LANTZ, gains_in_order, order_cases, pairs_within, stack_ratio};
 use crate::factor::display::{
-    BYTES, PATH, RATE, RESPONSES, ROUND_TRIPS, cell, path, rate_at, table_entry,
+    BYTES, PATH, RATE, RESPONSES, ROUND_TRIPS, cell, cell_at, path, rate_at, table_entry,
 };
 use crate::pages::against;
 use crate::prelude::*;
@@ -61,6 +61,7 @@ const PLOT: LevelPlot = LevelPlot {
 type ModePair = (&'static [(&'static str, &'static str)], &'static [(&'static str, &'static str)]);
 
 const PIPELINING: ModePair = (&[("mode", "pipelined-incremental")], &[("mode", "incremental")]);
+const BATCHING_ALONE: ModePair = (&[("mode", "batch")], &[("mode", "incremental")]);
 const BATCHING: ModePair = (&[("mode", "batch")], &[("mode", "pipelined-incremental")]);
 const STRUCTURE: ModePair = (&[("mode", "structured")], &[("mode", "batch")]);
 const DISTANCE: ModePair = (&[("path", "lan")], &[("path", "wan")]);
@@ -92,6 +93,33 @@ fn paths_in_order(
 
 fn is_local(cell: &MeasuredCell<'_>) -> bool {
     ["direct", "unix", "tcp", "slow-local"].iter().any(|path| cell.is("path", *path))
+}
+
+/// The rate on a path in a mode.
+fn at<'a>(evidence: &ClaimEvidence<'a>, path: &str, mode: &str) -> Option<&'a MeasuredCell<'a>> {
+    cell_at(evidence, RESPONSE, &[("path", path), ("mode", mode)])
+}
+
+/// What a mode gains over another on a path.
+fn gain<'a>(
+    evidence: &ClaimEvidence<'a>,
+    path: &str,
+    [better, worse]: [&str; 2],
+) -> Option<[&'a MeasuredCell<'a>; 2]> {
+    Some([at(evidence, path, better)?, at(evidence, path, worse)?])
+}
+
+/// "Structured on this path is faster than on one slow processor in these modes".
+fn structure_beats_local(
+    evidence: &ClaimEvidence<'_>,
+    path: &str,
+    modes: &[&str],
+) -> ClaimJudgment {
+    let cases = modes.iter().filter_map(|mode| {
+        let pair = at(evidence, path, "structured").zip(at(evidence, "slow-local", mode))?;
+        Some(ClaimCase::order("", format!("local {mode}/{path} structured"), pair.0, pair.1))
+    });
+    judge_all(cases.collect(), COMMAND)
 }
 
 /// Paths of slow processors, each farther than the one before.
@@ -198,4 +226,102 @@ const CLAIMS: &[PublishedClaim] = &[
         judge: |evidence| stack_ratio(evidence, RESPONSE, STRUCTURE, (1.5, 8.0), |_| true),
         ..PublishedClaim::of(LANTZ)
     },
+    PublishedClaim {
+        id: "distributed.rect.batching-alone",
+        claim: "Batching alone has gained up to 3000 % (judged with slow processors).",
+        historical: Some("×31, §5.2"),
+        figures: &[PublishedFigure::ratio("batch to waiting, most", 31.0, "§5.2")],
+        judge: |evidence| {
+            let is_slow = |cell: &MeasuredCell<'_>| cell.level("path").starts_with("slow");
+            stack_ratio(evidence, RESPONSE, BATCHING_ALONE, (1.0, 62.0), is_slow)
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.rect.batching-cause",
+        claim: "Batching gains because values are returned once per sequence, which saves network delays (judged by fewer dependent round \
+                trips, and by gaining more over 100 ms than over 2 ms).",
+        judge: |evidence| {
+            let round_trips = (RESPONSE.0, ROUND_TRIPS.name);
+            let fewer = pairs_within(evidence, round_trips, BATCHING_ALONE, FEWER, |_| true);
+            let [far, near] =
+                ["wan", "lan"].map(|path| gain(evidence, path, ["batch", "incremental"]));
+            let more = gains_in_order("gain over 100 ms/2 ms", far, near);
+            judge_all(fewer.into_iter().chain(more).collect(), COMMAND)
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.rect.pipelining-cause",
+        claim: "Pipelining gains by fewer messages and by more concurrency than stop-and-wait (judged by fewer dependent round trips, and by \
+                gaining more on two slow processors than on one).",
+        judge: |evidence| {
+            let round_trips = (RESPONSE.0, ROUND_TRIPS.name);
+            let fewer = pairs_within(evidence, round_trips, PIPELINING, FEWER, |_| true);
+            let modes = ["pipelined-incremental", "incremental"];
+            let [two, one] = ["slow-lan", "slow-local"].map(|path| gain(evidence, path, modes));
+            let more = gains_in_order("gain on two processors/one", two, one);
+            judge_all(fewer.into_iter().chain(more).collect(), COMMAND)
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.rect.remote-incremental-beats-local",
+        claim: "Pipelined incremental operation is almost always faster remotely than locally, owing to concurrency (judged over Ethernet).",
+        judge: |evidence| {
+            paths_in_order(evidence, &[["slow-lan", "slow-local"]], "pipelined-incremental")
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.rect.structure-cause",
+        claim: "Structure gains mainly because less data is sent (judged by half the bytes or fewer; not against bitmaps).",
+        judge: |evidence| {
+            let bytes = (RESPONSE.0, BYTES.name);
+            stack_ratio(evidence, bytes, STRUCTURE, (2.0, f64::INFINITY), |_| true)
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.rect.arpanet-structure-beats-local",
+        claim: "With structure over the ARPANET the benchmark is faster than locally with incremental or unstructured display.",
+        historical: Some("370 against 61 and 310 a second, Table 5-1"),
+        judge: |evidence| {
+            let modes = ["incremental", "pipelined-incremental", "batch"];
+            structure_beats_local(evidence, "slow-arpanet", &modes)
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.rect.ethernet-structure-beats-local-batch",
+        claim: "With structure over Ethernet the benchmark is faster than locally even with batching.",
+        historical: Some("670 against 310 a second, Table 5-1"),
+        judge: |evidence| structure_beats_local(evidence, "slow-lan", &["batch"]),
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.link.network-slower-than-local",
+        claim: "Network communication is in general slower than local communication, and the ARPANET substantially slower than Ethernet \
+                (judged where each reply is waited for).",
+        judge: |evidence| paths_in_order(evidence, &FARTHER, "incremental"),
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.level.beats-transport",
+        claim: "Transports differ far less than levels of communication do (judged by a unix socket beside TCP over loopback, and structure \
+                beside waiting for every reply).",
+        judge: |evidence| {
+            let levels = gain(evidence, "tcp", ["structured", "incremental"]);
+            let cases = MODES.iter().filter_map(|mode| {
+                let transports = at(evidence, "unix", mode).zip(at(evidence, "tcp", mode))?;
+                let label = format!("levels/transports {mode}");
+                gains_in_order(&label, levels, Some([transports.0, transports.1]))
+            });
+            judge_all(cases.collect(), COMMAND)
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
 ];
+
+/// Fewer of something than with the other mode.
+const FEWER: (f64, f64) = (1.01, f64::INFINITY);

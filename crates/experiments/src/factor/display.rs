@@ -106,15 +106,24 @@ pub(crate) fn cell(drawing: &str, mode: &str, path: Option<DisplayPath>) -> Cell
     Ok((LaunchGroup::alone(), BlockTask::Display(Box::new(spec))))
 }
 
+/// The first cell of a response at these levels.
+pub(crate) fn cell_at<'a>(
+    evidence: &ClaimEvidence<'a>,
+    (experiment, response): (&'static str, &'static str),
+    levels: &[(&str, &str)],
+) -> Option<&'a MeasuredCell<'a>> {
+    let is_meant =
+        |cell: &&MeasuredCell<'_>| levels.iter().all(|(name, level)| cell.is(name, *level));
+    evidence.cells(experiment, response).find(is_meant)
+}
+
 /// The rate of the first cell at these levels.
 pub(crate) fn rate_at(
     evidence: &ClaimEvidence<'_>,
     experiment: &'static str,
     levels: &[(&str, &str)],
 ) -> Option<f64> {
-    let is_meant =
-        |cell: &&MeasuredCell<'_>| levels.iter().all(|(name, level)| cell.is(name, *level));
-    evidence.cells(experiment, RATE.name).find(is_meant).map(MeasuredCell::median)
+    cell_at(evidence, (experiment, RATE.name), levels).map(MeasuredCell::median)
 }
 
 /// A number of a table, of items or characters a second, and where today's is found.

@@ -23,7 +23,7 @@ pub static EXPERIMENT: Experiment = Experiment {
         Factor::of_words("access", "link of each attacker", &["56kbit", "1500kbit", "100mbit"])
             .labelled(&[("56kbit", "modem"), ("1500kbit", "DSL"), ("100mbit", "fast Ethernet")]),
         Factor::new("attackers", "how many", FactorDomain::Between(0, 256, "a number"), Numbers(&[0, 1, 4, 16, 64]))
-            .at_quick(Numbers(&[0, 1, 4, 64])),
+            .at_quick(Numbers(&[0, 1, 4, 16])),
         Factor::of_words(
             "defence",
             "before the server: nothing, a queue by flow on its link, which is slower than the server then, or a policer of 500 kb/s \

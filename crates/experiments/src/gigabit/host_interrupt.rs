@@ -100,7 +100,17 @@ pub(crate) fn simulate(cell: &SimulatedCell<'_>) -> Result<ResponseValues, Launc
     ])
 }
 
-const CLAIMS: &[PublishedClaim] = &[PACKETS, INTERRUPTS];
+const CLAIMS: &[PublishedClaim] = &[PACKETS, INTERRUPTS, TWO_THOUSAND];
+
+const TWO_THOUSAND: PublishedClaim = PublishedClaim {
+    id: "gigabit.interrupt.two-thousand-cycles",
+    claim: "Switching from a user process to the interrupt handler and back takes at least 2,000 cycles (judged by a timer's interrupts, not \
+            a card's).",
+    historical: Some("2,000 cycles under Linux 2.2.17"),
+    figures: &[PublishedFigure::comparable("cycles an interrupt", 2_000.0, Unit::Count, "¶5")],
+    judge: |evidence| timer_interrupts(evidence, 1.0, 2_000.0),
+    ..PublishedClaim::of(WEIGLE)
+};
 
 const PACKETS: PublishedClaim = PublishedClaim {
     id: "gigabit.mtu.packets-at-ten-gigabit",
@@ -130,7 +140,7 @@ const INTERRUPTS: PublishedClaim = PublishedClaim {
         Unit::Count,
         "830,000 packets/s × 2,000 cycles",
     )],
-    judge: interrupts_need_a_processor,
+    judge: |evidence| timer_interrupts(evidence, PACKETS_A_SECOND, CYCLES_A_SECOND),
     ..PublishedClaim::of(WEIGLE)
 };
 
@@ -139,19 +149,20 @@ const PACKETS_A_SECOND: f64 = 10e9 / 8.0 / 1_500.0;
 
 const CYCLES_A_SECOND: f64 = 1.6e9;
 
-/// The cycles of one interrupt times the packets of 10 Gb/s.
-fn interrupts_need_a_processor(evidence: &ClaimEvidence<'_>) -> ClaimJudgment {
+/// Whether the cycles of so many interrupts are at least `least`.
+fn timer_interrupts(evidence: &ClaimEvidence<'_>, count: f64, least: f64) -> ClaimJudgment {
     let Some(ticks_per_ns) = evidence.note_number("clock.ticks_per_ns") else {
         return ClaimJudgment::not_measured(
             "a machine whose counter of cycles ticks at a known rate",
         );
     };
-    let needed = |ns: f64| ns * ticks_per_ns * PACKETS_A_SECOND;
+    let needed = |ns: f64| ns * ticks_per_ns * count;
     let case = |cell: &MeasuredCell<'_>| {
         let cycles = significant(cell.median() * ticks_per_ns, 3);
-        let label = format!("{} interrupts of {cycles} cycles, a second:", cell.level("source"));
+        let each = format!("{} interrupts of {cycles} cycles", cell.level("source"));
+        let label = if count > 1.0 { format!("{each}, a second:") } else { each };
         let ends = cell.ends().map(|ends| ends.map(needed));
-        let bounds = (CYCLES_A_SECOND, f64::INFINITY);
+        let bounds = (least, f64::INFINITY);
         ClaimCase::quantity("", label, needed(cell.median()), ends, bounds, Unit::Count)
     };
     let cells = evidence.cells(EXPERIMENT.id, "interrupt");

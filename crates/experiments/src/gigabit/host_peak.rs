@@ -10,7 +10,7 @@ use plumb_analysis::summary::CONFIDENCE;
 use plumb_base::stats::regression::theil_sen;
 use plumb_report::figure::against_factor::{self, factor_series};
 
-use crate::claims::{WEIGLE, is_local, place_label};
+use crate::claims::{WEIGLE, is_local, medians_within, place_label};
 use crate::factor::channel::{ONE_OR_TWO_CPUS, level_number};
 use crate::factor::streams::{
     self, CONGESTION_CONTROL, PLAIN_LINK, RECEIVER_CPU, SENDER_CPU, STREAMED,
@@ -89,7 +89,39 @@ const CLAIMS: &[PublishedClaim] = &[
             Unit::Share,
             "420 against 335 Mb/s",
         )],
-        judge: cpu_gives_little,
+        judge: |evidence| cpu_gives_little(evidence, |_| true),
+        ..PublishedClaim::of(WEIGLE)
+    },
+    PublishedClaim {
+        id: "gigabit.peak.loopback-gains-less-than-cpu",
+        claim: "Over loopback, too, TCP gains much less than the processor.",
+        historical: Some("400 → 733 MHz: 485 → 590 Mb/s"),
+        figures: &[PublishedFigure::alone(
+            "gain from 83 % more CPU",
+            590.0 / 485.0 - 1.0,
+            Unit::Share,
+            "590 against 485 Mb/s",
+        )],
+        judge: |evidence| cpu_gives_little(evidence, is_local),
+        ..PublishedClaim::of(WEIGLE)
+    },
+    PublishedClaim {
+        id: "gigabit.peak.loopback-below-a-gigabit",
+        claim: "Even over loopback, tuned and without bus or network, TCP stays below a gigabit.",
+        historical: Some("485 Mb/s at 400 MHz, 590 Mb/s at 733 MHz"),
+        figures: &[PublishedFigure::comparable(
+            "loopback at 733 MHz",
+            590e6 / 8.0,
+            Unit::BytesPerSecond,
+            "590 Mb/s",
+        )],
+        judge: |evidence| {
+            let gigabit = (0.0, 1e9 / 8.0);
+            let cases = medians_within(evidence, (EXPERIMENT.id, "throughput"), gigabit, |cell| {
+                has_all(cell) && is_local(cell)
+            });
+            judge_all(cases, "plumb run host.peak --set link=loopback --set cpu-share=100")
+        },
         ..PublishedClaim::of(WEIGLE)
     },
     PublishedClaim {
@@ -135,9 +167,12 @@ fn has_all(cell: &MeasuredCell<'_>) -> bool {
 
 /// What 83 % more of its CPUs' time gives at each link and placement: told, and no verdict. Memory and caches keep
 /// their speed, so that throughput follows the time almost whatever a faster processor would give.
-fn cpu_gives_little(evidence: &ClaimEvidence<'_>) -> ClaimJudgment {
+fn cpu_gives_little(
+    evidence: &ClaimEvidence<'_>,
+    chosen: impl Fn(&MeasuredCell<'_>) -> bool,
+) -> ClaimJudgment {
     let mut lines: BTreeMap<String, (Vec<f64>, Vec<f64>)> = BTreeMap::new();
-    for cell in evidence.cells(EXPERIMENT.id, "throughput") {
+    for cell in evidence.cells(EXPERIMENT.id, "throughput").filter(|cell| chosen(cell)) {
         let Some(percent) = cell.int("cpu-share") else { continue };
         let (x, y) = lines.entry(place_label(cell)).or_default();
         x.push((percent as f64).ln());

@@ -25,7 +25,7 @@ pub fn figure(connection: &ChattyConnection) -> Option<Figure> {
     }
     let [request, waiting, response] = stacks;
     let names = (1..=shown.len()).map(|number| number.to_string()).collect();
-    let title = format!("{} to {}", connection.client, connection.server);
+    let ends = format!("{} to {}", connection.client, connection.server);
     let round_trips = connection.round_trips;
     Some(Figure {
         id: slug(&[
@@ -39,8 +39,8 @@ pub fn figure(connection: &ChattyConnection) -> Option<Figure> {
              thinks.",
             shown.len()
         ),
-        alt: format!("{title}: {round_trips} dependent round trips."),
-        title,
+        alt: format!("{ends}: {round_trips} dependent round trips."),
+        title: "Requests and responses".to_owned(),
         x: Axis::with_scale("after the first packet", NS.name(), AxisScale::Linear),
         y: Axis::names("", names),
         series: vec![
