@@ -8,9 +8,7 @@ use plumb_analysis::summary::rounded;
 use plumb_harness::spec::DisplayPath;
 use plumb_report::figure::by_level::{self, LevelPlot};
 
-use crate::claims::{
-    LANTZ, gain_interval, gains_in_order, order_cases, pairs_within, stack_ratio,
-};
+use crate::claims::{LANTZ, gain_interval, gains_in_order, order_cases, pairs_within, stack_ratio};
 use crate::factor::display::{
     RATE, RESPONSES, SLOW_PERCENT, cell, cell_at, link, rate_at, table_entry,
 };
@@ -122,8 +120,7 @@ fn at<'a>(
     (place, workstation, host): (&str, &str, &str),
     mode: &str,
 ) -> Option<&'a MeasuredCell<'a>> {
-    let levels =
-        [("place", place), ("workstation", workstation), ("host", host), ("mode", mode)];
+    let levels = [("place", place), ("workstation", workstation), ("host", host), ("mode", mode)];
     cell_at(evidence, RESPONSE, &levels)
 }
 

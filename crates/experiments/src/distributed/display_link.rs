@@ -89,11 +89,7 @@ const ITEMS: f64 = 780.0;
 const COMMAND: &str = "plumb run display.link";
 
 /// The cell of slow processors over a link, in a mode.
-fn slow<'a>(
-    evidence: &ClaimEvidence<'a>,
-    link: &str,
-    mode: &str,
-) -> Option<&'a MeasuredCell<'a>> {
+fn slow<'a>(evidence: &ClaimEvidence<'a>, link: &str, mode: &str) -> Option<&'a MeasuredCell<'a>> {
     cell_at(evidence, RESPONSE, &[("processors", "slow"), ("link", link), ("mode", mode)])
 }
 
@@ -142,7 +138,8 @@ fn lines_count(evidence: &ClaimEvidence<'_>, mode: &'static str) -> ClaimJudgmen
 
 /// What part of the time that the ARPANET adds to an item remains without its delay, as a case of less than half.
 fn delay_share(evidence: &ClaimEvidence<'_>) -> Option<ClaimCase> {
-    let [far, near, fast] = ["arpanet", "56kbit", "3mbit"].map(|link| slow(evidence, link, "batch"));
+    let [far, near, fast] =
+        ["arpanet", "56kbit", "3mbit"].map(|link| slow(evidence, link, "batch"));
     let time = |cell: &MeasuredCell<'_>| {
         cell.ends().map(|[low, high]| [1.0 / high, 1.0 / cell.median(), 1.0 / low])
     };
@@ -278,7 +275,8 @@ const CLAIMS: &[PublishedClaim] = &[
         claim: "With structure at 1200 b/s, without significant delay, the rate exceeds the ARPANET's batch rate.",
         historical: Some("84 against 81 a second, §8"),
         judge: |evidence| {
-            let pair = slow(evidence, "1200bit", "structured").zip(slow(evidence, "arpanet", "batch"));
+            let pair =
+                slow(evidence, "1200bit", "structured").zip(slow(evidence, "arpanet", "batch"));
             let label = "ARPANET batch/structure at 1200 b/s".to_owned();
             let case = pair.map(|(line, far)| ClaimCase::order("", label, line, far));
             judge_all(case.into_iter().collect(), COMMAND)
@@ -297,9 +295,10 @@ const CLAIMS: &[PublishedClaim] = &[
                 from Ethernet to the ARPANET, and waiting for every reply).",
         judge: |evidence| {
             let loss = |mode| slow_pair(evidence, ["10mbit", "arpanet"], mode);
-            let cases = ["pipelined-incremental", "batch", "structured"].into_iter().filter_map(|mode| {
-                gains_in_order(&format!("incremental/{mode}"), loss("incremental"), loss(mode))
-            });
+            let cases =
+                ["pipelined-incremental", "batch", "structured"].into_iter().filter_map(|mode| {
+                    gains_in_order(&format!("incremental/{mode}"), loss("incremental"), loss(mode))
+                });
             judge_all(cases.collect(), COMMAND)
         },
         ..PublishedClaim::of(LANTZ)

@@ -134,9 +134,8 @@ const CLAIMS: &[PublishedClaim] = &[
         figures: &[PublishedFigure::alone("bitmap an item", 20.0, Unit::Bytes, "§5.3")],
         judge: |evidence| {
             let cases = ITEMS.into_iter().filter_map(|(drawing, items)| {
-                let of = |form| {
-                    cell_at(evidence, ("display.memory", form), &[("drawing", drawing)])
-                };
+                let of =
+                    |form| cell_at(evidence, ("display.memory", form), &[("drawing", drawing)]);
                 let (file, bitmap) = (of("display-file")?, of("bitmap")?);
                 let an_item = bitmap.median() / items;
                 let label = format!("{drawing}, {} B an item", significant(an_item, 3));
