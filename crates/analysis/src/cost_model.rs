@@ -213,11 +213,21 @@ impl CostModel {
         }
         let ns = self.fit.at(&row);
         let interval = self.fit.prediction(&row, 1.0 / ns.powi(2), CONFIDENCE);
-        let wire = change.rate.map_or(0.0, |rate| size as f64 / rate * 1e9);
+        let wire = change.rate.map_or(0.0, |rate| self.wire_bytes(size, change) / rate * 1e9);
         let added = change.rtt_ns / 2.0 + wire;
         Some(PredictedCost {
             ns: ns + added,
             interval: [interval.lo.max(0.0) + added, interval.hi + added],
+        })
+    }
+
+    /// Bytes of a message on a link: with the headers of its packets, where its mechanism has any.
+    fn wire_bytes(&self, size: u64, change: &CostChange) -> f64 {
+        let bytes = size as f64;
+        headers(&self.factors).map_or(bytes, |headers| {
+            let payload = change.mtu.unwrap_or(ETHERNET_MTU).saturating_sub(headers).max(1);
+            let packets = size.div_ceil(payload).max(1);
+            bytes + packets as f64 * (headers + ETHERNET_HEADER) as f64
         })
     }
 
@@ -322,6 +332,9 @@ fn mss_of(factors: &Factors) -> Option<u64> {
     mtu.checked_sub(headers(factors)?)
 }
 
+/// Of a frame of Ethernet.
+const ETHERNET_HEADER: u64 = 14;
+
 fn headers(factors: &Factors) -> Option<u64> {
     match factors.text("mechanism")? {
         "tcp4" => Some(TCP_HEADERS),
@@ -354,18 +367,27 @@ pub fn left_out_pairs(models: &[CostModel]) -> Vec<(f64, PredictedCost)> {
     pairs.map(|it| (it.measured_ns, it.predicted)).collect()
 }
 
-/// What another run measured, with the predictions of these models of it.
-pub fn later_pairs(models: &[CostModel], later: &[MeasuredCell<'_>]) -> Vec<(f64, PredictedCost)> {
+/// What another run measured, with the predictions of these models of it; with a change, it was measured where that is so, over whatever
+/// link.
+pub fn later_pairs(
+    models: &[CostModel],
+    later: &[MeasuredCell<'_>],
+    change: &CostChange,
+) -> Vec<(f64, PredictedCost)> {
+    let is_changed = *change != CostChange::NONE;
+    let compared = |factors: &Factors| {
+        if is_changed { factors.clone().without("link") } else { factors.clone() }
+    };
     let pair = |cell: &MeasuredCell<'_>| {
         let (size, ns) = message_time(cell)?;
-        let factors = cell.cell.factors.clone().without("size");
+        let factors = compared(&cell.cell.factors).without("size");
         let model = models.iter().find(|model| {
             model.experiment == cell.cell.experiment
                 && model.response == cell.cell.response
-                && model.factors == factors
+                && compared(&model.factors) == factors
         })?;
         (!model.is_beyond(size)).then_some(())?;
-        Some((ns, model.predict(size, &CostChange::NONE)?))
+        Some((ns, model.predict(size, change)?))
     };
     later.iter().filter_map(pair).collect()
 }

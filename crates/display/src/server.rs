@@ -83,6 +83,8 @@ struct DisplaySession {
     limits: DisplayLimits,
     scene: DisplayScene,
     views: BTreeMap<u32, DisplayView>,
+    /// The view that was drawn last.
+    shown: Option<u32>,
     frames: usize,
     is_greeted: bool,
     is_closed: bool,
@@ -100,6 +102,7 @@ impl DisplayServer {
                 limits: DisplayLimits { body, ..limits },
                 scene: DisplayScene::new(limits.scene),
                 views: BTreeMap::new(),
+                shown: None,
                 frames: 0,
                 is_greeted: false,
                 is_closed: false,
@@ -166,6 +169,12 @@ impl DisplayServer {
     /// Its scene.
     pub const fn scene(&self) -> &DisplayScene {
         &self.session.scene
+    }
+
+    /// The frame that was drawn last, while its view is there.
+    pub fn shown(&self) -> Option<&DisplayFrame> {
+        let view = self.session.views.get(&self.session.shown?)?;
+        Some(view.frame())
     }
 
     /// Bytes that its scene and its frames take.
@@ -311,6 +320,7 @@ impl DisplaySession {
         }
         let items = shown.paint(&mut self.scene, self.limits.work)?;
         self.counts.frames += 1;
+        self.shown = Some(view);
         if let Some(sequence) = proof {
             let items = u32::try_from(items).unwrap_or(u32::MAX);
             let displayed = DisplayReply::Displayed { view, items, checksum: shown.checksum() };

@@ -84,9 +84,8 @@ pub fn simulation(document: &SimDocument, code: &str) -> String {
     let mut body = Vec::new();
     for (number, run) in (1..).zip(&document.runs) {
         // A value of several settings names itself.
-        let variable = |(name, value): (&String, &String)| match value.contains('=') {
-            true => value.clone(),
-            false => format!("{name} = {value}"),
+        let variable = |(name, value): (&String, &String)| {
+            if value.contains('=') { value.clone() } else { format!("{name} = {value}") }
         };
         let variables: Vec<String> = run.variables.iter().map(variable).collect();
         let mut figures = String::from("<div class=\"figures\">");

@@ -17,6 +17,8 @@ use plumb_display::transport::{DirectTransport, DisplayTransport};
 const READ: usize = 256 << 10;
 /// For how long an end that does not read is waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// Between two looks at a client that does nothing.
+const OBSERVE_INTERVAL: Duration = Duration::from_millis(250);
 /// Where a display listens by default.
 pub const PORT: u16 = 1_985;
 
@@ -119,6 +121,21 @@ impl DisplayStream {
         }
     }
 
+    fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.set_read_timeout(timeout),
+            Self::Unix(stream) => stream.set_read_timeout(timeout),
+        }
+    }
+
+    /// What carries it, for people.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Tcp(_) => "TCP",
+            Self::Unix(_) => "unix socket",
+        }
+    }
+
     /// Ends the connection, also for a thread that waits for it.
     pub fn shut_down(&self) {
         match self {
@@ -128,21 +145,39 @@ impl DisplayStream {
     }
 }
 
-/// Serves a client until it goes, or is to be closed; what it did.
+/// Serves a client until it goes, or is to be closed; what it did. `observe` is told whenever something was carried
+/// out, and some times a second while nothing is.
 ///
 /// # Errors
 /// The connection broke, or the client does not read its replies.
-pub fn serve(mut stream: DisplayStream, limits: DisplayLimits) -> io::Result<DisplayCounts> {
+pub fn serve(
+    mut stream: DisplayStream,
+    limits: DisplayLimits,
+    mut observe: Option<&mut dyn FnMut(&DisplayServer)>,
+) -> io::Result<DisplayCounts> {
     let mut server = DisplayServer::new(limits);
     let mut buffer = vec![0; READ];
+    stream.set_read_timeout(observe.is_some().then_some(OBSERVE_INTERVAL))?;
+    let mut tell = |server: &DisplayServer| {
+        if let Some(observe) = &mut observe {
+            observe(server);
+        }
+    };
     while !server.is_closed() {
-        let len = stream.read(&mut buffer)?;
+        let len = match stream.read(&mut buffer) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                tell(&server);
+                continue;
+            }
+            read => read?,
+        };
         if len == 0 {
             break;
         }
         let mut input = &buffer[..len];
         while !input.is_empty() {
             input = server.handle_some(input);
+            tell(&server);
             if !server.output().is_empty() {
                 stream.write_all(server.output())?;
                 server.clear_output();
@@ -283,7 +318,9 @@ impl LocalPath {
             }
         };
         // Its end is seen by this one, which no longer hears anything.
-        thread::Builder::new().name("display".to_owned()).spawn(move || serve(far, limits).ok())?;
+        thread::Builder::new()
+            .name("display".to_owned())
+            .spawn(move || serve(far, limits, None).ok())?;
         Ok(AnyTransport::socket(near))
     }
 }
@@ -300,10 +337,7 @@ pub enum AnyTransport {
 impl AnyTransport {
     /// Over a socket. A display that is silent for long is given up.
     pub fn socket(stream: DisplayStream) -> Self {
-        match &stream {
-            DisplayStream::Tcp(stream) => stream.set_read_timeout(Some(PATIENCE)).ok(),
-            DisplayStream::Unix(stream) => stream.set_read_timeout(Some(PATIENCE)).ok(),
-        };
+        stream.set_read_timeout(Some(PATIENCE)).ok();
         Self::Socket(stream, vec![0; READ])
     }
 }

@@ -120,14 +120,26 @@ impl AdviseCommand {
         if let Some(message) = self.message {
             return Ok((message.as_ns_f64(), "given".to_owned()));
         }
+        self.stored_message_cost(global).map_err(|problem| {
+            // The same of every run that lacks it, and of none.
+            let why =
+                problem.why.map_or(problem.what.clone(), |why| format!("{}: {why}", problem.what));
+            let measure =
+                "plumb run latency.local --set mechanism=tcp4 --set size=1,64,1Ki,16Ki,64Ki";
+            Problem::usage("what a message costs is not known")
+                .because(why)
+                .fix(format!("say it, as with --message 10us, or measure it: {measure}"))
+        })
+    }
+
+    /// The same, of the stored run.
+    fn stored_message_cost(&self, global: &GlobalOptions) -> Result<(f64, String), Problem> {
         let data = store::read(global, &self.run)?;
         let measured = measured_cells(&data);
         let (models, _) = models_of(&data, &measured)?;
         let tcp = models.iter().find(|model| model.factors.text("mechanism") == Some("tcp4"));
-        let tcp = tcp.ok_or_else(|| {
-            Problem::usage(format!("run {} has no model of tcp4", data.run.id))
-                .fix("give the cost with --message, or measure: plumb run latency.local --set mechanism=tcp4")
-        })?;
+        let no_tcp = || Problem::usage(format!("run {} has no model of tcp4", data.run.id));
+        let tcp = tcp.ok_or_else(no_tcp)?;
         // A latency is one way: a message's cost at both ends.
         Ok((tcp.fixed_ns() / 2.0, format!("tcp4 of run {}", data.run.id)))
     }

@@ -129,7 +129,7 @@ impl PredictCommand {
                 run => {
                     let later = store::read(global, run)?;
                     document.against = Some(later.run.id.clone());
-                    cost_model::later_pairs(&models, &measured_cells(&later))
+                    cost_model::later_pairs(&models, &measured_cells(&later), &change)
                 }
             };
             if compared.is_empty() {

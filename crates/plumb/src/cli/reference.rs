@@ -21,7 +21,7 @@ const LINKS: &str = include_str!("../../../../docs/links.md");
 const UNITS: &str = include_str!("../../../../docs/units.md");
 
 /// Pages that are no subcommand's: the method, the language of links, units, and the chapters of the guide.
-const PAGES: [(&str, &str); 12] = [
+const PAGES: [(&str, &str); 13] = [
     ("method", METHOD),
     ("links", LINKS),
     ("units", UNITS),
@@ -31,6 +31,7 @@ const PAGES: [(&str, &str); 12] = [
     ("two-hosts", include_str!("../../../../docs/guide/two-hosts.md")),
     ("satellite", include_str!("../../../../docs/guide/satellite.md")),
     ("simulated", include_str!("../../../../docs/guide/simulated.md")),
+    ("remote-display", include_str!("../../../../docs/guide/remote-display.md")),
     ("trust", include_str!("../../../../docs/guide/trust.md")),
     ("tasks", include_str!("../../../../docs/guide/tasks.md")),
     ("glossary", include_str!("../../../../docs/guide/glossary.md")),
@@ -45,7 +46,7 @@ const PAGES: [(&str, &str); 12] = [
   plumb help tasks                       twenty questions, each with its command
   plumb help run")]
 pub struct HelpCommand {
-    /// A subcommand, or a page: method, links, units, guide, first-ladder, regression, two-hosts, satellite, simulated, trust, tasks, glossary
+    /// A subcommand, or a page: method, links, units, guide, first-ladder, regression, two-hosts, satellite, simulated, remote-display, trust, tasks, glossary
     topic: Option<String>,
 }
 

@@ -1,11 +1,13 @@
 //! `plumb display serve` and `bench`: documents, pictures, refusals and what is left behind.
 
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
 
 use crate::documents::valid;
 use crate::home::{KilledOnDrop, ProgramOutput, TestHome, wait_for_exit};
-use crate::support::{signal, wait_for};
+use crate::support::{signal, skip, wait_for};
 
 const QUICK: &str = "--rounds=1 --time=1ms --json";
 
@@ -110,10 +112,116 @@ fn bad_requests_of_a_display_name_what_would_do() {
         ("display bench --connect=unix:absent --rounds=1", 4, "plumb display serve unix:absent"),
         ("display serve here", 2, "unix:/tmp/display"),
         ("display serve --memory=1", 2, "at least"),
+        ("display serve --http=here", 2, "127.0.0.1:8080"),
     ]);
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let taken = listener.local_addr().unwrap().to_string();
     let refused: ProgramOutput = place.run(&["display", "serve", &taken]);
     assert_eq!(refused.code, Some(4));
     assert!(refused.stderr.contains("cannot listen"), "{}", refused.stderr);
+}
+
+/// A display with a page at this address, and the page's URL.
+fn serve_page(place: &TestHome, address: &str) -> (KilledOnDrop, String) {
+    let socket = format!("unix:{}", place.path("display").display());
+    let mut serve = KilledOnDrop(place.spawn(&["display", "serve", &socket, "--http", address]));
+    let mut lines = BufReader::new(serve.0.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let url = lines.find_map(|line| line.strip_prefix("page at ").map(str::to_owned));
+    (serve, url.unwrap())
+}
+
+/// The answer to a request with these headers, as far as its length says.
+fn ask(host: &str, path: &str, headers: &str) -> String {
+    let mut stream = TcpStream::connect(host.replace("0.0.0.0", "127.0.0.1")).unwrap();
+    stream.write_all(format!("GET {path} HTTP/1.1\r\n{headers}\r\n").as_bytes()).unwrap();
+    let mut answer = String::new();
+    let mut reader = BufReader::new(stream);
+    let mut length = 0;
+    while !answer.ends_with("\r\n\r\n") {
+        let begin = answer.len();
+        assert_ne!(reader.read_line(&mut answer).unwrap(), 0, "{answer}");
+        if let Some(text) = answer[begin..].strip_prefix("content-length: ") {
+            length = text.trim().parse().unwrap();
+        }
+    }
+    reader.take(length).read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn a_browser_draws_on_a_display_and_shows_what_others_draw() {
+    if Command::new("chromium").arg("--version").output().is_err() {
+        return skip("chromium is not installed; run 'make setup'");
+    }
+    let place = TestHome::new();
+    let (mut serve, url) = serve_page(&place, ":0");
+    let host = url.strip_prefix("http://").unwrap().trim_end_matches('/');
+    let clients = || {
+        let answer = ask(host, "/clients", &format!("Host: {host}\r\n"));
+        let (_, list) = answer.split_once("\r\n\r\n").unwrap();
+        serde_json::from_str::<Vec<serde_json::Value>>(list).unwrap()
+    };
+    // One that has drawn, and does nothing more: it is pictured all the same.
+    let mut idle = UnixStream::connect(place.path("display")).unwrap();
+    let messages: [(u8, &[u8]); 4] = [
+        (1, &[1, 0]),
+        (2, &[0; 4]),
+        (6, &[0, 0, 0, 0, 0, 0, 0, 0, 8, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]),
+        (8, &[0; 8]),
+    ];
+    for (opcode, body) in messages {
+        let len = u8::try_from(body.len()).unwrap();
+        idle.write_all(&[opcode, 0, 0, 0, len, 0, 0, 0]).unwrap();
+        idle.write_all(body).unwrap();
+    }
+    let profile = format!("--user-data-dir={}", place.path("profile").display());
+    let mut browser = Command::new("chromium");
+    browser.args(["--headless=new", "--no-sandbox", "--disable-gpu", &profile, &url]);
+    browser.args(["--remote-debugging-port=0"]).stdout(Stdio::null()).stderr(Stdio::null());
+    let browser = KilledOnDrop(browser.spawn().unwrap());
+    wait_for("ten frames of the browser, and pictures of both", || {
+        let clients = clients();
+        let all_are_pictured = clients.iter().all(|client| client["has_picture"] == true);
+        let has_drawn = |client: &serde_json::Value| {
+            client["name"] == "browser"
+                && client["frames"].as_u64() >= Some(10)
+                && client["items"].as_u64() >= Some(7_800)
+        };
+        clients.len() == 2 && all_are_pictured && clients.iter().any(has_drawn)
+    });
+    drop(browser);
+    wait_for("the browser's place to be free", || clients().len() == 1);
+    signal(serve.0.id(), "INT");
+    assert_eq!(wait_for_exit(&mut serve.0).code(), Some(0));
+}
+
+#[test]
+fn a_displays_page_is_for_its_own_scripts_and_for_who_has_its_token() {
+    let place = TestHome::new();
+    let upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+                   Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n";
+    let status = |host: &str, path: &str, headers: &str| {
+        ask(host, path, headers).split(' ').nth(1).unwrap_or_default().to_owned()
+    };
+    let (serve, url) = serve_page(&place, ":0");
+    let host = url.strip_prefix("http://").unwrap().trim_end_matches('/');
+    let here = format!("Host: {host}\r\n");
+    assert_eq!(status(host, "/", &here), "200");
+    assert_eq!(status(host, "/clients/7", &here), "404");
+    // A name that was made to lead here, another site's script, and a program that is no browser.
+    assert_eq!(status(host, "/", "Host: elsewhere.example\r\n"), "421");
+    let foreign = format!("{here}{upgrade}Origin: http://elsewhere.example\r\n");
+    assert_eq!(status(host, "/display", &foreign), "403");
+    assert_eq!(status(host, "/display", &format!("{here}{upgrade}")), "403");
+    drop(serve);
+
+    let (_serve, url) = serve_page(&place, "0.0.0.0:0");
+    let (host, token) = url.strip_prefix("http://").unwrap().split_once("/#").unwrap();
+    let here = format!("Host: {host}\r\n");
+    let own = format!("{here}{upgrade}Origin: http://{host}\r\n");
+    for path in ["/clients", "/clients?token=", "/display", "/clients/1?token=0"] {
+        assert_eq!(status(host, path, &own), "403", "{path}");
+    }
+    assert_eq!(status(host, &format!("/clients?token={token}"), &here), "200");
+    assert_eq!(status(host, &format!("/clients/1?frame=3&token={token}"), &here), "404");
 }

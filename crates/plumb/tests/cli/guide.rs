@@ -110,6 +110,11 @@ fn the_commands_of_simulated_networks_run() {
 }
 
 #[test]
+fn the_commands_of_remote_display_run() {
+    run_page("docs/guide/remote-display.md");
+}
+
+#[test]
 fn every_command_of_the_pages_is_in_a_block_that_is_run() {
     let guide = std::fs::read_dir(repository().join("docs/guide")).unwrap();
     let guide = guide.map(|entry| format!("docs/guide/{}", entry.unwrap().file_name().display()));

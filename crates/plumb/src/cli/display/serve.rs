@@ -1,16 +1,17 @@
 //! `plumb display serve`: a display for clients on sockets, a thread each.
 
+use std::net::SocketAddr;
 use std::os::fd::AsFd as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::Duration;
 
 use clap::Args;
 use plumb_base::units::{format_bytes, parse_bytes};
 use plumb_display::scene::SceneLimits;
-use plumb_display::server::{DisplayCounts, DisplayLimits};
+use plumb_display::server::DisplayLimits;
+use plumb_display_page::clients::{DisplayClients, PresentClient};
+use plumb_display_page::server::DisplayPage;
 use plumb_experiments::display::connection::{
     DisplayAddress, DisplayListener, DisplayStream, serve,
 };
@@ -28,14 +29,21 @@ It listens on loopback by default. The protocol (docs/display-protocol.md) has n
 authentication: whoever reaches an address may draw, within the limits, on a display of its own. Frames
 are kept in memory; a client gets one as PNG when it asks for it. Ctrl-C ends it and prints what was done.
 
+--http serves a page that shows what all clients draw, and draws itself, over a WebSocket whose delay
+and rate can be chosen. Beyond loopback it is for those who have the token of the address that is printed.
+
 Examples:
   plumb display serve
+  plumb display serve --http :8080
   plumb display serve unix:/tmp/display :1985 --memory 64Mi
   plumb display bench --connect unix:/tmp/display")]
 pub struct DisplayServeCommand {
     /// Where to listen: unix:PATH, ADDRESS:PORT, or :PORT on loopback
     #[arg(value_name = "ADDRESS", default_value = ":1985")]
     addresses: Vec<DisplayAddress>,
+    /// Serve a page too: ADDRESS:PORT, or :PORT on loopback
+    #[arg(long, value_name = "ADDRESS", value_parser = parse_page_address)]
+    http: Option<SocketAddr>,
     /// Memory of a client's drawings and frames together
     #[arg(long, value_name = "BYTES", default_value = "256Mi", value_parser = parse_memory)]
     memory: usize,
@@ -56,12 +64,12 @@ fn parse_memory(text: &str) -> Result<usize, String> {
     enough.ok_or_else(|| format!("a client needs {} at least", format_bytes(MEMORY_MIN)))
 }
 
-/// What all clients did.
-#[derive(Debug, Default)]
-struct ServedTotal {
-    clients: u64,
-    broken: u64,
-    counts: DisplayCounts,
+/// An address without `unix:`; with a port, as pages have no usual one here.
+fn parse_page_address(text: &str) -> Result<SocketAddr, String> {
+    let wrong = || format!("'{text}' is no address of a page: write 127.0.0.1:8080 or :8080");
+    let with_loopback = format!("127.0.0.1{text}");
+    let text = if text.starts_with(':') { &with_loopback } else { text };
+    text.parse().map_err(|_| wrong())
 }
 
 impl DisplayServeCommand {
@@ -79,18 +87,38 @@ impl DisplayServeCommand {
             })?;
             listeners.push(listener);
         }
-        handle_stop_signals()?;
-        for listener in &listeners {
-            let address = listener.address().map_err(Problem::failed)?;
-            output.note(&format!("display at {address}; Ctrl-C ends it"));
-        }
         // A fourth for frames, the rest for drawings.
         let limits = DisplayLimits {
             scene: SceneLimits { memory: self.memory / 4 * 3, ..SceneLimits::default() },
             frames: self.memory / 4,
             ..DisplayLimits::default()
         };
-        let total = accept_clients(&listeners, limits, self.max_clients)?;
+        let clients = DisplayClients::new(self.max_clients);
+        let page = self.http.map(|address| {
+            DisplayPage::bind(address, Arc::clone(&clients), limits).map_err(|error| {
+                Problem::failure(format!("cannot serve a page at {address}"))
+                    .because(error)
+                    .fix("name another address, or end what listens there")
+            })
+        });
+        let page = page.transpose()?;
+        handle_stop_signals()?;
+        for listener in &listeners {
+            let address = listener.address().map_err(Problem::failed)?;
+            output.note(&format!("display at {address}; Ctrl-C ends it"));
+        }
+        let page = page.map(|page| {
+            output.note(&format!("page at {}", page.url()));
+            thread::Builder::new().name("page".to_owned()).spawn(move || page.run(is_stopped))
+        });
+        let page = page.transpose();
+        let page =
+            page.map_err(|error| Problem::failure("cannot serve the page").because(error))?;
+        accept_clients(&listeners, limits, &clients, page.is_some())?;
+        if let Some(Ok(Err(error))) = page.map(thread::JoinHandle::join) {
+            return Err(Problem::failure("the page ended").because(error).into());
+        }
+        let total = clients.total();
         let counts = &total.counts;
         let plural = |n: u64, what: &str| format!("{n} {what}{}", if n == 1 { "" } else { "s" });
         output.note(&format!(
@@ -110,15 +138,13 @@ impl DisplayServeCommand {
     }
 }
 
-/// Accepts clients until it is stopped; what those that left did.
+/// Accepts clients until it is stopped.
 fn accept_clients(
     listeners: &[DisplayListener],
     limits: DisplayLimits,
-    clients_max: u32,
-) -> Result<ServedTotal, Problem> {
-    let (send, finished) = channel();
-    let present = Arc::new(AtomicU32::new(0));
-    let mut total = ServedTotal::default();
+    clients: &Arc<DisplayClients>,
+    are_shown: bool,
+) -> Result<(), Problem> {
     let wait = Timespec::try_from(LOOK).expect("a fraction of a second");
     while !is_stopped() {
         let mut fds: Vec<PollFd<'_>> = listeners
@@ -132,50 +158,29 @@ fn accept_clients(
         for listener in listeners {
             // Out of descriptors, or gone again: those that are served go on.
             let Ok(Some(stream)) = listener.accept() else { continue };
-            if present.load(Ordering::Relaxed) >= clients_max {
-                stream.shut_down();
-                continue;
+            match clients.admit(stream.kind()) {
+                Some(client) => serve_client(stream, limits, client, are_shown)?,
+                None => stream.shut_down(),
             }
-            total.clients += 1;
-            serve_client(stream, limits, &present, &send)?;
-        }
-        for counts in finished.try_iter() {
-            total.add(counts);
         }
     }
-    for counts in finished.try_iter() {
-        total.add(counts);
-    }
-    Ok(total)
+    Ok(())
 }
 
 fn serve_client(
     stream: DisplayStream,
     limits: DisplayLimits,
-    present: &Arc<AtomicU32>,
-    finished: &Sender<Option<DisplayCounts>>,
+    mut client: PresentClient,
+    is_shown: bool,
 ) -> Result<(), Problem> {
-    let (present, finished) = (Arc::clone(present), finished.clone());
-    present.fetch_add(1, Ordering::Relaxed);
     let serving = move || {
-        let counts = serve(stream, limits).ok();
-        present.fetch_sub(1, Ordering::Relaxed);
-        // Nobody counts any more once the command ends.
-        finished.send(counts).ok();
+        let mut observe = |display: &_| client.observe(display);
+        let counts = serve(stream, limits, is_shown.then_some(&mut observe)).ok();
+        client.leave(counts.as_ref());
     };
     thread::Builder::new()
         .name("client".to_owned())
         .spawn(serving)
         .map(drop)
         .map_err(|error| Problem::failure("cannot start a thread for a client").because(error))
-}
-
-impl ServedTotal {
-    fn add(&mut self, counts: Option<DisplayCounts>) {
-        let Some(counts) = counts else {
-            self.broken += 1;
-            return;
-        };
-        self.counts.add(&counts);
-    }
 }

@@ -1,0 +1,138 @@
+//! A client of the display in a browser, over a WebSocket.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::ws::{Message, WebSocket};
+use futures_util::{SinkExt as _, StreamExt as _};
+use plumb_clock::{monotonic_ns, sleep_until};
+use plumb_display::server::{DisplayLimits, DisplayServer};
+use tokio::runtime::Handle;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{sleep, timeout};
+
+use crate::clients::PresentClient;
+use crate::link::{LinkDirection, PageLink};
+
+/// Bytes of a message, at most.
+pub(crate) const MESSAGE_MAX: usize = 1 << 20;
+/// Bytes under way in a direction, at most.
+const UNDER_WAY: usize = 8 << 20;
+/// Between two looks at a client that does nothing.
+const OBSERVE_INTERVAL: Duration = Duration::from_millis(250);
+/// For how long a browser that does not read is waited for.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Bytes on their way, and when they arrive by the steady clock.
+type OnTheWay = (u64, Bytes, OwnedSemaphorePermit);
+
+/// Serves a browser until it goes.
+pub(crate) async fn serve(socket: WebSocket, client: PresentClient, limits: DisplayLimits) {
+    let (mut sink, mut stream) = socket.split();
+    let link = Arc::new(Mutex::new(PageLink::default()));
+    let (to_display, from_page) = unbounded_channel::<OnTheWay>();
+    let (to_page, mut from_display) = unbounded_channel::<OnTheWay>();
+    let hello = format!("{{\"client\":{}}}", client.id());
+    let display = DisplayThread { link: Arc::clone(&link), to_page, handle: Handle::current() };
+    let spawned = thread::Builder::new()
+        .name("client".to_owned())
+        .spawn(move || display.run(from_page, client, limits));
+    if spawned.is_err() || sink.send(Message::Text(hello.into())).await.is_err() {
+        return;
+    }
+    let writing = tokio::spawn(async move {
+        while let Some((arrival_ns, bytes, _under_way)) = from_display.recv().await {
+            // Not for what is due: a timer of tokio's has steps of a millisecond.
+            let wait_ns = arrival_ns.saturating_sub(monotonic_ns());
+            if wait_ns > 0 {
+                sleep(Duration::from_nanos(wait_ns)).await;
+            }
+            match timeout(PATIENCE, sink.send(Message::Binary(bytes))).await {
+                Ok(Ok(())) => {}
+                _ => return,
+            }
+        }
+        sink.close().await.ok();
+    });
+    let (mut up, room) = (LinkDirection::default(), Arc::new(Semaphore::new(UNDER_WAY)));
+    while let Some(Ok(message)) = stream.next().await {
+        match message {
+            Message::Binary(bytes) => {
+                let Some(under_way) = reserve(&room, bytes.len()).await else { break };
+                let arrival_ns = up.arrival_ns(current(&link), monotonic_ns(), bytes.len());
+                if to_display.send((arrival_ns, bytes, under_way)).is_err() {
+                    break;
+                }
+            }
+            Message::Text(text) => {
+                let Ok(asked) = serde_json::from_str(&text) else { break };
+                *link.lock().unwrap_or_else(PoisonError::into_inner) = asked;
+            }
+            Message::Close(_) => break,
+            Message::Ping(_) | Message::Pong(_) => {}
+        }
+    }
+    drop(to_display);
+    writing.await.ok();
+}
+
+fn current(link: &Mutex<PageLink>) -> PageLink {
+    *link.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Room for so many bytes, once there is.
+async fn reserve(room: &Arc<Semaphore>, bytes: usize) -> Option<OwnedSemaphorePermit> {
+    let bytes = u32::try_from(bytes.min(UNDER_WAY)).ok()?;
+    Arc::clone(room).acquire_many_owned(bytes).await.ok()
+}
+
+/// The display's side, in a thread of its own: drawing for one client keeps no other waiting.
+struct DisplayThread {
+    link: Arc<Mutex<PageLink>>,
+    to_page: UnboundedSender<OnTheWay>,
+    handle: Handle,
+}
+
+impl DisplayThread {
+    fn run(
+        self,
+        mut from_page: UnboundedReceiver<OnTheWay>,
+        mut client: PresentClient,
+        limits: DisplayLimits,
+    ) {
+        let mut server = DisplayServer::new(limits);
+        let (mut down, room) = (LinkDirection::default(), Arc::new(Semaphore::new(UNDER_WAY)));
+        while !server.is_closed() {
+            let next =
+                self.handle.block_on(async { timeout(OBSERVE_INTERVAL, from_page.recv()).await });
+            let Ok(next) = next else {
+                client.observe(&server);
+                continue;
+            };
+            let Some((arrival_ns, bytes, _under_way)) = next else { break };
+            sleep_until(arrival_ns);
+            let mut input = &bytes[..];
+            while !input.is_empty() {
+                input = server.handle_some(input);
+                client.observe(&server);
+                if server.output().is_empty() {
+                    continue;
+                }
+                let reply = Bytes::copy_from_slice(server.output());
+                server.clear_output();
+                let reserved = self.handle.block_on(async {
+                    timeout(PATIENCE, reserve(&room, reply.len())).await.ok().flatten()
+                });
+                let Some(under_way) = reserved else { return client.leave(None) };
+                let arrival_ns = down.arrival_ns(current(&self.link), monotonic_ns(), reply.len());
+                if self.to_page.send((arrival_ns, reply, under_way)).is_err() {
+                    return client.leave(Some(server.counts()));
+                }
+            }
+        }
+        client.leave(Some(server.counts()));
+    }
+}
