@@ -4,11 +4,15 @@ use plumb_analysis::fixture::SyntheticRun;
 
 use super::claims::{expected, judged, verdict};
 use super::gigabit_claims::make_late;
-use super::stack_claims::factors;
+use super::stack_claims::{factors, results};
 use super::verdict_pairs::VerdictPair;
 
 pub(super) const PAIRS: &[VerdictPair] = &[
     (&["scaling.lan.networks-are-filled"], |holds| machine(if holds { 0.94 } else { 0.5 })),
+    (&["scaling.trend.network-is-not-the-bottleneck"], |holds| {
+        let carried = if holds { 0.4 } else { 0.94 } * 1.25e9;
+        results("scaling.lan", "throughput", &[("link=lan-10g placement=same-cpu", carried)])
+    }),
     (
         &[
             "scaling.http.small-files-cost-their-connections",
@@ -16,6 +20,24 @@ pub(super) const PAIRS: &[VerdictPair] = &[
         ],
         |holds| pages(if holds { 26.0 } else { 14.0 }, 0.3, 0.5),
     ),
+    (&["scaling.loopback.large-writes-amortise"], |holds| {
+        let at = |size: u64| format!("mechanism=tcp4 placement=same-cpu size={size}");
+        let longer = if holds { 5.5e9 } else { 9e9 };
+        let cells = [(at(64 << 10), 5e9), (at(256 << 10), longer)];
+        results(
+            "throughput.local",
+            "throughput",
+            &cells.each_ref().map(|(at, rate)| (at.as_str(), *rate)),
+        )
+    }),
+    (&["scaling.cause.small-are-os-bound"], |holds| {
+        messages([(16, 4e3), (1_024, if holds { 4.2e3 } else { 4e4 })])
+    }),
+    (&["scaling.cause.entry-bounds-short-protocol-long"], |holds| {
+        let mut run = messages([(16, 1e3), (64 << 10, if holds { 2e4 } else { 1.1e3 })]);
+        run.measure("call.kernel", "call", factors("call=getpid via=syscall"), 100.0);
+        run
+    }),
     (&["scaling.http.loss-stalls-http2"], |holds| pages(26.0, 0.3, if holds { 0.5 } else { 1.0 })),
     (&["scaling.http.round-trips"], |holds| pages(26.0, if holds { 0.3 } else { 3.0 }, 1.0)),
 ];
@@ -35,6 +57,16 @@ pub(super) const NEVER_DECIDED: &[VerdictPair] = &[
     ),
     (&["scaling.http.lags-processors"], |holds| pages(26.0, if holds { 0.3 } else { 3.0 }, 1.0)),
 ];
+
+/// Latencies over TCP on one CPU, by size.
+fn messages(sizes: [(u64, f64); 2]) -> SyntheticRun {
+    let mut run = SyntheticRun::new(1);
+    for (size, ns) in sizes {
+        let levels = factors(&format!("mechanism=tcp4 placement=same-cpu wake=block size={size}"));
+        run.measure("latency.local", "latency", levels, ns);
+    }
+    run
+}
 
 /// What one machine measures, which carries this share of a network's rate.
 fn machine(share: f64) -> SyntheticRun {
@@ -59,8 +91,9 @@ fn machine(share: f64) -> SyntheticRun {
 #[test]
 fn one_machine_gives_its_figures_and_no_slope() {
     let run = machine(0.94);
-    for (id, told) in judged(&run).iter().filter(|(id, _)| *id != "scaling.lan.networks-are-filled")
-    {
+    let of_links =
+        ["scaling.lan.networks-are-filled", "scaling.trend.network-is-not-the-bottleneck"];
+    for (id, told) in judged(&run).iter().filter(|(id, _)| !of_links.contains(&id.as_str())) {
         assert!(told.needs.contains("fewer than 4 machines"), "{id}: {}", told.needs);
         assert!(told.effect.starts_with("one machine: ") && told.estimate.is_some(), "{told:?}");
     }

@@ -4,7 +4,8 @@ use plumb_analysis::registry::PublishedRanking;
 
 use crate::claims::remote::same_magnitude;
 use crate::claims::{
-    LARGE, TABLE_1, ZHAO, blocking_pipes, least, most, published_pairs, quantities, udp_before_tcp,
+    LARGE, MARKATOS, TABLE_1, ZHAO, blocking_pipes, least, most, place_label, published_pairs,
+    quantities, udp_before_tcp,
 };
 use crate::factor::channel::{
     self, CONGESTION, LATENCY, LOCAL_PLACEMENT, LOCAL_SIZE, MECHANISM, WAKE,
@@ -47,6 +48,36 @@ pub static EXPERIMENT: Experiment = Experiment {
 };
 
 const CLAIMS: &[PublishedClaim] = &[
+    PublishedClaim {
+        id: "scaling.cause.small-are-os-bound",
+        claim: "Operating-system overhead dominates the cost of small messages (judged by a KiB over TCP taking at most half as long again as 16 \
+                bytes).",
+        judge: |evidence| {
+            let tcp = |bytes: u64| {
+                move |cell: &MeasuredCell<'_>| {
+                    cell.is("mechanism", "tcp4") && cell.is("size", bytes)
+                }
+            };
+            let found = ClaimCases::of_twins(
+                evidence.twins(EXPERIMENT.id, LATENCY.name, "size", tcp(16), tcp(1_024)),
+                |small, kib| {
+                    let place = place_label(small);
+                    let label = "1 KiB/16 B".to_owned();
+                    ClaimCase::ratio_within(&place, label, (small, kib), (0.5, 1.5))
+                },
+                |small| format!("1 KiB, {}", place_label(small)),
+            );
+            judge_all(found, "plumb run latency.local --set mechanism=tcp4 --set size=16,1Ki")
+        },
+        ..PublishedClaim::of(MARKATOS)
+    },
+    PublishedClaim {
+        id: "scaling.cause.entry-bounds-short-protocol-long",
+        claim: "Kernel entry and exit matters for short transfers; protocol processing dominates long ones (judged by two empty calls taking \
+                a tenth or more of 16 bytes over TCP on one CPU, and less than that of 64 KiB).",
+        judge: entry_share,
+        ..PublishedClaim::of(MARKATOS)
+    },
     PublishedClaim {
         id: "ipc.latency.ranks",
         claim: "Latency ranks local UDP first, then local TCP, then the pipe at 16 B and 1 KiB, \
@@ -103,6 +134,27 @@ const CLAIMS: &[PublishedClaim] = &[
         ..PublishedClaim::of(ZHAO)
     },
 ];
+
+/// What two empty calls take of a message over TCP on one CPU, where nothing is waited for.
+fn entry_share(evidence: &ClaimEvidence<'_>) -> ClaimJudgment {
+    let mut calls = evidence.cells("call.kernel", "call");
+    let call = calls.find(|cell| cell.is("call", "getpid") && cell.is("via", "syscall"));
+    let cases = evidence.cells(EXPERIMENT.id, LATENCY.name).filter_map(|cell| {
+        let is_meant = cell.is("mechanism", "tcp4") && cell.is("placement", "same-cpu");
+        let bounds = match cell.int("size") {
+            Some(16) => (0.1, 1.0),
+            Some(LARGE) => (0.0, 0.1),
+            _ => return None,
+        };
+        let ([entry_low, entry_high], [low, high]) = (call?.ends()?, cell.ends()?);
+        let (share, ends) = (call?.median() / cell.median(), [entry_low / high, entry_high / low]);
+        let label = format!("calls/{}", format_bytes(cell.int("size")?.unsigned_abs()));
+        let [value, ends @ ..] = [share, ends[0], ends[1]].map(|share| 2.0 * share);
+        let unit = Unit::Share;
+        is_meant.then(|| ClaimCase::quantity("", label, value, Some(ends), bounds, unit))
+    });
+    judge_all(cases.collect(), "plumb study ipc")
+}
 
 /// The latency of a pipe in Figure 7, in nanoseconds.
 const PIPE_RANGE: (f64, f64) = (8_000.0, 300_000.0);

@@ -5,8 +5,8 @@ use plumb_harness::spec::MessageShape;
 
 use crate::claims::remote::same_magnitude;
 use crate::claims::{
-    LARGE, TABLE_1, ZHAO, blocking_pipes, bytes, least, most, published_pairs, quantities, size,
-    udp_before_tcp,
+    LARGE, MARKATOS, TABLE_1, ZHAO, blocking_pipes, bytes, least, most, published_pairs,
+    quantities, size, udp_before_tcp,
 };
 use crate::factor::channel::{
     self, ACKED, CONGESTION, LOCAL_PLACEMENT, LOCAL_SIZE, MECHANISM, THROUGHPUT, WAKE,
@@ -50,6 +50,12 @@ pub static EXPERIMENT: Experiment = Experiment {
 };
 
 const CLAIMS: &[PublishedClaim] = &[
+    PublishedClaim {
+        id: "scaling.loopback.large-writes-amortise",
+        claim: "Writes of 64 KB keep the fixed cost per transfer small (judged by TCP carrying at most a quarter more in longer ones).",
+        judge: longer_writes,
+        ..PublishedClaim::of(MARKATOS)
+    },
     PublishedClaim {
         id: "ipc.throughput.ranks",
         claim: "Throughput ranks local UDP first, then local TCP, then the pipe at 16 B and \
@@ -122,6 +128,26 @@ const CLAIMS: &[PublishedClaim] = &[
         ..PublishedClaim::of(ZHAO)
     },
 ];
+
+/// TCP in longer messages than 64 KiB against those.
+fn longer_writes(evidence: &ClaimEvidence<'_>) -> ClaimJudgment {
+    let is_tcp = |cell: &MeasuredCell<'_>| cell.is("mechanism", "tcp4");
+    let found = ClaimCases::of_twins(
+        evidence.twins(
+            EXPERIMENT.id,
+            THROUGHPUT.name,
+            "size",
+            |cell| is_tcp(cell) && size(cell) > LARGE,
+            |cell| is_tcp(cell) && size(cell) == LARGE,
+        ),
+        |longer, large| {
+            let label = format!("{}/64 KiB", bytes(size(longer)));
+            ClaimCase::ratio_within(longer.level("placement"), label, (longer, large), (0.0, 1.25))
+        },
+        |longer| format!("64 KiB beside {}", bytes(size(longer))),
+    );
+    judge_all(found, "plumb run throughput.local --set mechanism=tcp4 --set size=64Ki,256Ki,1Mi")
+}
 
 const NEEDS: &str =
     "plumb run throughput.local --set mechanism=pipe,tcp4,udp4 --set size=16,1Ki,64Ki";

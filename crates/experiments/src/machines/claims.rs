@@ -47,6 +47,10 @@ enum MachineJudge {
     SlopeBelow { first: SlopeOf, second: SlopeOf },
     /// The months in which the speed doubles.
     Doubling { bounds: (f64, f64), published: f64 },
+    /// The months in which the rate of Ethernet doubles.
+    LinkDoubling { bounds: (f64, f64), published: f64 },
+    /// Those of processors are as many or more.
+    LinksOutpace,
     /// The exponent of one of the two terms of a model lies within bounds.
     Exponent { metric: &'static str, of_memory: bool, bounds: (f64, f64) },
 }
@@ -107,12 +111,19 @@ const fn about(value: f64) -> (f64, f64) {
 }
 
 /// Every claim, in the order of the document.
-pub const CLAIMS: [MachineClaim; 20] = [
+pub const CLAIMS: [MachineClaim; 24] = [
     claim(
         "scaling.trend.processors-double-in-18-months",
         "index.cpu",
         MachineJudge::Doubling { bounds: (12.0, 27.0), published: 18.0 },
     ),
+    // As far from it as is about eighteen.
+    claim(
+        "scaling.trend.networks-double-in-9-to-12-months",
+        "index.cpu",
+        MachineJudge::LinkDoubling { bounds: (6.0, 18.0), published: 12.0 },
+    ),
+    claim("scaling.trend.networks-outpace-processors", "index.cpu", MachineJudge::LinksOutpace),
     claim("scaling.trend.tcp-applications-lag", "scaling.http", lags("http", MachineFilter::All)),
     claim("scaling.tcp.lags-processors", "scaling.loopback", lags("tcp", MachineFilter::All)),
     claim(
@@ -201,6 +212,14 @@ pub const CLAIMS: [MachineClaim; 20] = [
     ),
     claim("scaling.lan.100m-follows-processors", "scaling.lan", slope("lan-100m", (0.7, 0.9), 0.8)),
     claim("scaling.lan.10m-lags-processors", "scaling.lan", slope("lan-10m", (0.52, 0.72), 0.62)),
+    claim(
+        "scaling.lan.100m-scales-better-than-10m",
+        "scaling.lan",
+        MachineJudge::SlopeBelow {
+            first: ("lan-10m", MachineFilter::All),
+            second: ("lan-100m", MachineFilter::All),
+        },
+    ),
     claim("scaling.wan.lags-processors", "scaling.wan", slope("wan", (0.5, 0.7), 0.6)),
     claim("scaling.http.lags-processors", "scaling.http", slope("http", (0.2, 0.4), 0.3)),
     claim(
@@ -215,6 +234,16 @@ pub const CLAIMS: [MachineClaim; 20] = [
             metric: "tcp-bandwidth",
             of_memory: true,
             bounds: (f64::MIN_POSITIVE, f64::INFINITY),
+        },
+    ),
+    // A fifth of what the processor gives would not be nothing.
+    claim(
+        "scaling.cause.speed-alone-gives-nothing",
+        "index.memory",
+        MachineJudge::Exponent {
+            metric: "tcp-bandwidth",
+            of_memory: false,
+            bounds: (f64::NEG_INFINITY, 0.2),
         },
     ),
 ];
@@ -323,7 +352,8 @@ impl MachineJudge {
     /// Whether a verdict may come of the clock rate, against which quantities improve more than against speed.
     fn may_be_of_clock(self, case: &ClaimCase) -> bool {
         match (self, case.outcome) {
-            (_, CaseOutcome::Undecided(_) | CaseOutcome::PerhapsChance) => false,
+            (Self::LinkDoubling { .. }, _)
+            | (_, CaseOutcome::Undecided(_) | CaseOutcome::PerhapsChance) => false,
             (Self::Slope { bounds, .. } | Self::Improvement { bounds, .. }, outcome) => {
                 match outcome {
                     CaseOutcome::Supports(_) => bounds.0 > 0.0,
@@ -332,7 +362,7 @@ impl MachineJudge {
             }
             // The bias is the same where the machines are.
             (Self::SlopeBelow { first, second }, _) => first.1 != second.1,
-            (Self::Doubling { .. } | Self::Exponent { .. }, _) => true,
+            (Self::Doubling { .. } | Self::LinksOutpace | Self::Exponent { .. }, _) => true,
         }
     }
 
@@ -356,7 +386,13 @@ impl MachineJudge {
                 improvement(machines, (metric, of, speed), (at, bounds, is_share), published)
             }
             Self::SlopeBelow { first, second } => slope_below(machines, speed, first, second),
-            Self::Doubling { bounds, published } => doubling(machines, speed, bounds, published),
+            Self::Doubling { bounds, published } => {
+                doubling(speed.label(), &dated(machines, speed), bounds, published)
+            }
+            Self::LinkDoubling { bounds, published } => {
+                doubling("rate of Ethernet", &ETHERNET, bounds, published)
+            }
+            Self::LinksOutpace => links_outpace(speed.label(), &dated(machines, speed)),
             Self::Exponent { metric, of_memory, bounds } => {
                 exponent(machines, speed, (metric, of_memory), bounds)
             }
@@ -442,18 +478,46 @@ fn slope_below(
     MachineJudgment::of(case, a.machines + b.machines)
 }
 
-/// The months in which speed doubles over dated machines.
+/// Years and bits a second of Ethernet, by the standard that brought each rate: IEEE 802.3-1983, 802.3u, z, ae, ba, bs and df.
+const ETHERNET: [(f64, f64); 7] = [
+    (1983.0, 10e6),
+    (1995.0, 100e6),
+    (1998.0, 1e9),
+    (2002.0, 10e9),
+    (2010.0, 100e9),
+    (2017.0, 400e9),
+    (2024.0, 800e9),
+];
+
+/// Years and speeds of machines.
+fn dated(machines: &[KnownMachine], speed: SpeedKind) -> Vec<(f64, f64)> {
+    let dated = |machine: &KnownMachine| Some((machine.year?, *machine.speed.get(&speed)?));
+    machines.iter().filter_map(dated).collect()
+}
+
+/// How many times as often in a year the rate of Ethernet doubles as the speed of dated machines.
+fn links_outpace(what: &str, machines: &[(f64, f64)]) -> MachineJudgment {
+    let [links, processors] =
+        [("Ethernet", &ETHERNET[..]), (what, machines)].map(|(what, it)| scale::growth(what, it));
+    let Some((links, processors)) = links.zip(processors) else {
+        return MachineJudgment::few(machines.len(), "a date and a speed", MachineFilter::All);
+    };
+    let ratio = links.doublings_a_year / processors.doublings_a_year;
+    let (a, b) = (links.doublings_ci95, processors.doublings_ci95);
+    let label = format!("doublings of Ethernet for one of the {what}");
+    let (ends, bounds) = ([a[0] / b[1], a[1] / b[0].max(f64::MIN_POSITIVE)], (1.0, f64::INFINITY));
+    let case = ClaimCase::quantity("", label, ratio, Some(ends), bounds, Unit::Count);
+    MachineJudgment::of(case, machines.len())
+}
+
+/// The months in which something doubles.
 fn doubling(
-    machines: &[KnownMachine],
-    speed: SpeedKind,
+    what: &str,
+    dated: &[(f64, f64)],
     bounds: (f64, f64),
     published: f64,
 ) -> MachineJudgment {
-    let dated: Vec<(f64, f64)> = machines
-        .iter()
-        .filter_map(|machine| Some((machine.year?, *machine.speed.get(&speed)?)))
-        .collect();
-    let rate = scale::growth(speed.label(), &dated);
+    let rate = scale::growth(what, dated);
     let Some((months, rate)) = rate.and_then(|rate| Some((rate.doubling_months?, rate))) else {
         return MachineJudgment::few(dated.len(), "a date and a speed", MachineFilter::All);
     };
@@ -461,7 +525,7 @@ fn doubling(
     // Of a rate that may be zero the months have no upper end.
     let longest = if lo > 0.0 { 12.0 / lo } else { f64::MAX };
     let place = format!("{:.0} to {:.0}", rate.from_year, rate.to_year);
-    let label = format!("months in which the {} doubles", speed.label());
+    let label = format!("months in which the {what} doubles");
     let case =
         ClaimCase::quantity(&place, label, months, Some([12.0 / hi, longest]), bounds, Unit::Count);
     MachineJudgment {
@@ -531,7 +595,8 @@ mod tests {
                 let memory = 1e6 * (speed / 1e6).powf(0.5) * (8.0 * off(5)).exp();
                 for metric in &METRICS {
                     let slope = (self.others)(&machine).unwrap_or(self.slope);
-                    let own = if metric.name == "http" && self.slope < 0.5 { 0.3 } else { slope };
+                    let has_own = matches!(metric.name, "http" | "lan-10m") && self.slope < 0.5;
+                    let own = if has_own { 0.3 } else { slope };
                     let good = (speed / 1e6).powf(own) * off(3).exp() * memory.powf(self.memory);
                     let value = metric.goodness(metric.goodness(1e6) * good);
                     let value = if metric.name == "memory-copy" { memory } else { value };
@@ -598,6 +663,9 @@ mod tests {
         let magnifies = "scaling.http.magnifies-the-lag-of-tcp";
         assert_eq!(archive(0.45).verdict(magnifies), "holds");
         assert_ne!(archive(0.9).verdict(magnifies), "holds");
+        let better = "scaling.lan.100m-scales-better-than-10m";
+        assert_eq!(archive(0.45).verdict(better), "holds");
+        assert_eq!(archive(0.2).verdict(better), "does not hold");
     }
 
     #[test]
@@ -608,6 +676,14 @@ mod tests {
             (of(18.0).verdict(moore), of(60.0).verdict(moore)),
             ("holds".into(), "does not hold".into())
         );
+        // Ethernet's rate doubled in some thirty months, whatever machines did.
+        let outpace = "scaling.trend.networks-outpace-processors";
+        assert_eq!(
+            (of(60.0).verdict(outpace), of(18.0).verdict(outpace)),
+            ("holds".into(), "does not hold".into())
+        );
+        let nine_to_twelve = "scaling.trend.networks-double-in-9-to-12-months";
+        assert_eq!(of(18.0).verdict(nine_to_twelve), "does not hold");
         // Fourteen machines before 1992: at ten times the speed of the first, 10^-0.2 and 10^-0.6.
         let early = "scaling.entry.ousterhout-50-to-80";
         let at = |slope: f64| SyntheticArchive { months: 18.0, ..archive(slope) }.verdict(early);
@@ -616,6 +692,10 @@ mod tests {
         let by = |memory: f64| SyntheticArchive { memory, ..archive(0.4) };
         assert_eq!(by(0.8).verdict(memory), "holds");
         assert_eq!(by(-0.8).verdict(memory), "does not hold");
+        let alone = "scaling.cause.speed-alone-gives-nothing";
+        assert_eq!(by(0.8).verdict(alone), "does not hold");
+        let memory_only = SyntheticArchive { memory: 0.8, ..archive(0.05) };
+        assert_eq!(memory_only.verdict(alone), "holds");
     }
 
     #[test]
@@ -639,7 +719,9 @@ mod tests {
         let mut found = FoundVerdicts::default();
         judge(&set, SpeedKind::Clock, &mut found);
         let rows = claim_table::rows(&list::registry(), &found);
-        for row in rows.iter().filter(|row| is_known(&row.id)) {
+        // What Ethernet's standards decide needs no machine.
+        let needs_machines = |id: &str| is_known(id) && !id.ends_with("9-to-12-months");
+        for row in rows.iter().filter(|row| needs_machines(&row.id)) {
             assert!(matches!(row.verdict.as_str(), "not decided" | "not measured"), "{}", row.id);
             assert!(row.to_decide.contains("plumb scale"), "{}: {}", row.id, row.to_decide);
         }

@@ -44,7 +44,16 @@ const CLAIMS: &[PublishedClaim] = &[
         id: "scaling.lan.networks-are-filled",
         claim: "Computers easily saturate networks of 10 and 100 Mb/s.",
         historical: Some("footnote 3, the reason for measuring bytes a CPU-second"),
-        judge: networks_are_filled,
+        judge: |evidence| {
+            link_shares(evidence, &[("ethernet-10m", 1.25e6), ("lan-100m", 1.25e7)], FILLED)
+        },
+        ..PublishedClaim::of(MARKATOS)
+    },
+    PublishedClaim {
+        id: "scaling.trend.network-is-not-the-bottleneck",
+        claim: "Network bandwidth is not the scarcest resource of a distributed system (judged by a connection that does not fill 10 Gb/s \
+                between two processes on one CPU).",
+        judge: |evidence| link_shares(evidence, &[("lan-10g", 1.25e9)], (0.0, FILLED.0)),
         ..PublishedClaim::of(MARKATOS)
     },
     PublishedClaim {
@@ -72,10 +81,14 @@ fn over(evidence: &ClaimEvidence<'_>, link: &'static str) -> ClaimJudgment {
     single_machine_judgment(evidence, response, |cell| cell.is("link", link))
 }
 
-/// What the slower networks carry, as a share of what their rate leaves for payload.
-fn networks_are_filled(evidence: &ClaimEvidence<'_>) -> ClaimJudgment {
+/// What networks carry, as a share of what their rates (bytes a second) leave for payload, within bounds.
+fn link_shares(
+    evidence: &ClaimEvidence<'_>,
+    links: &[(&'static str, f64)],
+    bounds: (f64, f64),
+) -> ClaimJudgment {
     let mut found = ClaimCases::default();
-    for (name, rate) in [("ethernet-10m", 1.25e6), ("lan-100m", 1.25e7)] {
+    for &(name, rate) in links {
         let capacity = rate * PAYLOAD_SHARE;
         let before = found.cases.len();
         let cells = evidence.cells(EXPERIMENT.id, "throughput");
@@ -83,13 +96,14 @@ fn networks_are_filled(evidence: &ClaimEvidence<'_>) -> ClaimJudgment {
         found.cases.extend(cells.map(|cell| {
             let ends = cell.ends().map(|ends| ends.map(|end| end / capacity));
             let (place, share) = (cell.level("placement"), cell.median() / capacity);
-            ClaimCase::quantity(place, name.to_owned(), share, ends, FILLED, Unit::Share)
+            ClaimCase::quantity(place, name.to_owned(), share, ends, bounds, Unit::Share)
         }));
         if found.cases.len() == before {
             found.missing.push(format!("{name} from a link that keeps its time"));
         }
     }
-    judge_all(found, "plumb run scaling.lan --set link=ethernet-10m,lan-100m")
+    let links: Vec<&str> = links.iter().map(|(name, _)| *name).collect();
+    judge_all(found, &format!("plumb run scaling.lan --set link={}", links.join(",")))
 }
 
 /// Of 1,538 bytes that a full frame takes of such a network (IEEE 802.3: preamble, sum and gap), what is
