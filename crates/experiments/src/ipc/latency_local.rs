@@ -49,36 +49,6 @@ pub static EXPERIMENT: Experiment = Experiment {
 
 const CLAIMS: &[PublishedClaim] = &[
     PublishedClaim {
-        id: "scaling.cause.small-are-os-bound",
-        claim: "Operating-system overhead dominates the cost of small messages (judged by a KiB over TCP taking at most half as long again as 16 \
-                bytes).",
-        judge: |evidence| {
-            let tcp = |bytes: u64| {
-                move |cell: &MeasuredCell<'_>| {
-                    cell.is("mechanism", "tcp4") && cell.is("size", bytes)
-                }
-            };
-            let found = ClaimCases::of_twins(
-                evidence.twins(EXPERIMENT.id, LATENCY.name, "size", tcp(16), tcp(1_024)),
-                |small, kib| {
-                    let place = place_label(small);
-                    let label = "1 KiB/16 B".to_owned();
-                    ClaimCase::ratio_within(&place, label, (small, kib), (0.5, 1.5))
-                },
-                |small| format!("1 KiB, {}", place_label(small)),
-            );
-            judge_all(found, "plumb run latency.local --set mechanism=tcp4 --set size=16,1Ki")
-        },
-        ..PublishedClaim::of(MARKATOS)
-    },
-    PublishedClaim {
-        id: "scaling.cause.entry-bounds-short-protocol-long",
-        claim: "Kernel entry and exit matters for short transfers; protocol processing dominates long ones (judged by two empty calls taking \
-                a tenth or more of 16 bytes over TCP on one CPU, and less than that of 64 KiB).",
-        judge: entry_share,
-        ..PublishedClaim::of(MARKATOS)
-    },
-    PublishedClaim {
         id: "ipc.latency.ranks",
         claim: "Latency ranks local UDP first, then local TCP, then the pipe at 16 B and 1 KiB, \
                 and TCP, UDP, pipe at 64 KiB.",
@@ -132,6 +102,36 @@ const CLAIMS: &[PublishedClaim] = &[
             judge_all(found, "plumb run latency.local --set mechanism=pipe")
         },
         ..PublishedClaim::of(ZHAO)
+    },
+    PublishedClaim {
+        id: "scaling.cause.small-are-os-bound",
+        claim: "Operating-system overhead dominates the cost of small messages (judged by a KiB over TCP taking at most half as long again as 16 \
+                bytes).",
+        judge: |evidence| {
+            let tcp = |bytes: u64| {
+                move |cell: &MeasuredCell<'_>| {
+                    cell.is("mechanism", "tcp4") && cell.is("size", bytes)
+                }
+            };
+            let found = ClaimCases::of_twins(
+                evidence.twins(EXPERIMENT.id, LATENCY.name, "size", tcp(16), tcp(1_024)),
+                |small, kib| {
+                    let place = place_label(small);
+                    let label = "1 KiB/16 B".to_owned();
+                    ClaimCase::ratio_within(&place, label, (small, kib), (0.5, 1.5))
+                },
+                |small| format!("1 KiB, {}", place_label(small)),
+            );
+            judge_all(found, "plumb run latency.local --set mechanism=tcp4 --set size=16,1Ki")
+        },
+        ..PublishedClaim::of(MARKATOS)
+    },
+    PublishedClaim {
+        id: "scaling.cause.entry-bounds-short-protocol-long",
+        claim: "Kernel entry and exit matters for short transfers; protocol processing dominates long ones (judged by two empty calls taking \
+                a tenth or more of 16 bytes over TCP on one CPU, and less than that of 64 KiB).",
+        judge: entry_share,
+        ..PublishedClaim::of(MARKATOS)
     },
 ];
 
