@@ -281,7 +281,12 @@ pub fn judge(set: &MachineSet, speed: SpeedKind, found: &mut FoundVerdicts) {
             judgment.needs = format!("{}: {}", judged.lacks, command(claim.experiment));
         }
         let verdict = claim.verdict(judgment, &judged.published);
-        let basis = format!("{} machines by {}", judged.machines, speed.label());
+        let basis = match claim.judge {
+            MachineJudge::LinkDoubling { .. } => {
+                format!("{} standards of Ethernet", ETHERNET.len())
+            }
+            _ => format!("{} machines by {}", judged.machines, speed.label()),
+        };
         found.add(FoundVerdict { verdict, basis, measured: String::new() });
     }
 }
