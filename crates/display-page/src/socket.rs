@@ -19,22 +19,22 @@ use crate::link::{LinkDirection, PageLink};
 
 /// Bytes of a message, at most.
 pub(crate) const MESSAGE_MAX: usize = 1 << 20;
-/// Bytes under way in a direction, at most.
-const UNDER_WAY: usize = 8 << 20;
+/// Bytes in flight in a direction, at most.
+const IN_FLIGHT_MAX: usize = 8 << 20;
 /// Between two looks at a client that does nothing.
 const OBSERVE_INTERVAL: Duration = Duration::from_millis(250);
 /// For how long a browser that does not read is waited for.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Bytes on their way, and when they arrive by the steady clock.
-type OnTheWay = (u64, Bytes, OwnedSemaphorePermit);
+/// Bytes in flight, and when they arrive by the steady clock.
+type InFlightBytes = (u64, Bytes, OwnedSemaphorePermit);
 
 /// Serves a browser until it goes.
 pub(crate) async fn serve(socket: WebSocket, client: PresentClient, limits: DisplayLimits) {
     let (mut sink, mut stream) = socket.split();
     let link = Arc::new(Mutex::new(PageLink::default()));
-    let (to_display, from_page) = unbounded_channel::<OnTheWay>();
-    let (to_page, mut from_display) = unbounded_channel::<OnTheWay>();
+    let (to_display, from_page) = unbounded_channel::<InFlightBytes>();
+    let (to_page, mut from_display) = unbounded_channel::<InFlightBytes>();
     let hello = format!("{{\"client\":{}}}", client.id());
     let display = DisplayThread { link: Arc::clone(&link), to_page, handle: Handle::current() };
     let spawned = thread::Builder::new()
@@ -44,7 +44,7 @@ pub(crate) async fn serve(socket: WebSocket, client: PresentClient, limits: Disp
         return;
     }
     let writing = tokio::spawn(async move {
-        while let Some((arrival_ns, bytes, _under_way)) = from_display.recv().await {
+        while let Some((arrival_ns, bytes, _permit)) = from_display.recv().await {
             // Not for what is due: a timer of tokio's has steps of a millisecond.
             let wait_ns = arrival_ns.saturating_sub(monotonic_ns());
             if wait_ns > 0 {
@@ -57,13 +57,13 @@ pub(crate) async fn serve(socket: WebSocket, client: PresentClient, limits: Disp
         }
         sink.close().await.ok();
     });
-    let (mut up, room) = (LinkDirection::default(), Arc::new(Semaphore::new(UNDER_WAY)));
+    let (mut up, room) = (LinkDirection::default(), Arc::new(Semaphore::new(IN_FLIGHT_MAX)));
     while let Some(Ok(message)) = stream.next().await {
         match message {
             Message::Binary(bytes) => {
-                let Some(under_way) = reserve(&room, bytes.len()).await else { break };
+                let Some(permit) = reserve(&room, bytes.len()).await else { break };
                 let arrival_ns = up.arrival_ns(current(&link), monotonic_ns(), bytes.len());
-                if to_display.send((arrival_ns, bytes, under_way)).is_err() {
+                if to_display.send((arrival_ns, bytes, permit)).is_err() {
                     break;
                 }
             }
@@ -85,26 +85,26 @@ fn current(link: &Mutex<PageLink>) -> PageLink {
 
 /// Room for so many bytes, once there is.
 async fn reserve(room: &Arc<Semaphore>, bytes: usize) -> Option<OwnedSemaphorePermit> {
-    let bytes = u32::try_from(bytes.min(UNDER_WAY)).ok()?;
+    let bytes = u32::try_from(bytes.min(IN_FLIGHT_MAX)).ok()?;
     Arc::clone(room).acquire_many_owned(bytes).await.ok()
 }
 
 /// The display's side, in a thread of its own: drawing for one client keeps no other waiting.
 struct DisplayThread {
     link: Arc<Mutex<PageLink>>,
-    to_page: UnboundedSender<OnTheWay>,
+    to_page: UnboundedSender<InFlightBytes>,
     handle: Handle,
 }
 
 impl DisplayThread {
     fn run(
         self,
-        mut from_page: UnboundedReceiver<OnTheWay>,
+        mut from_page: UnboundedReceiver<InFlightBytes>,
         mut client: PresentClient,
         limits: DisplayLimits,
     ) {
         let mut server = DisplayServer::new(limits);
-        let (mut down, room) = (LinkDirection::default(), Arc::new(Semaphore::new(UNDER_WAY)));
+        let (mut down, room) = (LinkDirection::default(), Arc::new(Semaphore::new(IN_FLIGHT_MAX)));
         while !server.is_closed() {
             let next =
                 self.handle.block_on(async { timeout(OBSERVE_INTERVAL, from_page.recv()).await });
@@ -112,7 +112,7 @@ impl DisplayThread {
                 client.observe(&server);
                 continue;
             };
-            let Some((arrival_ns, bytes, _under_way)) = next else { break };
+            let Some((arrival_ns, bytes, _permit)) = next else { break };
             sleep_until(arrival_ns);
             let mut input = &bytes[..];
             while !input.is_empty() {
@@ -126,9 +126,9 @@ impl DisplayThread {
                 let reserved = self.handle.block_on(async {
                     timeout(PATIENCE, reserve(&room, reply.len())).await.ok().flatten()
                 });
-                let Some(under_way) = reserved else { return client.leave(None) };
+                let Some(permit) = reserved else { return client.leave(None) };
                 let arrival_ns = down.arrival_ns(current(&self.link), monotonic_ns(), reply.len());
-                if self.to_page.send((arrival_ns, reply, under_way)).is_err() {
+                if self.to_page.send((arrival_ns, reply, permit)).is_err() {
                     return client.leave(Some(server.counts()));
                 }
             }
