@@ -90,6 +90,7 @@ study! {
     scaling_lan,
     scaling_wan,
     scaling_http,
+    scaling_files,
     scaling_smp,
 }
 

@@ -606,7 +606,7 @@ impl TcpStreamsSpec {
 pub struct PageLoadSpec {
     /// What stands between the two; loopback where there is nothing.
     pub path: Option<PathSpec>,
-    /// The way to fetch the page, as the program names it.
+    /// The way to fetch the page, as the program names it; or the path of a file.
     pub fetch_mode: String,
 }
 

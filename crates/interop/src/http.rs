@@ -1,6 +1,6 @@
 //! One page and its images over every version of HTTP: how long until all of it is there.
 //!
-//! The page is that of the study `scaling`: some 10 kB and 12 images, 40 kB in all ([`page`]). plumb's
+//! The page is that of the study `scaling`: some 10 kB and 12 images of 40 kB together ([`page`]). plumb's
 //! own server ([`server`]) speaks HTTP/1.1, HTTP/2 and HTTP/3 on one port; the client fetches the page from it
 //! or from any URL over a connection per object, kept alive, pipelined, HTTP/2 and HTTP/3 ([`client`]). Left
 //! out: caches, redirects, cookies, compression: a body is what the server has.

@@ -65,7 +65,7 @@ fn every_way_brings_the_whole_page_in_the_clear_and_encrypted() {
             for way in HttpFetchMode::ALL {
                 let visit =
                     client.load_page(way).unwrap_or_else(|error| panic!("{way:?}: {error}"));
-                assert_eq!((visit.objects, visit.bytes), (13, 40_000), "{way:?}");
+                assert_eq!((visit.objects, visit.bytes), (13, 50_000), "{way:?}");
                 assert_eq!(visit.connections, if way == HttpFetchMode::OneEach { 13 } else { 1 });
                 let order = [visit.connected_ns, visit.page_ns, visit.total_ns];
                 assert!(order.is_sorted() && order[0] > 0, "{way:?}: {order:?}");
@@ -216,7 +216,7 @@ fn slow_and_silent_clients_are_ended_and_nobody_else_waits() {
         }
         let client = HttpClient::new(plumb(address), address, CertificateTrust::AnyCertificate);
         for way in [HttpFetchMode::KeepAlive, HttpFetchMode::Http2, HttpFetchMode::Http3] {
-            assert_eq!(client.load_page(way).unwrap().bytes, 40_000);
+            assert_eq!(client.load_page(way).unwrap().bytes, 50_000);
         }
         for mut stream in silent {
             stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();

@@ -13,13 +13,15 @@ pub(super) const PAIRS: &[VerdictPair] = &[
         let carried = if holds { 0.4 } else { 0.94 } * 1.25e9;
         results("scaling.lan", "throughput", &[("link=lan-10g placement=same-cpu", carried)])
     }),
-    (
-        &[
-            "scaling.http.small-files-cost-their-connections",
-            "scaling.http.pipelining-beats-connections",
-        ],
-        |holds| pages(if holds { 26.0 } else { 14.0 }, 0.3, 0.5),
-    ),
+    (&["scaling.http.pipelining-beats-connections"], |holds| {
+        pages(if holds { 26.0 } else { 14.0 }, 0.3, 0.5)
+    }),
+    (&["scaling.http.small-files-cost-their-connections"], |holds| {
+        let fixed = if holds { 1e5 } else { 1e3 };
+        let cell = |size: u64| (format!("size={size}"), fixed + 3.0 * size as f64);
+        let cells = [3 << 10, 8 << 10, 64 << 10].map(cell);
+        results("scaling.files", "file", &cells.each_ref().map(|(at, ns)| (at.as_str(), *ns)))
+    }),
     (&["scaling.loopback.large-writes-amortise"], |holds| {
         let at = |size: u64| format!("mechanism=tcp4 placement=same-cpu size={size}");
         let longer = if holds { 5.5e9 } else { 9e9 };

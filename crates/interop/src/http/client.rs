@@ -16,7 +16,7 @@ use plumb_result::http::{HttpFetchMode, PageLoad};
 use plumb_sys::clock::{ClockId, read_ns};
 use rustls::ClientConfig;
 
-use super::page::STANDARD;
+use super::page::{FILE_PATH, STANDARD};
 use super::target::HttpTarget;
 use super::trust::CertificateTrust;
 use super::{HttpError, OBJECTS_MAX, links};
@@ -119,15 +119,21 @@ impl HttpClient {
         links::images(page, &self.target.path, OBJECTS_MAX - 1)
     }
 
-    /// Every byte of plumb's own page; nothing is known of others.
+    /// Every byte of plumb's own page or file; nothing is known of others.
     fn verify(&self, fetched: &FetchedPage) -> Result<(), HttpError> {
         if !self.target.is_plumb {
             return Ok(());
         }
-        for object in &STANDARD.objects {
-            let found = fetched.objects.iter().find(|(path, _)| *path == object.path);
-            if found.is_none_or(|(_, body)| *body != object.body) {
-                return Err(HttpError::Content { path: object.path.clone() });
+        let page = STANDARD.objects.iter().map(|object| object.path.as_str());
+        let expected: Vec<&str> = match self.target.path.as_str() {
+            file if file.starts_with(FILE_PATH) => vec![file],
+            _ => page.collect(),
+        };
+        for path in expected {
+            let found = fetched.objects.iter().find(|(fetched, _)| fetched == path);
+            let content = STANDARD.content(path).map(|(_, body)| body);
+            if found.map(|(_, body)| body) != content.as_ref() {
+                return Err(HttpError::Content { path: path.to_owned() });
             }
         }
         Ok(())

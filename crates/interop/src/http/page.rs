@@ -1,4 +1,4 @@
-//! The page that plumb's server has: 10,000 bytes of HTML and 12 images of 30,000 bytes together.
+//! The page that plumb's server has: 10,000 bytes of HTML and 12 images of 40,000 bytes together; and files by themselves.
 //!
 //! The same bytes in every process, so that a client knows what has to come. Image bytes are random, as
 //! compressed pictures are. Left out: real pictures.
@@ -14,7 +14,7 @@ use rand::Rng as _;
 const PAGE_BYTES: usize = 10_000;
 /// Bytes of each image: from a rule between paragraphs to a picture.
 const IMAGE_BYTES: [usize; 12] =
-    [512, 800, 1_100, 1_400, 1_700, 2_000, 2_300, 2_700, 3_100, 3_900, 4_700, 5_788];
+    [680, 1_067, 1_467, 1_867, 2_267, 2_667, 3_067, 3_600, 4_133, 5_200, 6_267, 7_718];
 /// The words between the images.
 const FILLER: &str = "What does it cost one program to talk to another? ";
 
@@ -35,6 +35,17 @@ pub struct WebPage {
     /// The page itself first.
     pub objects: Vec<PageObject>,
 }
+
+/// What the path of a file by itself begins with; its size follows.
+pub const FILE_PATH: &str = "/file/";
+/// Bytes of the largest.
+pub const FILE_BYTES_MAX: usize = 1 << 20;
+
+static FILE: LazyLock<Bytes> = LazyLock::new(|| {
+    let mut body = vec![0; FILE_BYTES_MAX];
+    Seed(0).stream("http file").fill_bytes(&mut body);
+    Bytes::from(body)
+});
 
 /// The page that plumb's server has.
 pub static STANDARD: LazyLock<WebPage> = LazyLock::new(WebPage::standard);
@@ -58,9 +69,14 @@ impl WebPage {
         Self { objects }
     }
 
-    /// The object of a path.
-    pub fn object(&self, path: &str) -> Option<&PageObject> {
-        self.objects.iter().find(|object| object.path == path)
+    /// Media type and bytes of a path: an object of the page, or a file of so many bytes, `/file/8192`.
+    pub fn content(&self, path: &str) -> Option<(&'static str, Bytes)> {
+        if let Some(bytes) = path.strip_prefix(FILE_PATH) {
+            let bytes: usize = bytes.parse().ok().filter(|bytes| *bytes <= FILE.len())?;
+            return Some(("application/octet-stream", FILE.slice(..bytes)));
+        }
+        let object = self.objects.iter().find(|object| object.path == path)?;
+        Some((object.media_type, object.body.clone()))
     }
 
     /// Bytes of all bodies.
@@ -96,10 +112,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_page_has_twelve_images_and_forty_thousand_bytes() {
+    fn the_page_has_twelve_images_of_forty_thousand_bytes() {
         assert_eq!(STANDARD.objects.len(), OBJECTS_MAX);
         assert_eq!(STANDARD.objects[0].body.len(), PAGE_BYTES);
-        assert_eq!(STANDARD.bytes(), 40_000);
+        assert_eq!(STANDARD.bytes(), PAGE_BYTES + 40_000);
+    }
+
+    #[test]
+    fn a_file_has_as_many_bytes_as_its_path_says() {
+        assert_eq!(STANDARD.content("/file/3072").unwrap().1.len(), 3_072);
+        for path in ["/file/1048577", "/file/-1", "/file/", "/file/99999999999999999999"] {
+            assert_eq!(STANDARD.content(path), None, "{path}");
+        }
     }
 
     #[test]

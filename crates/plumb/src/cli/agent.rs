@@ -333,7 +333,7 @@ fn serve_http(place: &str, output: &CliOutput) -> Result<ExitReason, CommandErro
         })?;
     } else {
         output.page(&format!(
-            "One page with 12 images, 40 kB in all, until Ctrl-C:\n  http://{address}/   HTTP/1.1 and \
+            "One page of 10 kB with 12 images of 40 kB, until Ctrl-C:\n  http://{address}/   HTTP/1.1 and \
              HTTP/2\n  https://{address}/  the same over TLS 1.3, and HTTP/3 over QUIC\n\
              Its certificate is {fingerprint}\nMeasure it:\n  plumb net --http {address}\n"
         ))?;

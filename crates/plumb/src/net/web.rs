@@ -4,6 +4,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 
 use plumb_interop::http::client::HttpClient;
+use plumb_interop::http::page::FILE_PATH;
 use plumb_interop::http::server::{HttpServer, HttpServerLimits};
 use plumb_interop::http::target::HttpTarget;
 use plumb_interop::http::trust::CertificateTrust;
@@ -29,14 +30,20 @@ pub fn serve(
     server.run(|| false).map_err(|error| words(&error))
 }
 
-/// One visit: nanoseconds from the first connection attempt to the last byte.
+/// One visit: nanoseconds from the first connection attempt to the last byte. A way `/file/8192` is that file by itself.
 ///
 /// # Errors
 /// What went wrong, in words.
 pub fn fetch(address: SocketAddr, way: &str) -> Result<u64, String> {
-    let way = HttpFetchMode::from_name(way)
-        .ok_or_else(|| format!("'{way}' is no way to fetch a page"))?;
-    let target = HttpTarget::parse(&address.to_string()).map_err(|error| error.to_string())?;
+    let (way, path) = match way {
+        file if file.starts_with(FILE_PATH) => (HttpFetchMode::OneEach, file),
+        page => {
+            let way = HttpFetchMode::from_name(page);
+            (way.ok_or_else(|| format!("'{page}' is no way to fetch a page"))?, "/")
+        }
+    };
+    let mut target = HttpTarget::parse(&address.to_string()).map_err(|error| error.to_string())?;
+    target.path.replace_range(.., path);
     let client = HttpClient::new(target, address, CertificateTrust::AnyCertificate);
     client.load_page(way).map(|visit| visit.total_ns).map_err(|error| error.to_string())
 }

@@ -4,6 +4,7 @@
 
 use std::io;
 
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use super::HttpServerState;
@@ -105,9 +106,9 @@ fn answer(request: &httparse::Request<'_, '_>, answers: &mut Vec<u8>) -> bool {
         return false;
     }
     let path = request.path.unwrap_or_default().split('?').next().unwrap_or_default();
-    let (status, media_type, body) = match STANDARD.object(path) {
-        Some(object) => ("200 OK", object.media_type, &object.body[..]),
-        None => ("404 Not Found", "text/plain", &b"plumb has one page: /\n"[..]),
+    let (status, media_type, body) = match STANDARD.content(path) {
+        Some((media_type, body)) => ("200 OK", media_type, body),
+        None => ("404 Not Found", "text/plain", Bytes::from_static(b"plumb has one page: /\n")),
     };
     let connection = if kept { "" } else { "Connection: close\r\n" };
     let head = format!(
@@ -117,7 +118,7 @@ fn answer(request: &httparse::Request<'_, '_>, answers: &mut Vec<u8>) -> bool {
     );
     answers.extend_from_slice(head.as_bytes());
     if !is_head {
-        answers.extend_from_slice(body);
+        answers.extend_from_slice(&body);
     }
     kept
 }

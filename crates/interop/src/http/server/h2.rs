@@ -56,12 +56,12 @@ fn answer<B>(request: &Request<B>, respond: &mut SendResponse<Bytes>) -> Result<
 pub(super) fn response<B>(request: &Request<B>) -> (Response<()>, Bytes) {
     let mut response = Response::new(());
     let is_head = request.method() == Method::HEAD;
-    let object = STANDARD.object(request.uri().path());
-    let (status, media_type, body) = match object {
+    let content = STANDARD.content(request.uri().path());
+    let (status, media_type, body) = match content {
         _ if !is_head && request.method() != Method::GET => {
             (StatusCode::METHOD_NOT_ALLOWED, "text/plain", Bytes::new())
         }
-        Some(object) => (StatusCode::OK, object.media_type, object.body.clone()),
+        Some((media_type, body)) => (StatusCode::OK, media_type, body),
         None => {
             (StatusCode::NOT_FOUND, "text/plain", Bytes::from_static(b"plumb has one page: /\n"))
         }

@@ -126,7 +126,7 @@ fn plumb_fetches_apaches_page_in_every_mode_over_tcp() {
             assert_eq!(visits.len(), 2, "{scheme}: {found}");
             let connections = if way == "one-each" { 13 } else { 1 };
             for visit in visits {
-                assert_eq!((&visit["objects"], &visit["bytes"]), (&13.into(), &40_000.into()));
+                assert_eq!((&visit["objects"], &visit["bytes"]), (&13.into(), &50_000.into()));
                 assert_eq!(visit["connections"], connections, "{scheme}: {found}");
             }
         }
