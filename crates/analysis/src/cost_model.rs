@@ -82,6 +82,19 @@ impl CostChange {
     /// Nothing.
     pub const NONE: Self =
         Self { cpu: 1.0, memory: 1.0, rtt_ns: 0.0, rate: None, mtu: None, batch: 1.0 };
+
+    /// What kind of change it is, `machine,link`: predictions of one kind err alike. Empty where nothing is changed.
+    pub fn kind(&self) -> String {
+        let unlike = |a: f64, b: f64| (a - b).abs() > f64::EPSILON;
+        let kinds = [
+            ("machine", unlike(self.cpu, 1.0) || unlike(self.memory, 1.0)),
+            ("link", self.rtt_ns > 0.0 || self.rate.is_some()),
+            ("packets", self.mtu.is_some()),
+            ("batch", unlike(self.batch, 1.0)),
+        ];
+        let changed = kinds.into_iter().filter_map(|(kind, is_changed)| is_changed.then_some(kind));
+        changed.collect::<Vec<_>>().join(",")
+    }
 }
 
 /// A model of one mechanism at one setting.
@@ -107,6 +120,25 @@ pub struct PredictedCost {
     pub ns: f64,
     /// Its 95 % prediction interval.
     pub interval: [f64; 2],
+}
+
+impl PredictedCost {
+    /// How far a measurement was off: the logarithm of its ratio to the prediction.
+    pub fn log_error(&self, measured_ns: f64) -> f64 {
+        (measured_ns / self.ns).ln()
+    }
+
+    /// With an interval that holds as many further measurements as it would have held of these errors (split conformal
+    /// prediction: Lei et al., JASA 113, 2018, section 2.2); as it is if they are fewer than 19, which bound no 95 %.
+    #[must_use]
+    pub fn calibrated(self, log_errors: &[f64]) -> Self {
+        let sizes: Vec<f64> = log_errors.iter().map(|error| error.abs()).collect();
+        let rank = ((sizes.len() + 1) * 95).div_ceil(100);
+        let Some(reach) = quantile::sorted(&sizes).get(rank - 1).map(|reach| reach.exp()) else {
+            return self;
+        };
+        Self { ns: self.ns, interval: [self.ns / reach, self.ns * reach] }
+    }
 }
 
 /// The time of a size, and its prediction by the other sizes.
@@ -513,6 +545,23 @@ mod tests {
         assert!((measured / 10.2e3 - 1.0).abs() < 0.02 && (predicted.ns / 10e3 - 1.0).abs() < 0.02);
         let [low, high] = predicted.interval;
         assert!(low < predicted.ns && predicted.ns < high && high - low < 1e3, "{predicted:?}");
+    }
+
+    #[test]
+    fn errors_that_were_kept_give_intervals_of_their_coverage() {
+        let mut stream = Seed(12).stream("calibration");
+        let mut error = || 0.05 + 0.1 * normal(&mut stream);
+        let compared = (0..1_000).map(|_| {
+            let kept: Vec<f64> = (0..40).map(|_| error()).collect();
+            (
+                100.0 * error().exp(),
+                PredictedCost { ns: 100.0, interval: [99.0; 2] }.calibrated(&kept),
+            )
+        });
+        let coverage = score(&compared.collect::<Vec<_>>()).coverage.unwrap();
+        assert!((0.93..=0.97).contains(&coverage), "{coverage}");
+        let few = PredictedCost { ns: 100.0, interval: [99.0, 101.0] };
+        assert_eq!(few.calibrated(&[0.5; 18]), few);
     }
 
     #[test]

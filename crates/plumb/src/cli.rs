@@ -36,6 +36,7 @@ mod foreign_options;
 pub mod import;
 pub mod index;
 pub mod iperf3;
+mod kept_errors;
 pub mod link;
 pub mod list;
 pub mod model;

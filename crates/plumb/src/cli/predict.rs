@@ -1,16 +1,19 @@
 //! `plumb predict`: what a message would cost at another size, or if something were different.
 
+use std::collections::BTreeSet;
+
 use clap::Args;
-use plumb_analysis::cost_model::{self, CostChange, CostModel};
+use plumb_analysis::cost_model::{self, CostChange, CostModel, PredictedCost};
 use plumb_analysis::document::model::{CostPrediction, PREDICT_SCHEMA, PredictDocument};
 use plumb_analysis::summary::{factor_values, measured_cells};
 use plumb_base::units::parse_bytes;
 use plumb_base::units::quantity::{parse_rate, parse_span};
 use plumb_report::terminal;
+use plumb_store::sqlite::StoreMode;
 
 use super::model::models_of;
 use super::output::{CliOutput, CommandResult};
-use super::{GlobalOptions, store};
+use super::{GlobalOptions, kept_errors, store};
 use crate::problem::{ExitReason, Problem};
 
 /// Predict what a message costs at other sizes, with a faster CPU or memory, over a link
@@ -18,6 +21,7 @@ use crate::problem::{ExitReason, Problem};
 #[command(
     after_help = "The model is that of 'plumb model'. A faster CPU divides what is fixed, per byte and per packet; faster
 memory divides what bytes beyond the caches cost more; batching shares what is fixed.
+Scores are kept: later predictions of the same kind of change have intervals from the errors of those before.
 
 Examples:
   plumb predict last --size 3000,100k
@@ -34,6 +38,9 @@ pub struct PredictCommand {
     /// Only models whose mechanism is this
     #[arg(long, value_name = "NAME")]
     mechanism: Option<String>,
+    /// Only models of this response: latency, throughput, throughput.acked
+    #[arg(long, value_name = "NAME")]
+    response: Option<String>,
     /// Message sizes
     #[arg(long, value_name = "BYTES,…", value_delimiter = ',', value_parser = parse_size)]
     #[arg(default_value = "64,4Ki,64Ki")]
@@ -93,34 +100,17 @@ impl PredictCommand {
         let (models, _) = models_of(&data, &measured)?;
         let models = self.chosen(models)?;
         let change = self.change()?;
-        let (mut predictions, mut unchanged) = (Vec::new(), 0_usize);
-        for model in &models {
-            for size in &self.size {
-                match prediction(model, *size, &change) {
-                    Some(prediction) => predictions.push(prediction),
-                    None => unchanged += 1,
-                }
-            }
-        }
-        if predictions.is_empty() {
-            return Err(Problem::usage("no model says anything of another MTU")
-                .because(
-                    "none has a term of packets: its sizes fit in one, or its mechanism has none",
-                )
-                .fix("measure over a link: plumb run latency.remote --set mechanism=tcp4")
-                .into());
-        }
         let mut document = PredictDocument {
             schema: PREDICT_SCHEMA.to_owned(),
             run: data.run.id.clone(),
             changes: self.changes(),
-            predictions,
-            scope: scope(&change, unchanged),
+            predictions: Vec::new(),
+            scope: Vec::new(),
             score: None,
             against: None,
         };
-        if let Some(against) = &self.score {
-            let compared = match against.as_str() {
+        if let Some(against) = self.score.as_deref() {
+            let compared = match against {
                 "left-out" => cost_model::left_out_pairs(&models),
                 "parts" => {
                     document.against = Some("parts".to_owned());
@@ -132,36 +122,34 @@ impl PredictCommand {
                     cost_model::later_pairs(&models, &measured_cells(&later), &change)
                 }
             };
-            if compared.is_empty() {
-                return Err(Problem::usage(format!(
-                    "{against} has nothing that these models predict"
-                ))
-                .because(
-                    "mechanisms and settings must be the same, and sizes within those measured",
-                )
-                .fix("measure the same plan again: plumb rerun RUN")
-                .into());
+            score(&mut document, against, compared, &change, global)?;
+        } else {
+            let store = store::open(global, StoreMode::Read)?;
+            let kept = kept_errors::kept(&store, &change.kind(), None)?;
+            for model in &models {
+                let of = |size: &u64| prediction(model, *size, &change, &kept);
+                document.predictions.extend(self.size.iter().filter_map(of));
             }
-            document.score = Some(cost_model::score(&compared));
-            document.predictions.clear();
+            if document.predictions.is_empty() {
+                return Err(Problem::usage("no model says anything of another MTU")
+                    .because(
+                        "none has a term of packets: its sizes fit in one, or its mechanism has none",
+                    )
+                    .fix("measure over a link: plumb run latency.remote --set mechanism=tcp4")
+                    .into());
+            }
+            let without = models.len() * self.size.len() - document.predictions.len();
+            document.scope = scope(&change, kept.len(), without);
         }
         output.show(&document, |style| terminal::model::predictions(&document, style))?;
         Ok(ExitReason::Success)
     }
 
     fn chosen(&self, models: Vec<CostModel>) -> Result<Vec<CostModel>, Problem> {
-        let Some(wanted) = &self.mechanism else { return Ok(models) };
-        let name = |model: &CostModel| model.factors.text("mechanism").unwrap_or("").to_owned();
-        let mut names: Vec<String> = models.iter().map(name).collect();
-        names.sort();
-        names.dedup();
-        let kept: Vec<CostModel> = models.into_iter().filter(|it| name(it) == *wanted).collect();
-        if kept.is_empty() {
-            return Err(Problem::usage(format!("there is no model of mechanism '{wanted}'"))
-                .because(format!("the run has models of {}", names.join(", ")))
-                .suggest(wanted, names.iter().map(String::as_str)));
-        }
-        Ok(kept)
+        let mechanism =
+            |model: &CostModel| model.factors.text("mechanism").unwrap_or("").to_owned();
+        let models = only(models, "mechanism", self.mechanism.as_deref(), mechanism)?;
+        only(models, "response", self.response.as_deref(), |model| model.response.clone())
     }
 
     fn change(&self) -> Result<CostChange, Problem> {
@@ -196,10 +184,69 @@ impl PredictCommand {
     }
 }
 
+/// The models whose `what` is the wanted one; all where none is wanted.
+fn only(
+    models: Vec<CostModel>,
+    what: &str,
+    wanted: Option<&str>,
+    name: impl Fn(&CostModel) -> String,
+) -> Result<Vec<CostModel>, Problem> {
+    let Some(wanted) = wanted else { return Ok(models) };
+    let names: BTreeSet<String> = models.iter().map(&name).collect();
+    let kept: Vec<CostModel> = models.into_iter().filter(|it| name(it) == wanted).collect();
+    if kept.is_empty() {
+        let known: Vec<&str> = names.iter().map(String::as_str).collect();
+        return Err(Problem::usage(format!("there is no model of {what} '{wanted}'"))
+            .because(format!("the run has models of {}", known.join(", ")))
+            .suggest(wanted, known));
+    }
+    Ok(kept)
+}
+
+/// Scores predictions, of what-ifs and parts with the intervals that others' errors give, and keeps their errors for others.
+fn score(
+    document: &mut PredictDocument,
+    against: &str,
+    mut compared: Vec<(f64, PredictedCost)>,
+    change: &CostChange,
+    global: &GlobalOptions,
+) -> Result<(), Problem> {
+    if compared.is_empty() {
+        return Err(Problem::usage(format!("{against} has nothing that these models predict"))
+            .because("mechanisms and settings must be the same, and sizes within those measured")
+            .fix("measure the same plan again: plumb rerun RUN"));
+    }
+    let kind = match against {
+        "left-out" => String::new(),
+        "parts" => against.to_owned(),
+        _ => change.kind(),
+    };
+    let mut kept = Vec::new();
+    if !kind.is_empty() {
+        // Parts and their whole are of one run.
+        let of = document.against.as_deref().filter(|it| *it != "parts");
+        let of = of.unwrap_or(&document.run);
+        let errors: Vec<f64> = compared.iter().map(|(ns, it)| it.log_error(*ns)).collect();
+        kept_errors::keep(&errors, &kind, [&document.run, of], global)?;
+        kept = kept_errors::kept(&store::open(global, StoreMode::Read)?, &kind, Some(of))?;
+    }
+    for (_, predicted) in &mut compared {
+        *predicted = predicted.calibrated(&kept);
+    }
+    document.score = Some(cost_model::score(&compared));
+    document.scope = scope(change, kept.len(), 0);
+    Ok(())
+}
+
 /// What a model predicts of a size; none where it says nothing of the change.
-fn prediction(model: &CostModel, size: u64, change: &CostChange) -> Option<CostPrediction> {
+fn prediction(
+    model: &CostModel,
+    size: u64,
+    change: &CostChange,
+    kept: &[f64],
+) -> Option<CostPrediction> {
     let now = model.predict(size, &CostChange::NONE)?;
-    let predicted = model.predict(size, change)?;
+    let predicted = model.predict(size, change)?.calibrated(kept);
     Some(CostPrediction {
         experiment: model.experiment.clone(),
         response: model.response.clone(),
@@ -213,14 +260,18 @@ fn prediction(model: &CostModel, size: u64, change: &CostChange) -> Option<CostP
 }
 
 /// What predictions rest on.
-fn scope(change: &CostChange, without: usize) -> Vec<String> {
+fn scope(change: &CostChange, kept: usize, without: usize) -> Vec<String> {
     let mut scope = vec![
         "Intervals hold for this machine, kernel and placement; * is outside the sizes that were measured.".to_owned(),
     ];
-    if *change != CostChange::NONE {
+    if kept > 0 {
+        scope.push(format!(
+            "They are those of {kept} errors of such predictions that were scored before."
+        ));
+    } else if *change != CostChange::NONE {
         scope.push(
             "A change is assumed to divide its terms and nothing else; what a real one does to caches and wake-ups is \
-             not in the interval."
+             not in the interval until such predictions were scored (--score)."
                 .to_owned(),
         );
     }

@@ -112,6 +112,21 @@ impl Store {
             .map_err(|source| self.error(source))
     }
 
+    /// Names and texts of the JSON documents kept with any run whose names begin so.
+    ///
+    /// # Errors
+    /// The store's own troubles.
+    pub fn attachments(&self, prefix: &str) -> Result<Vec<(String, String)>, StoreError> {
+        let sql = "SELECT name, body FROM evidence WHERE substr(name, 1, length(?1)) = ?1
+                   ORDER BY run, name";
+        let read = || {
+            let mut found = self.connection.prepare(sql)?;
+            let row = |row: &Row<'_>| Ok((row.get(0)?, row.get(1)?));
+            found.query_map([prefix], row)?.collect::<rusqlite::Result<Vec<_>>>()
+        };
+        read().map_err(|source| self.error(source))
+    }
+
     /// Everything wrong with the store, in words, and what `examine` finds wrong with each run that
     /// can be read.
     ///
