@@ -17,6 +17,7 @@ use connection::LocalPath;
 use measure::{DisplayPlan, DisplaySample};
 use virtual_path::{DisplayCosts, VirtualPath};
 
+pub mod advised;
 pub mod connection;
 pub mod measure;
 pub mod virtual_path;

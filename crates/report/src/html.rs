@@ -15,6 +15,7 @@ use crate::figure::svg::PALETTE_CSS;
 use crate::terminal::TerminalStyle;
 use crate::{headline, name, section, verdict};
 
+pub mod advise;
 pub mod claims;
 mod element;
 mod net;

@@ -10,6 +10,7 @@
               cannot happen, and an allocation more is nothing beside a measurement"
 )]
 
+pub mod advice;
 pub mod csv;
 pub mod figure;
 pub mod headline;

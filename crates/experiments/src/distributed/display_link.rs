@@ -67,14 +67,18 @@ const PLOT: LevelPlot = LevelPlot {
 
 fn plan_cell(point: &DesignPoint<'_>) -> CellDecision {
     let level = |name| point.text(name).unwrap_or_default();
-    let percent = if level("processors") == "slow" { SLOW_PERCENT } else { 100 };
-    let text = match level("link") {
+    cell("array", level("mode"), Some(path(level("link"), level("processors"))))
+}
+
+/// The path of these levels.
+pub(crate) fn path(line: &str, processors: &str) -> DisplayPath {
+    let percent = if processors == "slow" { SLOW_PERCENT } else { 100 };
+    let link = match line {
         "arpanet" => link("56kbit", "100ms"),
         line if line.ends_with("00bit") => link(line, "0"),
         ethernet => link(ethernet, "1ms"),
     };
-    let path = DisplayPath::Virtual { link: text, slower_percent: [percent; 2], is_shared: false };
-    cell("array", level("mode"), Some(path))
+    DisplayPath::Virtual { link, slower_percent: [percent; 2], is_shared: false }
 }
 
 const RESPONSE: (&str, &str) = ("display.link", "rate");

@@ -1,5 +1,7 @@
 //! Claims on one page, many machines, the processor index, models and what they predict.
 
+use serde_json::json;
+
 use crate::documents::valid;
 use crate::home::TestHome;
 
@@ -188,5 +190,52 @@ fn a_model_predicts_its_sizes_and_refuses_what_it_cannot_know() {
         ("predict last --mtu 9000", 2, "another MTU"),
         ("predict last --mechanism tpc4", 2, "pipe"),
         ("predict last --size 0", 2, "at least one byte"),
+    ]);
+}
+
+#[test]
+fn predictions_have_intervals_from_the_errors_of_those_scored_before() {
+    let place = TestHome::new();
+    place.assert_success(
+        "run latency.local --quick --launches=2 --set=mechanism=pipe,socketpair-stream,unix-stream \
+         --set=placement=same-cpu --set=size=1,64,256,1Ki,2Ki,4Ki,8Ki",
+    );
+    let [base, second, third] = ["show last", "rerun last", "rerun last"].map(|command| {
+        place.assert_success(command);
+        place.json_of("show last --json")["run"]["id"].as_str().unwrap().to_owned()
+    });
+    // What the other runs measured is a hundredth of these predictions.
+    let ask = |more: &[&str]| {
+        place.json_of(&[&["predict", &base, "--cpu", "0.01x", "--json"], more].concat())
+    };
+    let covered = |run: &str| ask(&["--score", run])["score"]["coverage"].as_f64().unwrap();
+    assert!(covered(&second) < 0.01);
+    assert!(covered(&third) > 0.5);
+    let first = &ask(&[])["predictions"][0];
+    let [low, high] = [0, 1].map(|end| first["interval"][end].as_f64().unwrap());
+    assert!(high > 1_000.0 * low, "{first}");
+}
+
+#[test]
+fn advice_is_scored_against_drawings_that_were_measured() {
+    let place = TestHome::new();
+    let ask = "advise --items 1000 --rtt 40ms --rate 10mbit --message 10us";
+    let advice = valid(&place.assert_success(format!("{ask} --json").as_str()), "plumb.advise/1");
+    assert_eq!(
+        (advice["curves"].as_array().unwrap().len(), &advice["modes"][0]["interval"]),
+        (3, &json!(null))
+    );
+    assert_eq!(advice["changes"][0]["change"], "half the round-trip time");
+    place.assert_success(
+        "run display.vector --quick --launches=2 --set=path=direct,unix,tcp,lan,wan,slow-lan",
+    );
+    let scores = place.json_of("advise --score last --json")["scores"].clone();
+    assert_eq!(scores[0]["score"]["predictions"], 23, "{scores}");
+    assert!(scores[0]["score"]["error_median"].as_f64().unwrap() < 0.25, "{scores}");
+    assert_narrow(&place.stdout_of("advise --score last"));
+    place.assert_success("run call.kernel --quick --launches=2 --set=call=getpid");
+    place.assert_errors(&[
+        ("advise --score last", 2, "no drawings"),
+        ("advise --items 10 --rtt 1ms", 2, "--rate"),
     ]);
 }
