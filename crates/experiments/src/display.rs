@@ -20,6 +20,7 @@ use virtual_path::{DisplayCosts, VirtualPath};
 pub mod advised;
 pub mod connection;
 pub mod measure;
+pub mod session;
 pub mod virtual_path;
 
 /// A drawing with its name.

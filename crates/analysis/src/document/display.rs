@@ -15,6 +15,31 @@ pub struct DisplayDocument {
     pub rounds: u32,
     /// One entry for each path, drawing and mode.
     pub rates: Vec<DisplayRateResult>,
+    /// One entry for each path and task of a session; then there are no rates.
+    pub session: Vec<DisplayTaskResult>,
+}
+
+/// One task of a session over one path.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct DisplayTaskResult {
+    /// `direct`, `unix`, `tcp`, or the address of a display.
+    pub path: String,
+    /// `cold-start`, `picture`, `edits`, `million`, `zoom` or `pan`.
+    pub task: String,
+    /// What it is, in words.
+    pub about: String,
+    /// Nanoseconds until its last frame was proved, median of the rounds.
+    pub ns: f64,
+    /// Lower end of its 95 % interval; null with fewer than six rounds.
+    pub low: Option<f64>,
+    /// Upper end.
+    pub high: Option<f64>,
+    /// Bytes both ways.
+    pub bytes: f64,
+    /// Round trips that depended on each other.
+    pub round_trips: f64,
+    /// Checksum of its last frame, sixteen hexadecimal digits.
+    pub checksum: Option<String>,
 }
 
 /// The rate of one drawing in one mode over one path.

@@ -104,6 +104,22 @@ fn a_chip_of_a_million_rectangles_is_drawn_structured_in_few_bytes() {
 }
 
 #[test]
+fn a_session_ends_in_the_same_frames_over_every_path() {
+    let place = TestHome::new();
+    let session = place.assert_success("display bench --session --rounds=1 --json");
+    let session = valid(&session, "plumb.display/1")["session"].clone();
+    let tasks = session.as_array().unwrap();
+    assert_eq!(tasks.len(), 3 * 6);
+    for (at, task) in tasks.iter().enumerate() {
+        let first = &tasks[at % 6];
+        assert!(first["checksum"].is_string() && task["ns"].as_f64() > Some(0.0), "{task}");
+        assert_eq!((&task["task"], &task["checksum"]), (&first["task"], &first["checksum"]));
+        let few = if task["task"] == "cold-start" { 2.0 } else { 1.0 };
+        assert!(task["round_trips"].as_f64() <= Some(few), "{task}");
+    }
+}
+
+#[test]
 fn bad_requests_of_a_display_name_what_would_do() {
     let place = TestHome::new();
     place.assert_errors(&[

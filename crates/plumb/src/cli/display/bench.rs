@@ -3,11 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use plumb_analysis::document::display::{DisplayDocument, DisplayRateResult, SCHEMA};
+use plumb_analysis::document::display::{
+    DisplayDocument, DisplayRateResult, DisplayTaskResult, SCHEMA,
+};
 use plumb_base::stats::hierarchy::SampleHierarchy;
 use plumb_base::time::Span;
 use plumb_base::units::quantity::parse_span;
-use plumb_base::units::significant;
+use plumb_base::units::{Unit, significant};
 use plumb_clock::Stopwatch;
 use plumb_display::client::{ClientMode, ClientStep};
 use plumb_display::server::DisplayLimits;
@@ -17,9 +19,11 @@ use plumb_experiments::display::connection::{
     AnyTransport, DisplayAddress, DisplayStream, LocalPath,
 };
 use plumb_experiments::display::measure::{DisplayPlan, DisplaySample, decoding};
+use plumb_experiments::display::session::{SessionSample, SessionTask, session, session_tasks};
 use plumb_experiments::display::{DRAWINGS, MODES, NamedDrawing};
 use plumb_report::table::TextTable;
 use plumb_report::terminal::TerminalStyle;
+use plumb_report::value;
 
 use crate::cli::output::{CliOutput, CommandResult};
 use crate::cli::progress::ProgressBar;
@@ -37,7 +41,8 @@ Examples:
   plumb display bench
   plumb display bench --path tcp --drawing array --time 1s
   plumb display bench --connect 127.0.0.1:1985 --json
-  plumb display bench --path direct --drawing structured-array --png array.png")]
+  plumb display bench --path direct --drawing structured-array --png array.png
+  plumb display bench --session               what a person waits for: pictures, edits, a million rectangles, zoom, pan")]
 pub struct DisplayBenchCommand {
     /// Measure a display that runs already, instead of this process's own
     #[arg(long, value_name = "ADDRESS", conflicts_with = "path")]
@@ -60,6 +65,9 @@ pub struct DisplayBenchCommand {
     /// Write the frame of the last drawing to this file
     #[arg(long, value_name = "FILE")]
     png: Option<PathBuf>,
+    /// Measure the tasks of an editing session instead of rates
+    #[arg(long, conflicts_with_all = ["drawing", "time", "png"])]
+    session: bool,
 }
 
 fn parse_path(text: &str) -> Result<LocalPath, String> {
@@ -90,6 +98,9 @@ impl DisplayBenchCommand {
     /// No display answers, or it refuses a drawing.
     pub fn perform(self, output: &CliOutput) -> CommandResult {
         handle_stop_signals()?;
+        if self.session {
+            return self.session(output);
+        }
         let mut cells = self.cells();
         let mut live = ProgressBar::new(output);
         let mut rounds = 0;
@@ -112,19 +123,58 @@ impl DisplayBenchCommand {
             self.write_picture(file)?;
         }
         let rates = cells.iter().filter_map(BenchCell::result).collect();
-        let document = DisplayDocument { schema: SCHEMA.to_owned(), rounds, rates };
+        let document =
+            DisplayDocument { schema: SCHEMA.to_owned(), rounds, rates, session: Vec::new() };
         output.show(&document, |style| page(&document, style))?;
         Ok(if is_stopped() { ExitReason::Interrupted } else { ExitReason::Success })
     }
 
-    /// Every path with every drawing in every mode that is other than those before.
-    fn cells(&self) -> Vec<BenchCell> {
-        let paths: Vec<String> = match &self.connect {
+    /// Does every task over every path in each round.
+    fn session(&self, output: &CliOutput) -> CommandResult {
+        let (tasks, paths) = (session_tasks(), self.paths());
+        let mut live = ProgressBar::new(output);
+        let mut samples: Vec<Vec<Vec<SessionSample>>> = vec![Vec::new(); paths.len()];
+        let mut rounds = 0;
+        while rounds < self.rounds && !is_stopped() {
+            for (index, path) in paths.iter().enumerate() {
+                let done = f64::from(rounds) + index as f64 / paths.len() as f64;
+                if let Some(live) = &mut live {
+                    live.draw(done / f64::from(self.rounds), path);
+                }
+                let watch = Stopwatch::new(None);
+                let sample = session(&tasks, watch, || self.open(path), Problem::failed)?;
+                samples[index].push(sample);
+            }
+            rounds += 1;
+        }
+        drop(live);
+        let results = paths.iter().zip(&samples).flat_map(|(path, of_path)| {
+            tasks.iter().enumerate().filter_map(|(at, task)| {
+                let samples: Vec<SessionSample> = of_path.iter().map(|round| round[at]).collect();
+                task_result(path, task, &samples)
+            })
+        });
+        let document = DisplayDocument {
+            schema: SCHEMA.to_owned(),
+            rounds,
+            rates: Vec::new(),
+            session: results.collect(),
+        };
+        output.show(&document, |style| session_page(&document, style))?;
+        Ok(if is_stopped() { ExitReason::Interrupted } else { ExitReason::Success })
+    }
+
+    fn paths(&self) -> Vec<String> {
+        match &self.connect {
             Some(address) => vec![address.to_string()],
             None => self.path.iter().map(|path| path.name().to_owned()).collect(),
-        };
+        }
+    }
+
+    /// Every path with every drawing in every mode that is other than those before.
+    fn cells(&self) -> Vec<BenchCell> {
         let mut cells = Vec::new();
-        for path in &paths {
+        for path in &self.paths() {
             for drawing in &self.drawing {
                 let cell = |mode, plan| BenchCell {
                     path: path.clone(),
@@ -218,6 +268,53 @@ impl BenchCell {
             checksum: last.checksum.map(|sum| format!("{sum:016x}")),
         })
     }
+}
+
+/// What is published of a task; none where it was not done.
+fn task_result(
+    path: &str,
+    task: &SessionTask,
+    samples: &[SessionSample],
+) -> Option<DisplayTaskResult> {
+    let last = samples.last()?;
+    let times = SampleHierarchy::new(samples.iter().map(|it| vec![vec![it.ns]]).collect());
+    let interval = times.median_interval(0.95);
+    Some(DisplayTaskResult {
+        path: path.to_owned(),
+        task: task.name.to_owned(),
+        about: task.about.to_owned(),
+        ns: times.median(),
+        low: interval.map(|interval| interval.lo),
+        high: interval.map(|interval| interval.hi),
+        bytes: last.bytes,
+        round_trips: last.round_trips,
+        checksum: last.checksum.map(|sum| format!("{sum:016x}")),
+    })
+}
+
+fn session_page(document: &DisplayDocument, style: TerminalStyle) -> String {
+    let table = TextTable::of_rows(
+        &document.session,
+        &[
+            ("path", &|it: &DisplayTaskResult| it.path.clone()),
+            ("task", &|it| it.task.clone()),
+            ("what??", &|it| it.about.clone()),
+            ("#time", &|it| {
+                value::with_interval(
+                    Unit::Nanoseconds,
+                    it.ns,
+                    it.low.zip(it.high).map(|(low, high)| [low, high]),
+                )
+            }),
+            ("#bytes", &|it| value::plain(Unit::Bytes, it.bytes)),
+            ("#round trips", &|it| significant(it.round_trips, 3)),
+        ],
+    );
+    format!(
+        "{}\nUntil the frame is proved by its checksum; median and interval over {} rounds, each over a new connection.\n",
+        table.render(style),
+        document.rounds
+    )
 }
 
 /// A rate with its prefix.
