@@ -3,7 +3,7 @@
 
 use plumb_base::seed::Seed;
 use plumb_display::client::ClientStep;
-use plumb_display::item::ITEM_LEN;
+use plumb_display::item::{ITEM_LEN, ItemKind};
 use plumb_display::scene::{DisplayScene, SceneLimits};
 use plumb_display::server::DisplayLimits;
 use plumb_display::transport::DisplayConnection;
@@ -78,9 +78,10 @@ pub fn run(spec: &DisplaySpec, run: &ProgramRun) -> Result<NamedSamples, LaunchF
             Ok(of_samples(&samples))
         }
         DisplayPath::Memory => Ok(memory(drawing)),
-        DisplayPath::Virtual { link, slower_percent, is_shared } => {
+        DisplayPath::Virtual { link, slower_percent, is_shared, item_ns } => {
             let slower = slower_percent.map(|percent| percent as f64 / 100.0);
-            let path = VirtualPath { link: link.clone(), slower, is_shared: *is_shared };
+            let (link, item_ns) = (link.clone(), f64::from(*item_ns));
+            let path = VirtualPath { link, slower, is_shared: *is_shared, item_ns };
             let costs = DisplayCosts::measure(&plan, run.watch)?;
             let sample = virtual_path::draw(&plan, &costs, &path, Seed(run.seed))?;
             Ok(vec![
@@ -92,16 +93,21 @@ pub fn run(spec: &DisplaySpec, run: &ProgramRun) -> Result<NamedSamples, LaunchF
     }
 }
 
-/// Bytes of a drawing's items, and of a bitmap of its frame with a bit a pixel.
+/// Bytes of a drawing's items, and of a bitmap of its frame with a bit a pixel; and the pixels of its vectors.
 fn memory(drawing: DisplayDrawing) -> NamedSamples {
     let mut scene = DisplayScene::new(SceneLimits::default());
-    let mut sizes = [0.0, 0.0];
+    let mut sizes = [0.0; 3];
     for step in drawing.steps() {
         match step {
             ClientStep::Define { symbol } => {
                 scene.define(symbol).ok();
             }
             ClientStep::Add { symbol, item, tail } => {
+                if item.kind == ItemKind::Vector {
+                    // One in each column or row, whichever are more.
+                    let [x0, y0, x1, y1] = item.values;
+                    sizes[2] += f64::from(x0.abs_diff(x1).max(y0.abs_diff(y1))) + 1.0;
+                }
                 scene.add(symbol, std::iter::once(Ok(item)), &tail).ok();
             }
             _ => {}
@@ -112,7 +118,7 @@ fn memory(drawing: DisplayDrawing) -> NamedSamples {
     }
     let (width, height) = drawing.size();
     sizes[1] = f64::from(width) * f64::from(height) / 8.0;
-    ["display-file", "bitmap"]
+    ["display-file", "bitmap", "pixels"]
         .into_iter()
         .zip(sizes)
         .map(|(name, bytes)| (name.to_owned(), vec![bytes]))

@@ -384,6 +384,21 @@ pub(super) const PAIRS: &[VerdictPair] = &[
         let slow = if holds { 60.0 } else { 180.0 };
         results("display.cpu", "rate", &[(&at("1x"), 200.0), (&at("0.25x"), slow)])
     }),
+    (&["distributed.cpu.remote-bound-ignores-workstation"], |holds| {
+        workstations("computing", [60.0, if holds { 59.0 } else { 48.0 }])
+    }),
+    (&["distributed.cpu.heavy-computation-gains-more"], |holds| {
+        let mut run = SyntheticRun::new(1);
+        for (mode, local, remote) in
+            [("batch", 30.0, 31.0), ("computing", 2.0, if holds { 8.0 } else { 2.0 })]
+        {
+            for (place, rate) in [("place=local", local), ("place=lan host=1x", remote)] {
+                let levels = factors(&format!("{place} workstation=0.25x mode={mode}"));
+                run.measure("display.cpu", "rate", levels, rate);
+            }
+        }
+        run
+    }),
     (&["distributed.cpu.speed-follows-processor"], |holds| {
         let at = |speed: &str| format!("place=local workstation={speed} mode=batch");
         let half = if holds { 110.0 } else { 200.0 };
@@ -406,6 +421,49 @@ pub(super) const PAIRS: &[VerdictPair] = &[
         let mut run = memory("structured-array", if holds { 900.0 } else { 9_000.0 }, 34_000.0);
         let levels = factors("drawing=array");
         run.measure("display.memory", "display-file", levels, 15_600.0);
+        run
+    }),
+    (&["distributed.vector.polygon-pixels"], |holds| {
+        let pixels = if holds { 288_000.0 } else { 260_000.0 };
+        results("display.memory", "pixels", &[("drawing=polygon", pixels)])
+    }),
+    (&["distributed.rect.appear-in-a-few-bytes"], |holds| {
+        let bytes = if holds { 40.0 } else { 12_600.0 };
+        results("display.vector", "bytes", &[("path=direct mode=display", bytes)])
+    }),
+    (&["distributed.transport.less-but-noticeable"], |holds| {
+        let unix = if holds { 53e3 } else { 38e3 };
+        let cells = [
+            ("path=unix mode=incremental", unix),
+            ("path=tcp mode=incremental", 40e3),
+            ("path=tcp mode=pipelined-incremental", 370e3),
+        ];
+        results("display.rect", "rate", &cells)
+    }),
+    (&["distributed.sensitivity.rank"], |holds| {
+        let mut run = workstations("batch", [210.0, 172.0]);
+        let levels = factors("place=lan workstation=1x host=0.5x mode=batch");
+        run.measure("display.cpu", "rate", levels, if holds { 150.0 } else { 209.0 });
+        add_links(&mut run, "batch", &[("3mbit", 1_300.0), ("56kbit", 500.0)]);
+        run
+    }),
+    (&["distributed.sensitivity.beyond-graphics"], |holds| {
+        let mut run = workstations("text", [7_700.0, 6_300.0]);
+        let levels = factors("place=lan workstation=1x host=0.5x mode=text");
+        run.measure("display.cpu", "rate", levels, if holds { 7_000.0 } else { 3_800.0 });
+        run
+    }),
+    (&["distributed.sensitivity.only-processors-scale"], |holds| {
+        let mut run = SyntheticRun::new(1);
+        for (speed, rate) in [("1x", 220.0), ("0.5x", 112.0), ("0.25x", 57.0)] {
+            let levels = factors(&format!("place=lan workstation={speed} host=1x mode=batch"));
+            run.measure("display.cpu", "rate", levels, rate);
+        }
+        add_links(
+            &mut run,
+            "batch",
+            &[("10mbit", if holds { 1_300.0 } else { 3_000.0 }), ("3mbit", 1_250.0)],
+        );
         run
     }),
     (&["distributed.memory.break-even"], |holds| {

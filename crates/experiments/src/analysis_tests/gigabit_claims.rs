@@ -186,6 +186,7 @@ pub(super) const PAIRS: &[VerdictPair] = &[
     (
         &[
             "gigabit.mtu.jumbo-dropped-with-df",
+            "gigabit.mtu.jumbo-only-in-lans",
             "gigabit.mtu.jumbo-fragmented-without-df",
             "gigabit.mtu.jumbos-block-urgent-packets",
             "gigabit.mtu.pieces-are-as-few-as-can-be",

@@ -38,6 +38,8 @@ pub struct VirtualPath {
     pub slower: [f64; 2],
     /// Whether both ends share one processor: the client's.
     pub is_shared: bool,
+    /// Nanoseconds of this processor that the client computes for each item that it adds.
+    pub item_ns: f64,
 }
 
 /// What drawing once gave.
@@ -286,7 +288,12 @@ impl<'a> VirtualDisplay<'a> {
         while self.step <= steps.len() && self.client.is_ready() {
             cost += self.costs.steps.get(self.step).copied().unwrap_or(0.0);
             match steps.get(self.step) {
-                Some(step) => self.client.perform(step),
+                Some(step) => {
+                    if matches!(step, ClientStep::Add { .. }) {
+                        cost += self.path.item_ns;
+                    }
+                    self.client.perform(step);
+                }
                 None => self.client.finish(),
             }
             self.step += 1;
@@ -349,7 +356,7 @@ mod tests {
             steps: vec![100.0; plan.steps().len() + 1],
             messages: vec![1_000.0; 2 * plan.steps().len() + 2],
         };
-        let path = VirtualPath { link: link.to_owned(), slower, is_shared };
+        let path = VirtualPath { link: link.to_owned(), slower, is_shared, item_ns: 0.0 };
         draw(&plan, &costs, &path, Seed(1)).unwrap()
     }
 

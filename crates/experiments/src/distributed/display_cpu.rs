@@ -36,8 +36,9 @@ pub static EXPERIMENT: Experiment = Experiment {
         },
         Factor::of_words(
             "mode",
-            "630 vectors added in batches; the same, then drawn; or each drawn as it is added, without waiting; or so a page of text",
-            &["construction", "batch", "pipelined-incremental", "text"],
+            "630 vectors added in batches; the same, then drawn; or each drawn as it is added, without waiting; the same with some ten times as much \
+             computing by the client for each; or so a page of text",
+            &["construction", "batch", "pipelined-incremental", COMPUTING, "text"],
         ),
     ],
     responses: &[RATE],
@@ -74,12 +75,18 @@ fn plan_cell(point: &DesignPoint<'_>) -> CellDecision {
         Some("arpanet") => (link("56kbit", "100ms"), [host, workstation], false),
         _ => (link("10mbit", "1ms"), [host, workstation], false),
     };
-    let path = DisplayPath::Virtual { link, slower_percent, is_shared };
+    let item_ns = if point.text("mode") == Some(COMPUTING) { COMPUTING_NS } else { 0 };
+    let path = DisplayPath::Virtual { link, slower_percent, is_shared, item_ns };
     match point.text("mode") {
+        Some(COMPUTING) => cell("polygon", "pipelined-incremental", Some(path)),
         Some("text") => cell("text", "pipelined-incremental", Some(path)),
         mode => cell("polygon", mode.unwrap_or("batch"), Some(path)),
     }
 }
+
+/// A client that computes for each vector, ten times as long as a display of the same speed draws it.
+const COMPUTING: &str = "computing";
+const COMPUTING_NS: u32 = 10_000;
 
 const RESPONSE: (&str, &str) = ("display.cpu", "rate");
 const COMMAND: &str = "plumb run display.cpu";
@@ -151,6 +158,34 @@ fn sensitivity(
     Some(gain_interval([better, worse])?.map(|gain| gain.ln() / change.ln()))
 }
 
+/// The exponent of the rate of a host that is twice as fast, in a mode.
+fn host_exponent(evidence: &ClaimEvidence<'_>, mode: &str) -> Option<[f64; 3]> {
+    let of = |host| at(evidence, ("lan", "1x", host), mode);
+    sensitivity((of("1x")?, of("0.5x")?), 2.0)
+}
+
+/// The same of a workstation that is a quarter faster.
+fn workstation_exponent(evidence: &ClaimEvidence<'_>, mode: &str) -> Option<[f64; 3]> {
+    let of = |workstation| at(evidence, ("lan", workstation, "1x"), mode);
+    sensitivity((of("1x")?, of("0.8x")?), 1.25)
+}
+
+/// The same of a link of 3 Mb/s instead of 56 kb/s, between slow processors.
+fn link_exponent(evidence: &ClaimEvidence<'_>) -> Option<[f64; 3]> {
+    let of = |link| {
+        let levels = [("processors", "slow"), ("link", link), ("mode", "batch")];
+        cell_at(evidence, ("display.link", "rate"), &levels)
+    };
+    sensitivity((of("3mbit")?, of("56kbit")?), 3e6 / 56e3)
+}
+
+/// "The rate follows the first factor more closely than the second", by their exponents' difference.
+fn outranks(label: &str, first: Option<[f64; 3]>, second: Option<[f64; 3]>) -> Option<ClaimCase> {
+    let ([low, middle, high], [other_low, other, other_high]) = (first?, second?);
+    let (ends, bounds) = ([low - other_high, high - other_low], (0.0, f64::INFINITY));
+    Some(ClaimCase::quantity("", label.to_owned(), middle - other, Some(ends), bounds, Unit::Count))
+}
+
 /// Of a workstation that is a quarter faster, beside that of a network with 56 kb/s and 100 ms and one with 3 Mb/s.
 fn processor_and_network(evidence: &ClaimEvidence<'_>) -> Option<[[f64; 3]; 2]> {
     let pair = |experiment, factor, [better, worse]: [&str; 2], chosen: &[(&str, &str)]| {
@@ -194,6 +229,88 @@ const CLAIMS: &[PublishedClaim] = &[
                 ci95: Some([processor[0], processor[2]].map(rounded)),
                 needs: "plumb study distributed".to_owned(),
             }
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.sensitivity.rank",
+        claim: "Performance depends, in approximate order, on the speed of the workstation, of the remote host, and the network's bandwidth \
+                (judged by the exponents of the rate of batches over Ethernet, workstation less host and host less bandwidth; the level \
+                of communication and the transport have none).",
+        judge: |evidence| {
+            let host = host_exponent(evidence, "batch");
+            let first = outranks("workstation/host", workstation_exponent(evidence, "batch"), host);
+            let second = outranks("host/bandwidth", host, link_exponent(evidence));
+            judge_all(first.into_iter().chain(second).collect(), "plumb study distributed")
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.sensitivity.beyond-graphics",
+        claim: "The ranking of factors found with graphics holds for text (judged by the workstation's speed before the host's, as with vectors).",
+        judge: |evidence| {
+            let cases = ["batch", "text"].into_iter().filter_map(|mode| {
+                let workstation = workstation_exponent(evidence, mode);
+                outranks(
+                    &format!("workstation/host {mode}"),
+                    workstation,
+                    host_exponent(evidence, mode),
+                )
+            });
+            judge_all(cases.collect(), COMMAND)
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.sensitivity.only-processors-scale",
+        claim: "Faster processors buy speed almost without end; no other factor improves linearly (judged by a workstation of twice the speed \
+                giving at least 1.6 times as much at each step, and an Ethernet of 3.3 times the rate at most 1.8 times).",
+        judge: |evidence| {
+            let is_drawn = |cell: &MeasuredCell<'_>| {
+                cell.is("place", "lan") && cell.is("host", "1x") && cell.is("mode", "batch")
+            };
+            let steps = [("1x", "0.5x"), ("0.5x", "0.25x")].into_iter().flat_map(|(fast, slow)| {
+                let levels = (&[("workstation", fast)][..], &[("workstation", slow)][..]);
+                pairs_within(evidence, RESPONSE, levels, (1.6, 2.2), is_drawn)
+            });
+            let links = (&[("link", "10mbit")][..], &[("link", "3mbit")][..]);
+            let links =
+                pairs_within(evidence, ("display.link", "rate"), links, (0.9, 1.8), |cell| {
+                    cell.is("processors", "slow") && cell.is("mode", "batch")
+                });
+            judge_all(steps.chain(links).collect(), "plumb study distributed")
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.cpu.remote-bound-ignores-workstation",
+        claim: "A CPU-bound application on a remote host gains little from a faster workstation (judged by a quarter more speed giving at \
+                most a twentieth more, where the client computes ten times as long as the display draws).",
+        judge: |evidence| {
+            let [fast, slow] = WORKSTATION;
+            stack_ratio(evidence, RESPONSE, (fast, slow), (0.95, 1.05), |cell| {
+                cell.is("host", "1x") && cell.is("mode", COMPUTING) && cell.is("place", "lan")
+            })
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.cpu.heavy-computation-gains-more",
+        claim: "Applications with much computation gain more from distribution than the benchmarks do (judged by a host four times as fast \
+                as the workstation).",
+        judge: |evidence| {
+            let gain = |mode| {
+                let local = [("place", "local"), ("workstation", "0.25x"), ("mode", mode)];
+                Some([
+                    at(evidence, ("lan", "0.25x", "1x"), mode)?,
+                    cell_at(evidence, RESPONSE, &local)?,
+                ])
+            };
+            let cases = ["batch", "pipelined-incremental"].into_iter();
+            let cases = cases.filter_map(|mode| {
+                gains_in_order(&format!("computing/{mode}"), gain(COMPUTING), gain(mode))
+            });
+            judge_all(cases.collect(), COMMAND)
         },
         ..PublishedClaim::of(LANTZ)
     },

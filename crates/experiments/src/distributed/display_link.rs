@@ -78,7 +78,7 @@ pub(crate) fn path(line: &str, processors: &str) -> DisplayPath {
         line if line.ends_with("00bit") => link(line, "0"),
         ethernet => link(ethernet, "1ms"),
     };
-    DisplayPath::Virtual { link, slower_percent: [percent; 2], is_shared: false }
+    DisplayPath::Virtual { link, slower_percent: [percent; 2], is_shared: false, item_ns: 0 }
 }
 
 const RESPONSE: (&str, &str) = ("display.link", "rate");

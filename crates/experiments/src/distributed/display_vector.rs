@@ -79,6 +79,19 @@ fn paths_in_order(
 
 const CLAIMS: &[PublishedClaim] = &[
     PublishedClaim {
+        id: "distributed.rect.appear-in-a-few-bytes",
+        claim: "Once defined, objects appear and disappear by commands of a few bytes (judged by at most 100 B both ways to draw a stored \
+                picture of 630 vectors anew).",
+        judge: |evidence| {
+            let cases =
+                medians_within(evidence, ("display.vector", BYTES.name), (0.0, 100.0), |cell| {
+                    cell.is("path", "direct") && cell.is("mode", "display")
+                });
+            judge_all(cases, "plumb run display.vector")
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
         id: "distributed.vector.construction",
         claim: "Objects are constructed faster locally than remotely, and slowest over the ARPANET.",
         figures: &[

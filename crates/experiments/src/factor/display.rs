@@ -79,6 +79,7 @@ pub(crate) fn path(level: &str) -> Option<DisplayPath> {
         link: link(rate, delay),
         slower_percent: [percent; 2],
         is_shared: false,
+        item_ns: 0,
     };
     Some(match level {
         "direct" | "unix" | "tcp" => DisplayPath::Local(level.to_owned()),
@@ -90,6 +91,7 @@ pub(crate) fn path(level: &str) -> Option<DisplayPath> {
             link: link("400gbit", "0"),
             slower_percent: [SLOW_PERCENT; 2],
             is_shared: true,
+            item_ns: 0,
         },
         _ => return None,
     })

@@ -271,6 +271,20 @@ const CLAIMS: &[PublishedClaim] = &[
         ..PublishedClaim::of(WEIGLE)
     },
     PublishedClaim {
+        id: "gigabit.mtu.jumbo-only-in-lans",
+        claim: "Jumbo packets help only in a LAN, since wide-area networks fragment or drop them (judged by a path with a hop of 1500 bytes: \
+            none arrives that must stay whole, and those that may be cut arrive in several packets).",
+        judge: |evidence| {
+            let whole = jumbos(evidence, &DATAGRAMS, "forbidden");
+            let cut =
+                jumbos(evidence, &JumboCondition { response: "pieces", ..DATAGRAMS }, "allowed");
+            let cases = whole.map(|cell| median_within(cell, NONE));
+            let pieces = cut.map(|cell| median_within(cell, (2.0, f64::INFINITY)));
+            judge_all(cases.chain(pieces).collect(), DATAGRAMS.command)
+        },
+        ..PublishedClaim::of(WEIGLE)
+    },
+    PublishedClaim {
         id: "gigabit.mtu.jumbo-fragmented-without-df",
         claim: "Where a hop takes only 1500 bytes and routers may cut packets, jumbo packets arrive in \
             fragments (judged by Linux's routers).",

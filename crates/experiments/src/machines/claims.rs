@@ -1,4 +1,4 @@
-//! The claims of Markatos (2001) that machines decide, each with its judge.
+//! The claims of Markatos (2001) that machines decide, and of Weigle, Feng & Gardner (2001) on growth, each with its judge.
 //!
 //! A judge speaks only of speeds that its machines span: a line is never followed beyond the fastest of them.
 
@@ -12,7 +12,7 @@ use plumb_analysis::scale::{
 };
 use plumb_base::units::Unit;
 
-use crate::claims::MARKATOS;
+use crate::claims::{MARKATOS, WEIGLE};
 
 /// One claim over machines.
 #[derive(Clone, Copy, Debug)]
@@ -111,7 +111,7 @@ const fn about(value: f64) -> (f64, f64) {
 }
 
 /// Every claim, in the order of the document.
-pub const CLAIMS: [MachineClaim; 24] = [
+pub const CLAIMS: [MachineClaim; 26] = [
     claim(
         "scaling.trend.processors-double-in-18-months",
         "index.cpu",
@@ -124,6 +124,17 @@ pub const CLAIMS: [MachineClaim; 24] = [
         MachineJudge::LinkDoubling { bounds: (6.0, 18.0), published: 12.0 },
     ),
     claim("scaling.trend.networks-outpace-processors", "index.cpu", MachineJudge::LinksOutpace),
+    // A factor of 1.5 a year.
+    claim(
+        "gigabit.growth.cpu-fifty-percent",
+        "index.cpu",
+        MachineJudge::Doubling { bounds: (13.0, 29.0), published: 19.2 },
+    ),
+    claim(
+        "gigabit.growth.network-doubles",
+        "index.cpu",
+        MachineJudge::LinkDoubling { bounds: (6.0, 18.0), published: 12.0 },
+    ),
     claim("scaling.trend.tcp-applications-lag", "scaling.http", lags("http", MachineFilter::All)),
     claim("scaling.tcp.lags-processors", "scaling.loopback", lags("tcp", MachineFilter::All)),
     claim(
@@ -304,6 +315,11 @@ fn command(experiment: &str) -> String {
 }
 
 impl MachineClaim {
+    /// The document that it is of.
+    pub fn source(&self) -> &'static str {
+        if self.id.starts_with("gigabit.") { WEIGLE } else { MARKATOS }
+    }
+
     fn verdict(&self, found: ClaimJudgment, published: &[(f64, Unit, f64)]) -> ClaimVerdict {
         let number = |(value, unit, now): &(f64, Unit, f64)| PublishedNumber {
             label: String::new(),
@@ -317,7 +333,7 @@ impl MachineClaim {
             id: self.id.to_owned(),
             experiment: self.experiment.to_owned(),
             claim: String::new(),
-            source: MARKATOS.to_owned(),
+            source: self.source().to_owned(),
             historical: None,
             published: published.iter().map(number).collect(),
             verdict: found.outcome.name().to_owned(),
@@ -689,6 +705,12 @@ mod tests {
         );
         let nine_to_twelve = "scaling.trend.networks-double-in-9-to-12-months";
         assert_eq!(of(18.0).verdict(nine_to_twelve), "does not hold");
+        let fifty_percent = "gigabit.growth.cpu-fifty-percent";
+        assert_eq!(
+            (of(19.0).verdict(fifty_percent), of(60.0).verdict(fifty_percent)),
+            ("holds".into(), "does not hold".into())
+        );
+        assert_eq!(of(18.0).verdict("gigabit.growth.network-doubles"), "does not hold");
         // Fourteen machines before 1992: at ten times the speed of the first, 10^-0.2 and 10^-0.6.
         let early = "scaling.entry.ousterhout-50-to-80";
         let at = |slope: f64| SyntheticArchive { months: 18.0, ..archive(slope) }.verdict(early);
@@ -725,7 +747,9 @@ mod tests {
         judge(&set, SpeedKind::Clock, &mut found);
         let rows = claim_table::rows(&list::registry(), &found);
         // What Ethernet's standards decide needs no machine.
-        let needs_machines = |id: &str| is_known(id) && !id.ends_with("9-to-12-months");
+        let of_standards = ["networks-double-in-9-to-12-months", "growth.network-doubles"];
+        let needs_machines =
+            |id: &str| is_known(id) && !of_standards.iter().any(|end| id.ends_with(end));
         for row in rows.iter().filter(|row| needs_machines(&row.id)) {
             assert!(matches!(row.verdict.as_str(), "not decided" | "not measured"), "{}", row.id);
             assert!(row.to_decide.contains("plumb scale"), "{}: {}", row.id, row.to_decide);

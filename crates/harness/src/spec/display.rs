@@ -28,5 +28,8 @@ pub enum DisplayPath {
         slower_percent: [u64; 2],
         /// Whether both share the client's processor.
         is_shared: bool,
+        /// Nanoseconds of this processor that the client computes for each item that it adds.
+        #[serde(default)]
+        item_ns: u32,
     },
 }
