@@ -140,10 +140,7 @@ pub const CLAIMS: [MachineClaim; 26] = [
     claim(
         "scaling.http.magnifies-the-lag-of-tcp",
         "scaling.http",
-        MachineJudge::SlopeBelow {
-            first: ("http", MachineFilter::All),
-            second: ("tcp-bandwidth", MachineFilter::All),
-        },
+        below(("http", MachineFilter::All), ("tcp-bandwidth", MachineFilter::All)),
     ),
     claim(
         "scaling.trend.gap-widens",
@@ -153,58 +150,30 @@ pub const CLAIMS: [MachineClaim; 26] = [
     claim(
         "scaling.entry.pentium-at-best-15",
         "scaling.entry",
-        MachineJudge::Improvement {
-            metric: "entry-io",
-            speed: 50.0,
-            bounds: (0.0, 15.0),
-            is_share: false,
-            machines: MachineFilter::Class("x86"),
-            published: &[15.0],
-        },
+        at_speed("entry-io", 50.0, (0.0, 15.0), MachineFilter::Class("x86"), &[15.0]),
     ),
     claim(
         "scaling.entry.sparc-less-than-3",
         "scaling.entry",
-        MachineJudge::Improvement {
-            metric: "entry-io",
-            speed: 25.0,
-            bounds: (0.0, 3.0),
-            is_share: false,
-            machines: MachineFilter::Class("sparc"),
-            published: &[3.0],
-        },
+        at_speed("entry-io", 25.0, (0.0, 3.0), MachineFilter::Class("sparc"), &[3.0]),
     ),
     claim(
         "scaling.entry.lags-processors",
         "scaling.entry",
-        MachineJudge::Improvement {
-            metric: "entry-io",
-            speed: 50.0,
-            bounds: (0.12, 0.28),
-            is_share: true,
-            machines: MachineFilter::All,
-            published: &[0.12, 0.28],
-        },
+        at_speed("entry-io", 50.0, (0.12, 0.28), MachineFilter::All, &[0.12, 0.28]),
     ),
     claim(
         "scaling.entry.ousterhout-50-to-80",
         "scaling.entry",
-        MachineJudge::Improvement {
-            metric: "entry-io",
-            speed: 10.0,
-            bounds: (0.5, 0.8),
-            is_share: true,
-            machines: MachineFilter::Before(1992.0),
-            published: &[0.5, 0.8],
-        },
+        at_speed("entry-io", 10.0, (0.5, 0.8), MachineFilter::Before(1992.0), &[0.5, 0.8]),
     ),
     claim(
         "scaling.entry.gap-grows-faster",
         "scaling.entry",
-        MachineJudge::SlopeBelow {
-            first: ("entry-io", MachineFilter::Since(1998.0)),
-            second: ("entry-io", MachineFilter::Before(1998.0)),
-        },
+        below(
+            ("entry-io", MachineFilter::Since(1998.0)),
+            ("entry-io", MachineFilter::Before(1998.0)),
+        ),
     ),
     claim(
         "scaling.loopback.lags-processors",
@@ -216,20 +185,17 @@ pub const CLAIMS: [MachineClaim; 26] = [
     claim(
         "scaling.loopback.sparc-scales-better",
         "scaling.loopback",
-        MachineJudge::SlopeBelow {
-            first: ("tcp-bandwidth", MachineFilter::NotClass("sparc")),
-            second: ("tcp-bandwidth", MachineFilter::Class("sparc")),
-        },
+        below(
+            ("tcp-bandwidth", MachineFilter::NotClass("sparc")),
+            ("tcp-bandwidth", MachineFilter::Class("sparc")),
+        ),
     ),
     claim("scaling.lan.100m-follows-processors", "scaling.lan", slope("lan-100m", (0.7, 0.9), 0.8)),
     claim("scaling.lan.10m-lags-processors", "scaling.lan", slope("lan-10m", (0.52, 0.72), 0.62)),
     claim(
         "scaling.lan.100m-scales-better-than-10m",
         "scaling.lan",
-        MachineJudge::SlopeBelow {
-            first: ("lan-10m", MachineFilter::All),
-            second: ("lan-100m", MachineFilter::All),
-        },
+        below(("lan-10m", MachineFilter::All), ("lan-100m", MachineFilter::All)),
     ),
     claim("scaling.wan.lags-processors", "scaling.wan", slope("wan", (0.5, 0.7), 0.6)),
     claim("scaling.http.lags-processors", "scaling.http", slope("http", (0.2, 0.4), 0.3)),
@@ -259,15 +225,24 @@ pub const CLAIMS: [MachineClaim; 26] = [
     ),
 ];
 
+/// An improvement at a multiple of speed; bounds up to 1 are of its share of that multiple.
+const fn at_speed(
+    metric: &'static str,
+    speed: f64,
+    bounds: (f64, f64),
+    machines: MachineFilter,
+    published: &'static [f64],
+) -> MachineJudge {
+    let is_share = bounds.1 <= 1.0;
+    MachineJudge::Improvement { metric, speed, bounds, is_share, machines, published }
+}
+
+const fn below(first: SlopeOf, second: SlopeOf) -> MachineJudge {
+    MachineJudge::SlopeBelow { first, second }
+}
+
 const fn factor(class: &'static str, times: f64, published: &'static [f64]) -> MachineJudge {
-    MachineJudge::Improvement {
-        metric: "tcp-bandwidth",
-        speed: 35.0,
-        bounds: about(times),
-        is_share: false,
-        machines: MachineFilter::Class(class),
-        published,
-    }
+    at_speed("tcp-bandwidth", 35.0, about(times), MachineFilter::Class(class), published)
 }
 
 /// Whether machines decide the claim of an id.

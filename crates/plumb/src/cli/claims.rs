@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use plumb_analysis::build::{instant, verdicts};
 use plumb_analysis::claim_table::{self, FoundVerdict, FoundVerdicts};
 use plumb_analysis::document::claims::{CLAIMS_SCHEMA, ClaimRow, ClaimsDocument};
@@ -41,34 +41,14 @@ pub struct ClaimsCommand {
     document: Option<String>,
     /// Only claims with this verdict
     #[arg(long, value_name = "VERDICT")]
-    verdict: Option<VerdictFilter>,
+    #[arg(value_parser = ["holds", "does-not-hold", "not-decided", "not-measured", "no-judge"])]
+    verdict: Option<String>,
     /// Print each claim whole: statement, place, numbers, what was found, what would decide
     #[arg(long, short)]
     details: bool,
     /// Write a page instead
     #[arg(long, short, value_name = "FILE.html")]
     output: Option<PathBuf>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum VerdictFilter {
-    Holds,
-    DoesNotHold,
-    NotDecided,
-    NotMeasured,
-    NoJudge,
-}
-
-impl VerdictFilter {
-    const fn verdict(self) -> &'static str {
-        match self {
-            Self::Holds => "holds",
-            Self::DoesNotHold => "does not hold",
-            Self::NotDecided => "not decided",
-            Self::NotMeasured => "not measured",
-            Self::NoJudge => "no judge",
-        }
-    }
 }
 
 impl ClaimsCommand {
@@ -127,8 +107,8 @@ impl ClaimsCommand {
                     .fix("plumb claims shows every id"));
             }
         }
-        if let Some(filter) = self.verdict {
-            rows.retain(|row| row.verdict == filter.verdict());
+        if let Some(verdict) = &self.verdict {
+            rows.retain(|row| row.verdict.replace(' ', "-") == *verdict);
         }
         Ok(rows)
     }
