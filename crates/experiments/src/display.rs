@@ -21,6 +21,7 @@ pub mod advised;
 pub mod connection;
 pub mod measure;
 pub mod session;
+pub mod transactions;
 pub mod virtual_path;
 
 /// A drawing with its name.
@@ -66,7 +67,8 @@ pub fn run(spec: &DisplaySpec, run: &ProgramRun) -> Result<NamedSamples, LaunchF
         DisplayPath::Local(name) => {
             let path =
                 LocalPath::from_name(name).ok_or_else(|| failed(&"there is no such path"))?;
-            let transport = path.open(DisplayLimits::default()).map_err(|error| failed(&error))?;
+            let transport = path.open(DisplayLimits::default(), run.cpu_peer);
+            let transport = transport.map_err(|error| failed(&error))?;
             let mut connection =
                 DisplayConnection::open(transport).map_err(|error| failed(&error))?;
             let mut samples = Vec::new();

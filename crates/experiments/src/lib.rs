@@ -77,6 +77,7 @@ study! {
     display_memory,
     display_text,
     display_cpu,
+    display_transport,
     display_link,
 }
 

@@ -94,8 +94,8 @@ pub(crate) fn range(shares: &[f64]) -> Option<String> {
 }
 
 /// Factors that a sentence about a cell names.
-const CONDITIONS: [&str; 8] =
-    ["link", "placement", "load", "path", "errors", "acks", "entry", "write"];
+const CONDITIONS: [&str; 9] =
+    ["link", "mode", "placement", "load", "path", "errors", "acks", "entry", "write"];
 
 /// Every level of a factor as a multiple of one of them.
 pub(crate) fn against(

@@ -258,7 +258,8 @@ mod tests {
 
     /// What is wrong with what a setting gives.
     fn fault(spec: &SimulationSpec, promised: &BTreeSet<String>) -> Option<String> {
-        let run = ProgramRun { seed: 7, watch: Stopwatch::new(None), duration_ticks: 0 };
+        let run =
+            ProgramRun { seed: 7, watch: Stopwatch::new(None), duration_ticks: 0, cpu_peer: None };
         let values = match simulate(spec, &run) {
             Ok(values) => values,
             Err(fault) => return Some(format!("{fault:?}")),

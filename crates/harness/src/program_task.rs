@@ -1,6 +1,9 @@
 //! Blocks that the program carries out itself, in the worker: this crate knows neither the stack, the simulator nor the display.
 
+use std::io;
+
 use plumb_clock::Stopwatch;
+use plumb_sys::sched;
 
 use crate::effort::{Canary, EffortMeter, KernelTimes};
 use crate::mirror::mirror_process::NamedSamples;
@@ -23,6 +26,16 @@ pub struct ProgramRun {
     pub watch: Stopwatch,
     /// Ticks of the watch to aim at, in real time.
     pub duration_ticks: u64,
+    /// The CPU of a second thread.
+    pub cpu_peer: Option<u32>,
+}
+
+/// Binds the calling thread to a CPU: that of [`ProgramRun::cpu_peer`], for a second thread.
+///
+/// # Errors
+/// The CPU is not this process's to use.
+pub fn bind_thread(cpu: u32) -> io::Result<()> {
+    sched::bind(&[cpu])
 }
 
 /// Carries out the transfers of a block; the samples of each response.

@@ -97,7 +97,8 @@ fn measure_alone(
     orchestrator.serve(|block| {
         seed = seed.derive("block");
         let duration_ticks = watch.ticks(block.duration_ns as f64);
-        let run = ProgramRun { seed: seed.0, watch, duration_ticks };
+        let cpu_peer = spec.cpu_peer;
+        let run = ProgramRun { seed: seed.0, watch, duration_ticks, cpu_peer };
         program_task::measure(tasks, block, &run).unwrap_or_else(|| bench.measure(block))
     })
 }

@@ -399,6 +399,31 @@ pub(super) const PAIRS: &[VerdictPair] = &[
         }
         run
     }),
+    (
+        &[
+            "distributed.ikp.early-reply",
+            "distributed.ikp.synchrony-costs-concurrency",
+            "distributed.transport.implementation-beats-protocol",
+        ],
+        |holds| {
+            let rates = if holds { [1.0e6, 1.4e6, 1.1e6] } else { [1.0e6, 1.05e6, 0.5e6] };
+            let mut run = SyntheticRun::new(1);
+            for mode in ["batch", "pipelined-incremental"] {
+                for (transport, rate) in
+                    ["messages", "messages-early", "tcp"].into_iter().zip(rates)
+                {
+                    let levels = factors(&format!("transport={transport} mode={mode}"));
+                    run.measure("display.transport", "rate", levels, rate);
+                }
+            }
+            run
+        },
+    ),
+    (&["distributed.transport.ikp-usually-better"], |holds| {
+        let at = |transport: &str| format!("transport={transport} mode=incremental");
+        let messages = if holds { 50e3 } else { 30e3 };
+        results("display.transport", "rate", &[(&at("messages"), messages), (&at("tcp"), 40e3)])
+    }),
     (&["distributed.cpu.speed-follows-processor"], |holds| {
         let at = |speed: &str| format!("place=local workstation={speed} mode=batch");
         let half = if holds { 110.0 } else { 200.0 };

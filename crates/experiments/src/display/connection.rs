@@ -12,6 +12,9 @@ use std::time::Duration;
 
 use plumb_display::server::{DisplayCounts, DisplayLimits, DisplayServer};
 use plumb_display::transport::{DirectTransport, DisplayTransport};
+use plumb_harness::program_task::bind_thread;
+
+use super::transactions::{MessageTransactions, ReplyTime};
 
 /// Bytes read at once: a batch over loopback arrives in a few reads.
 const READ: usize = 256 << 10;
@@ -278,11 +281,19 @@ pub enum LocalPath {
     Unix,
     /// TCP over loopback.
     Tcp,
+    /// Message transactions over UDP, with a reply at this time.
+    Messages(ReplyTime),
 }
 
 impl LocalPath {
     /// Every one.
-    pub const ALL: [Self; 3] = [Self::Direct, Self::Unix, Self::Tcp];
+    pub const ALL: [Self; 5] = [
+        Self::Direct,
+        Self::Unix,
+        Self::Tcp,
+        Self::Messages(ReplyTime::Late),
+        Self::Messages(ReplyTime::Early),
+    ];
 
     /// Its name in results.
     pub const fn name(self) -> &'static str {
@@ -290,6 +301,8 @@ impl LocalPath {
             Self::Direct => "direct",
             Self::Unix => "unix",
             Self::Tcp => "tcp",
+            Self::Messages(ReplyTime::Late) => "messages",
+            Self::Messages(ReplyTime::Early) => "messages-early",
         }
     }
 
@@ -298,14 +311,18 @@ impl LocalPath {
         Self::ALL.into_iter().find(|path| path.name() == name)
     }
 
-    /// A display of its own at the other end, in a thread; it ends with the connection.
+    /// A display of its own at the other end, in a thread on that CPU, if one is named; it ends with the connection.
     ///
     /// # Errors
     /// The kernel refuses a socket.
-    pub fn open(self, limits: DisplayLimits) -> io::Result<AnyTransport> {
+    pub fn open(self, limits: DisplayLimits, cpu: Option<u32>) -> io::Result<AnyTransport> {
         let (near, far) = match self {
             Self::Direct => {
                 return Ok(AnyTransport::Direct(Box::new(DirectTransport::new(limits))));
+            }
+            Self::Messages(reply) => {
+                let messages = MessageTransactions::open(limits, reply, cpu)?;
+                return Ok(AnyTransport::Messages(messages));
             }
             Self::Unix => {
                 let (near, far) = UnixStream::pair()?;
@@ -318,11 +335,24 @@ impl LocalPath {
             }
         };
         // Its end is seen by this one, which no longer hears anything.
-        thread::Builder::new()
-            .name("display".to_owned())
-            .spawn(move || serve(far, limits, None).ok())?;
+        display_thread(cpu, move || serve(far, limits, None))?;
         Ok(AnyTransport::socket(near))
     }
+}
+
+/// Starts a display, on that CPU if one is named.
+pub(super) fn display_thread<T>(
+    cpu: Option<u32>,
+    serve: impl FnOnce() -> io::Result<T> + Send + 'static,
+) -> io::Result<()> {
+    let run = move || {
+        if let Some(cpu) = cpu {
+            bind_thread(cpu)?;
+        }
+        serve().map(drop)
+    };
+    thread::Builder::new().name("display".to_owned()).spawn(move || run().ok())?;
+    Ok(())
 }
 
 /// Any transport to a display.
@@ -332,6 +362,8 @@ pub enum AnyTransport {
     Direct(Box<DirectTransport>),
     /// Over a socket, with room for what is read.
     Socket(DisplayStream, Vec<u8>),
+    /// By message transactions.
+    Messages(MessageTransactions),
 }
 
 impl AnyTransport {
@@ -347,12 +379,14 @@ impl DisplayTransport for AnyTransport {
         match self {
             Self::Direct(direct) => direct.send(bytes),
             Self::Socket(stream, _) => stream.write_all(bytes),
+            Self::Messages(messages) => messages.send(bytes),
         }
     }
 
     fn receive(&mut self, bytes: &mut Vec<u8>) -> io::Result<()> {
         match self {
             Self::Direct(direct) => direct.receive(bytes),
+            Self::Messages(messages) => messages.receive(bytes),
             Self::Socket(stream, buffer) => {
                 let len = stream.read(buffer)?;
                 if len == 0 {

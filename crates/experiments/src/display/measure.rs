@@ -172,7 +172,7 @@ mod tests {
             let samples: Vec<DisplaySample> = LocalPath::ALL
                 .into_iter()
                 .map(|path| {
-                    let transport = path.open(DisplayLimits::default()).unwrap();
+                    let transport = path.open(DisplayLimits::default(), None).unwrap();
                     let mut connection = DisplayConnection::open(transport).unwrap();
                     plan.sample(&mut connection, watch, 1).unwrap()
                 })

@@ -123,7 +123,7 @@ fn a_session_ends_in_the_same_frames_over_every_path() {
 fn bad_requests_of_a_display_name_what_would_do() {
     let place = TestHome::new();
     place.assert_errors(&[
-        ("display bench --path=carrier-pigeon", 2, "direct, unix and tcp"),
+        ("display bench --path=carrier-pigeon", 2, "direct, unix, tcp, messages"),
         ("display bench --drawing=circle", 2, "polygon"),
         ("display bench --connect=unix:absent --rounds=1", 4, "plumb display serve unix:absent"),
         ("display serve here", 2, "unix:/tmp/display"),

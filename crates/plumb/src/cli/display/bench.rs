@@ -47,7 +47,7 @@ pub struct DisplayBenchCommand {
     /// Measure a display that runs already, instead of this process's own
     #[arg(long, value_name = "ADDRESS", conflicts_with = "path")]
     connect: Option<DisplayAddress>,
-    /// Paths to the display: direct, unix, tcp
+    /// Paths to the display: direct, unix, tcp, messages (transactions over UDP), messages-early (replied to before they are carried out)
     #[arg(long, value_name = "PATH,…", value_delimiter = ',', default_value = "direct,unix,tcp")]
     #[arg(value_parser = parse_path)]
     path: Vec<LocalPath>,
@@ -71,8 +71,9 @@ pub struct DisplayBenchCommand {
 }
 
 fn parse_path(text: &str) -> Result<LocalPath, String> {
+    let names = LocalPath::ALL.map(LocalPath::name).join(", ");
     LocalPath::from_name(text)
-        .ok_or_else(|| format!("there is no path '{text}': choose from direct, unix and tcp"))
+        .ok_or_else(|| format!("there is no path '{text}': choose from {names}"))
 }
 
 fn parse_drawing(text: &str) -> Result<NamedDrawing, String> {
@@ -211,7 +212,7 @@ impl DisplayBenchCommand {
             AnyTransport::socket(stream)
         } else {
             let path = LocalPath::from_name(path).unwrap_or(LocalPath::Direct);
-            path.open(DisplayLimits::default())
+            path.open(DisplayLimits::default(), None)
                 .map_err(|error| Problem::failure("the kernel refuses a socket").because(error))?
         };
         DisplayConnection::open(transport).map_err(Problem::failed)
