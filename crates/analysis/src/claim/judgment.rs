@@ -1,12 +1,12 @@
 //! From the cases of a claim to its verdict and its sentence.
 //!
 //! A claim about order holds when every case holds, is refuted by any case that contradicts it
-//! beyond chance (Holm over its cases) or is equivalent, and is open otherwise.
+//! beyond chance (Hochberg over its cases) or is equivalent, and is open otherwise.
 
 use std::collections::BTreeMap;
 
 use plumb_base::stats::distribution::{student_cdf, student_quantile};
-use plumb_base::stats::rank::holm;
+use plumb_base::stats::rank::hochberg;
 use plumb_base::units::{Unit, significant};
 
 use crate::cost_ratio::{CostRatio, within_run};
@@ -374,13 +374,13 @@ fn is_open(case: &ClaimCase) -> bool {
     matches!(case.outcome, CaseOutcome::Undecided(_) | CaseOutcome::PerhapsChance)
 }
 
-/// Opens the cases that one alone would decide by, and that may be chance given how many were looked at (Holm).
+/// Opens the cases that one alone would decide by, and that may be chance given how many were looked at.
 fn adjust_for_cases(
     mut cases: Vec<ClaimCase>,
     decisive: fn(CaseOutcome) -> Option<f64>,
 ) -> Vec<ClaimCase> {
     let p: Vec<f64> = cases.iter().map(|case| decisive(case.outcome).unwrap_or(1.0)).collect();
-    for (case, p) in cases.iter_mut().zip(holm(&p)) {
+    for (case, p) in cases.iter_mut().zip(hochberg(&p)) {
         if decisive(case.outcome).is_some() && p > SIGNIFICANCE {
             case.outcome = CaseOutcome::PerhapsChance;
         }
@@ -478,13 +478,37 @@ mod tests {
                 outcome: CaseOutcome::Supports(p),
                 strength: 0.1,
             };
-            let cases = ClaimCases { cases: vec![case; count], missing: Vec::new() };
-            judge_any(cases, "more launches")
+            let other = ClaimCase { outcome: CaseOutcome::Undecided(None), ..case.clone() };
+            let mut cases = vec![other; count - 1];
+            cases.push(case);
+            judge_any(ClaimCases { cases, missing: Vec::new() }, "more launches")
         };
         assert_eq!(judged(0.02, 1).outcome, ClaimOutcome::Holds);
         assert_eq!(judged(0.002, 20).outcome, ClaimOutcome::Holds);
         let open = judged(0.02, 20);
         assert_eq!(open.outcome, ClaimOutcome::NotDecided);
         assert!(open.needs.starts_with("some more launches"), "{}", open.needs);
+    }
+
+    #[test]
+    fn a_claim_whose_cases_all_contradict_it_needs_no_more_than_each() {
+        let case = |outcome| ClaimCase {
+            outcome,
+            ..ClaimCase::quantity(
+                "",
+                "a/b".to_owned(),
+                0.5,
+                Some([0.4, 0.6]),
+                (1.0, 2.0),
+                Unit::Count,
+            )
+        };
+        let judged = |outcomes: &[CaseOutcome]| {
+            judge_all(outcomes.iter().map(|outcome| case(*outcome)).collect(), "").outcome
+        };
+        let against = CaseOutcome::Contradicts(0.031);
+        assert_eq!(judged(&[against; 4]), ClaimOutcome::DoesNotHold);
+        let most = [against, against, against, CaseOutcome::Supports(0.0)];
+        assert_eq!(judged(&most), ClaimOutcome::NotDecided);
     }
 }
