@@ -1,6 +1,8 @@
 //! The structured display over sockets and in virtual time, and how its rates are measured: for `plumb display` and for experiments
 //! alike.
 
+use std::{io, thread};
+
 use plumb_base::seed::Seed;
 use plumb_display::client::ClientStep;
 use plumb_display::item::{ITEM_LEN, ItemKind};
@@ -9,17 +11,19 @@ use plumb_display::server::DisplayLimits;
 use plumb_display::transport::DisplayConnection;
 use plumb_display::workload::{DisplayDrawing, DisplayRate};
 use plumb_harness::mirror::mirror_process::NamedSamples;
-use plumb_harness::program_task::ProgramRun;
+use plumb_harness::program_task::{ProgramRun, set_thread_nice};
 use plumb_harness::report::LaunchFault;
 use plumb_harness::spec::{DisplayPath, DisplaySpec};
 
-use connection::LocalPath;
+use connection::{AnyTransport, LocalPath};
 use measure::{DisplayPlan, DisplaySample};
+use relay::RelayPriority;
 use virtual_path::{DisplayCosts, VirtualPath};
 
 pub mod advised;
 pub mod connection;
 pub mod measure;
+pub mod relay;
 pub mod session;
 pub mod transactions;
 pub mod virtual_path;
@@ -65,19 +69,18 @@ pub fn run(spec: &DisplaySpec, run: &ProgramRun) -> Result<NamedSamples, LaunchF
     let plan = DisplayPlan::new(drawing, mode);
     match &spec.path {
         DisplayPath::Local(name) => {
-            let path =
-                LocalPath::from_name(name).ok_or_else(|| failed(&"there is no such path"))?;
-            let transport = path.open(DisplayLimits::default(), run.cpu_peer);
-            let transport = transport.map_err(|error| failed(&error))?;
-            let mut connection =
-                DisplayConnection::open(transport).map_err(|error| failed(&error))?;
-            let mut samples = Vec::new();
-            for _ in 0..SAMPLES {
-                let ticks = run.duration_ticks / SAMPLES;
-                let sample = plan.sample(&mut connection, run.watch, ticks);
-                samples.push(sample.map_err(|error| failed(&error))?);
-            }
-            Ok(of_samples(&samples))
+            let Some(priority) = RelayPriority::of_path(name) else {
+                let path =
+                    LocalPath::from_name(name).ok_or_else(|| failed(&"there is no such path"))?;
+                return local(&plan, run, path.open(DisplayLimits::default(), run.cpu_peer));
+            };
+            let draw = || {
+                set_thread_nice(priority.client_nice()).map_err(|error| failed(&error))?;
+                local(&plan, run, priority.open(DisplayLimits::default(), run.cpu_peer))
+            };
+            // In a thread of its own, which alone keeps its nice value.
+            let drawn = thread::scope(|scope| scope.spawn(draw).join());
+            drawn.unwrap_or_else(|_| Err(failed(&"the client's thread panicked")))
         }
         DisplayPath::Memory => Ok(memory(drawing)),
         DisplayPath::Virtual { link, slower_percent, is_shared, item_ns } => {
@@ -93,6 +96,24 @@ pub fn run(spec: &DisplaySpec, run: &ProgramRun) -> Result<NamedSamples, LaunchF
             ])
         }
     }
+}
+
+/// Draws in real time over a transport.
+fn local(
+    plan: &DisplayPlan,
+    run: &ProgramRun,
+    transport: io::Result<AnyTransport>,
+) -> Result<NamedSamples, LaunchFault> {
+    let failed = |why: &dyn ToString| LaunchFault::Failed(why.to_string());
+    let transport = transport.map_err(|error| failed(&error))?;
+    let mut connection = DisplayConnection::open(transport).map_err(|error| failed(&error))?;
+    let mut samples = Vec::new();
+    for _ in 0..SAMPLES {
+        let ticks = run.duration_ticks / SAMPLES;
+        let sample = plan.sample(&mut connection, run.watch, ticks);
+        samples.push(sample.map_err(|error| failed(&error))?);
+    }
+    Ok(of_samples(&samples))
 }
 
 /// Bytes of a drawing's items, and of a bitmap of its frame with a bit a pixel; and the pixels of its vectors.

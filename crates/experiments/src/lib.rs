@@ -78,6 +78,7 @@ study! {
     display_text,
     display_cpu,
     display_transport,
+    display_priority,
     display_link,
 }
 

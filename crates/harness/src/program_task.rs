@@ -38,6 +38,14 @@ pub fn bind_thread(cpu: u32) -> io::Result<()> {
     sched::bind(&[cpu])
 }
 
+/// Sets the calling thread's nice value; a lower one than before needs a privilege.
+///
+/// # Errors
+/// The kernel refuses it.
+pub fn set_thread_nice(nice: i32) -> io::Result<()> {
+    sched::set_nice(nice)
+}
+
 /// Carries out the transfers of a block; the samples of each response.
 pub type RunTransfers = fn(&TransferSpec, &ProgramRun) -> Result<NamedSamples, LaunchFault>;
 

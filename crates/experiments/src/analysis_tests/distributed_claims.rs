@@ -419,6 +419,27 @@ pub(super) const PAIRS: &[VerdictPair] = &[
             run
         },
     ),
+    (
+        &[
+            "distributed.priority.batch",
+            "distributed.priority.incremental",
+            "distributed.priority.application-first",
+        ],
+        |holds| {
+            let client = if holds { 58.0 } else { 40.0 };
+            let mut run = SyntheticRun::new(1);
+            for (mode, times) in [("pipelined-incremental", 3.5), ("incremental", 1.0)] {
+                let relay = if mode == "incremental" { 48.0 } else { 44.0 };
+                for (priority, rate) in
+                    [("relay", 47.0), ("relay-first", relay), ("client-first", client)]
+                {
+                    let levels = factors(&format!("priority={priority} mode={mode}"));
+                    run.measure("display.priority", "rate", levels, rate * times);
+                }
+            }
+            run
+        },
+    ),
     (&["distributed.transport.ikp-usually-better"], |holds| {
         let at = |transport: &str| format!("transport={transport} mode=incremental");
         let messages = if holds { 50e3 } else { 30e3 };

@@ -91,14 +91,14 @@ impl DisplayStream {
         }
     }
 
-    fn of_tcp(stream: TcpStream) -> io::Result<Self> {
+    pub(super) fn of_tcp(stream: TcpStream) -> io::Result<Self> {
         stream.set_nonblocking(false)?;
         stream.set_nodelay(true)?;
         stream.set_write_timeout(Some(PATIENCE))?;
         Ok(Self::Tcp(stream))
     }
 
-    fn of_unix(stream: UnixStream) -> io::Result<Self> {
+    pub(super) fn of_unix(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(false)?;
         stream.set_write_timeout(Some(PATIENCE))?;
         Ok(Self::Unix(stream))

@@ -1,0 +1,118 @@
+//! A client whose bytes go through another process to the network, as through a TELNET server, and which of the two runs first.
+//!
+//! After Lantz, Nowicki & Theimer (1985, §6.2, Table 6-1). Client and relay share a CPU; the display has another. Priority is given by
+//! holding the other back (nice 10), which needs no privilege.
+
+use std::io;
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::thread;
+
+use plumb_display::server::DisplayLimits;
+use plumb_harness::program_task::set_thread_nice;
+
+use super::connection::{AnyTransport, DisplayStream, display_thread, serve};
+
+/// Bytes that the relay reads at once: what a terminal holds.
+const READ: usize = 4 << 10;
+/// The nice value of who is held back.
+const HELD_BACK: i32 = 10;
+
+/// Who runs first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RelayPriority {
+    /// Neither.
+    Equal,
+    /// The relay.
+    Relay,
+    /// The client.
+    Client,
+}
+
+impl RelayPriority {
+    /// That of a path's name.
+    pub fn of_path(name: &str) -> Option<Self> {
+        match name {
+            "relay" => Some(Self::Equal),
+            "relay-first" => Some(Self::Relay),
+            "client-first" => Some(Self::Client),
+            _ => None,
+        }
+    }
+
+    /// The client's nice value.
+    pub const fn client_nice(self) -> i32 {
+        if matches!(self, Self::Relay) { HELD_BACK } else { 0 }
+    }
+
+    const fn relay_nice(self) -> i32 {
+        if matches!(self, Self::Client) { HELD_BACK } else { 0 }
+    }
+
+    /// A display of its own behind a relay that runs where the calling thread does; both end with the connection.
+    ///
+    /// # Errors
+    /// The kernel refuses a socket.
+    pub fn open(self, limits: DisplayLimits, cpu: Option<u32>) -> io::Result<AnyTransport> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let near = TcpStream::connect(listener.local_addr()?)?;
+        let far = DisplayStream::of_tcp(listener.accept()?.0)?;
+        near.set_nodelay(true)?;
+        display_thread(cpu, move || serve(far, limits, None))?;
+        let (client, relay) = UnixStream::pair()?;
+        let nice = self.relay_nice();
+        let (mut terminal, mut network) = (relay.try_clone()?, near.try_clone()?);
+        thread::Builder::new().name("relay".to_owned()).spawn(move || {
+            copy(nice, &mut terminal, &mut network).ok();
+            network.shutdown(Shutdown::Write).ok();
+        })?;
+        let (mut network, mut terminal) = (near, relay);
+        thread::Builder::new().name("relay".to_owned()).spawn(move || {
+            copy(nice, &mut network, &mut terminal).ok();
+            terminal.shutdown(Shutdown::Write).ok();
+        })?;
+        Ok(AnyTransport::socket(DisplayStream::of_unix(client)?))
+    }
+}
+
+fn copy(nice: i32, from: &mut impl io::Read, to: &mut impl io::Write) -> io::Result<()> {
+    set_thread_nice(nice)?;
+    let mut buffer = [0; READ];
+    loop {
+        match from.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(len) => to.write_all(&buffer[..len])?,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plumb_clock::Stopwatch;
+    use plumb_display::transport::DisplayConnection;
+    use plumb_display::workload::{DisplayDrawing, DisplayRate};
+
+    use super::*;
+    use crate::display::connection::LocalPath;
+    use crate::display::measure::DisplayPlan;
+
+    #[test]
+    fn what_is_drawn_through_a_relay_is_what_a_call_draws() {
+        let plan = DisplayPlan::new(DisplayDrawing::FlatArray, DisplayRate::PipelinedIncremental);
+        let drawn = |transport: io::Result<AnyTransport>| {
+            let mut connection = DisplayConnection::open(transport.unwrap()).unwrap();
+            plan.sample(&mut connection, Stopwatch::new(None), 0).unwrap()
+        };
+        let limits = DisplayLimits::default;
+        let direct = drawn(LocalPath::Direct.open(limits(), None));
+        for name in ["relay", "relay-first", "client-first"] {
+            let relayed = drawn(RelayPriority::of_path(name).unwrap().open(limits(), None));
+            assert_eq!(
+                (relayed.checksum, relayed.bytes_sent),
+                (direct.checksum, direct.bytes_sent)
+            );
+        }
+    }
+}
