@@ -25,7 +25,7 @@ pub struct AdvisedWork {
     pub receiver_item_ns: f64,
     /// Time of either end for a message, beside its items.
     pub message_ns: f64,
-    /// Bytes of a message beside its items, headers included.
+    /// Bytes of a packet beside its items: headers.
     pub message_bytes: f64,
 }
 

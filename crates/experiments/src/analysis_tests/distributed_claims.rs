@@ -440,6 +440,34 @@ pub(super) const PAIRS: &[VerdictPair] = &[
             run
         },
     ),
+    (
+        &[
+            "distributed.ikp.construction",
+            "distributed.ikp.batch",
+            "distributed.ikp.incremental",
+            "distributed.ikp.pipelined-incremental",
+            "distributed.ikp.polling-is-slow",
+        ],
+        |holds| {
+            let mut run = SyntheticRun::new(1);
+            for (mode, workstation, host) in [
+                ("construction", 380.0, 380.0),
+                ("batch", 190.0, 350.0),
+                ("incremental", 29.0, 4.6),
+                ("pipelined-incremental", 44.0, 81.0),
+            ] {
+                let host = if holds { host } else { workstation * workstation / host };
+                let host = if holds || mode != "construction" { host } else { 100.0 };
+                for (transport, rate) in
+                    [("messages", workstation), ("relay-polling", host), ("tcp", 30.0)]
+                {
+                    let levels = factors(&format!("transport={transport} mode={mode}"));
+                    run.measure("display.transport", "rate", levels, rate);
+                }
+            }
+            run
+        },
+    ),
     (&["distributed.transport.ikp-usually-better"], |holds| {
         let at = |transport: &str| format!("transport={transport} mode=incremental");
         let messages = if holds { 50e3 } else { 30e3 };

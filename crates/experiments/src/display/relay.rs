@@ -7,6 +7,7 @@ use std::io;
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::thread;
+use std::time::Duration;
 
 use plumb_display::server::DisplayLimits;
 use plumb_harness::program_task::set_thread_nice;
@@ -17,6 +18,8 @@ use super::connection::{AnyTransport, DisplayStream, display_thread, serve};
 const READ: usize = 4 << 10;
 /// The nice value of who is held back.
 const HELD_BACK: i32 = 10;
+/// Between two looks of a relay that polls its terminal.
+const POLL: Duration = Duration::from_micros(100);
 
 /// Who runs first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +30,8 @@ pub enum RelayPriority {
     Relay,
     /// The client.
     Client,
+    /// Neither, and the relay polls its terminal instead of being woken.
+    Polling,
 }
 
 impl RelayPriority {
@@ -36,6 +41,7 @@ impl RelayPriority {
             "relay" => Some(Self::Equal),
             "relay-first" => Some(Self::Relay),
             "client-first" => Some(Self::Client),
+            "relay-polling" => Some(Self::Polling),
             _ => None,
         }
     }
@@ -61,8 +67,13 @@ impl RelayPriority {
         display_thread(cpu, move || serve(far, limits, None))?;
         let (client, relay) = UnixStream::pair()?;
         let nice = self.relay_nice();
+        let is_polling = self == Self::Polling;
         let (mut terminal, mut network) = (relay.try_clone()?, near.try_clone()?);
         thread::Builder::new().name("relay".to_owned()).spawn(move || {
+            // Of both directions, which share the socket.
+            if is_polling {
+                terminal.set_nonblocking(true).ok();
+            }
             copy(nice, &mut terminal, &mut network).ok();
             network.shutdown(Shutdown::Write).ok();
         })?;
@@ -75,15 +86,30 @@ impl RelayPriority {
     }
 }
 
+/// Copies until the end; what would block is tried again after a while.
 fn copy(nice: i32, from: &mut impl io::Read, to: &mut impl io::Write) -> io::Result<()> {
     set_thread_nice(nice)?;
     let mut buffer = [0; READ];
     loop {
-        match from.read(&mut buffer) {
-            Ok(0) => return Ok(()),
-            Ok(len) => to.write_all(&buffer[..len])?,
+        let len = polled(|| from.read(&mut buffer))?;
+        let mut rest = &buffer[..len];
+        while !rest.is_empty() {
+            let written = polled(|| to.write(rest))?;
+            rest = &rest[written..];
+        }
+        if len == 0 {
+            return Ok(());
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a relay that polls is what is measured")]
+fn polled(mut transfer: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
+    loop {
+        match transfer() {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::sleep(POLL),
+            done => return done,
         }
     }
 }
@@ -107,7 +133,7 @@ mod tests {
         };
         let limits = DisplayLimits::default;
         let direct = drawn(LocalPath::Direct.open(limits(), None));
-        for name in ["relay", "relay-first", "client-first"] {
+        for name in ["relay", "relay-first", "client-first", "relay-polling"] {
             let relayed = drawn(RelayPriority::of_path(name).unwrap().open(limits(), None));
             assert_eq!(
                 (relayed.checksum, relayed.bytes_sent),

@@ -8,7 +8,9 @@ use plumb_report::figure::by_level::{self, LevelPlot};
 
 use crate::claims::{LANTZ, gains_in_order, order_cases, pairs_within};
 use crate::factor::channel::{PLACEMENT, placement_of};
-use crate::factor::display::{BYTES, RATE, RESPONSES, ROUND_TRIPS, cell, cell_at};
+use crate::factor::display::{
+    BYTES, RATE, RESPONSES, ROUND_TRIPS, cell, cell_at, rate_at, table_entry,
+};
 use crate::pages::against;
 use crate::prelude::*;
 
@@ -23,10 +25,14 @@ pub static EXPERIMENT: Experiment = Experiment {
         Factor::of_words(
             "transport",
             "a call, a unix socket, TCP over loopback, or message transactions of up to 1 KiB over UDP, replied to after or before they are \
-             carried out",
+             carried out; or TCP behind a relay that polls its terminal each 100 µs",
             &TRANSPORTS,
         )
-        .labelled(&[("messages", "messages, late reply"), (EARLY, "messages, early reply")]),
+        .labelled(&[
+            ("messages", "messages, late reply"),
+            (EARLY, "messages, early reply"),
+            (POLLING, "TCP behind a polling relay"),
+        ]),
         Factor::of_words(
             "mode",
             "780 rectangles added in batches; the same, then drawn; or each drawn as it is added, waiting for every reply or not",
@@ -57,7 +63,9 @@ pub static EXPERIMENT: Experiment = Experiment {
 };
 
 const EARLY: &str = "messages-early";
-const TRANSPORTS: [&str; 5] = ["direct", "unix", "tcp", "messages", EARLY];
+const POLLING: &str = "relay-polling";
+const PIPELINED: &str = "pipelined-incremental";
+const TRANSPORTS: [&str; 6] = ["direct", "unix", "tcp", "messages", EARLY, POLLING];
 
 const PLOT: LevelPlot = LevelPlot {
     factor: "transport",
@@ -73,12 +81,83 @@ const COMMAND: &str = "plumb run display.transport";
 const REPLIES: [&[(&str, &str)]; 2] = [&[("transport", EARLY)], &[("transport", "messages")]];
 const PROTOCOLS: [&[(&str, &str)]; 2] = [&[("transport", "messages")], &[("transport", "tcp")]];
 
+/// Table 6-2: a host whose server process polls a pipe and sends a stream, against a workstation whose messages are transactions.
+fn host_and_workstation(
+    evidence: &ClaimEvidence<'_>,
+    mode: &'static str,
+    bounds: (f64, f64),
+) -> ClaimJudgment {
+    let levels = (&[("transport", POLLING)][..], REPLIES[1]);
+    let cases = pairs_within(evidence, RESPONSE, levels, bounds, |cell| cell.is("mode", mode));
+    judge_all(cases.into_iter().collect(), COMMAND)
+}
+
+fn rate_of(evidence: &ClaimEvidence<'_>, transport: &str, mode: &str) -> Option<f64> {
+    rate_at(evidence, RESPONSE.0, &[("transport", transport), ("mode", mode)])
+}
+
 /// Modes in which a message need not wait for what the one before shows.
 fn is_throughput(cell: &MeasuredCell<'_>) -> bool {
     !cell.is("mode", "incremental")
 }
 
 const CLAIMS: &[PublishedClaim] = &[
+    PublishedClaim {
+        id: "distributed.ikp.construction",
+        claim: "Construction is as fast from a timesharing host as from another workstation (judged by half to twice).",
+        figures: &[
+            table_entry("SUN IKP", 380.0, "Table 6-2", |it| {
+                rate_of(it, "messages", "construction")
+            }),
+            table_entry("VAX IKP", 380.0, "Table 6-2", |it| rate_of(it, POLLING, "construction")),
+        ],
+        judge: |evidence| host_and_workstation(evidence, "construction", (0.5, 2.0)),
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.ikp.batch",
+        claim: "Batch is much faster from a VAX than from another workstation (judged by a half or more).",
+        figures: &[
+            table_entry("SUN IKP", 190.0, "Table 6-2", |it| rate_of(it, "messages", "batch")),
+            table_entry("VAX IKP", 350.0, "Table 6-2", |it| rate_of(it, POLLING, "batch")),
+        ],
+        judge: |evidence| host_and_workstation(evidence, "batch", (1.5, f64::INFINITY)),
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.ikp.incremental",
+        claim: "Incremental display without pipelining is far slower from a VAX, whose server polls, than from another workstation (judged by \
+                half or less).",
+        figures: &[
+            table_entry("SUN IKP", 29.0, "Table 6-2", |it| rate_of(it, "messages", "incremental")),
+            table_entry("VAX IKP", 4.6, "Table 6-2", |it| rate_of(it, POLLING, "incremental")),
+        ],
+        judge: |evidence| host_and_workstation(evidence, "incremental", (0.0, 0.5)),
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.ikp.pipelined-incremental",
+        claim: "Pipelined incremental display is much faster from a VAX than from another workstation (judged by a half or more).",
+        figures: &[
+            table_entry("SUN IKP", 44.0, "Table 6-2", |it| rate_of(it, "messages", PIPELINED)),
+            table_entry("VAX IKP", 81.0, "Table 6-2", |it| rate_of(it, POLLING, PIPELINED)),
+        ],
+        judge: |evidence| host_and_workstation(evidence, PIPELINED, (1.5, f64::INFINITY)),
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.ikp.polling-is-slow",
+        claim: "The unpipelined rate is that low because the server polls its pipe where others are notified (judged against TCP without a relay: \
+                half or less).",
+        judge: |evidence| {
+            let levels = (&[("transport", POLLING)][..], PROTOCOLS[1]);
+            let cases = pairs_within(evidence, RESPONSE, levels, (0.0, 0.5), |cell| {
+                cell.is("mode", "incremental")
+            });
+            judge_all(cases.into_iter().collect(), COMMAND)
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
     PublishedClaim {
         id: "distributed.ikp.early-reply",
         claim: "Replying to a message before it is processed would be much faster than replying after (judged by a fifth or more in batches and \

@@ -207,21 +207,13 @@ pub const CLAIMS: [MachineClaim; 26] = [
     claim(
         "scaling.cause.large-are-memory-bound",
         "index.memory",
-        MachineJudge::Exponent {
-            metric: "tcp-bandwidth",
-            of_memory: true,
-            bounds: (f64::MIN_POSITIVE, f64::INFINITY),
-        },
+        exponent_within(true, (f64::MIN_POSITIVE, f64::INFINITY)),
     ),
     // A fifth of what the processor gives would not be nothing.
     claim(
         "scaling.cause.speed-alone-gives-nothing",
         "index.memory",
-        MachineJudge::Exponent {
-            metric: "tcp-bandwidth",
-            of_memory: false,
-            bounds: (f64::NEG_INFINITY, 0.2),
-        },
+        exponent_within(false, (f64::NEG_INFINITY, 0.2)),
     ),
 ];
 
@@ -235,6 +227,10 @@ const fn at_speed(
 ) -> MachineJudge {
     let is_share = bounds.1 <= 1.0;
     MachineJudge::Improvement { metric, speed, bounds, is_share, machines, published }
+}
+
+const fn exponent_within(of_memory: bool, bounds: (f64, f64)) -> MachineJudge {
+    MachineJudge::Exponent { metric: "tcp-bandwidth", of_memory, bounds }
 }
 
 const fn below(first: SlopeOf, second: SlopeOf) -> MachineJudge {

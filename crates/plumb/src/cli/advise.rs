@@ -57,7 +57,7 @@ pub struct AdviseCommand {
     /// Share of packets that are lost
     #[arg(long, value_name = "SHARE", default_value = "0", value_parser = parse_share)]
     loss: f64,
-    /// Bytes of a message beside its items, headers included
+    /// Bytes of a packet beside its items: headers
     #[arg(long, value_name = "BYTES", default_value_t = 74)]
     header: u32,
     /// Time of either end for a message

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use plumb_analysis::scale::{MachineSet, SpeedKind, archive};
 use plumb_experiments::machines::{self, ClassFactor, HISTORY_NAME};
 use plumb_report::{html, terminal};
@@ -34,46 +34,23 @@ pub struct ScaleCommand {
     /// Run files, stored runs, files of lmbench, archives; 'archive' is the one that comes with plumb
     #[arg(value_name = "FILE|RUN")]
     sources: Vec<String>,
-    /// What stands for the speed of a processor [default: the kind that most machines have]
-    #[arg(long, value_name = "KIND")]
-    speed: Option<SpeedChoice>,
-    /// Lines beside that of all machines
-    #[arg(long, value_name = "CLASS", default_value = "architecture")]
-    by: ClassChoice,
+    /// What stands for the speed of a processor: index (plumb-index/1), spec (SPECint92 as an archive notes it), integer
+    /// (divisions a second) or clock (rate) [default: the kind that most machines have]
+    #[arg(long, value_name = "KIND", value_parser = parse_speed)]
+    speed: Option<SpeedKind>,
+    /// Lines beside that of all machines: one for each architecture, or none
+    #[arg(long, value_name = "CLASS", value_parser = ["architecture", "none"])]
+    #[arg(default_value = "architecture")]
+    by: String,
     /// Write a page with figures as well
     #[arg(long, short, value_name = "FILE.html")]
     output: Option<PathBuf>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum SpeedChoice {
-    /// plumb-index/1
-    Index,
-    /// SPECint92 as an archive notes it
-    Spec,
-    /// Integer divisions a second
-    Integer,
-    /// Clock rate
-    Clock,
-}
-
-impl SpeedChoice {
-    const fn kind(self) -> SpeedKind {
-        match self {
-            Self::Index => SpeedKind::Index,
-            Self::Spec => SpeedKind::Spec,
-            Self::Integer => SpeedKind::Integer,
-            Self::Clock => SpeedKind::Clock,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum ClassChoice {
-    /// One for each architecture
-    Architecture,
-    /// None
-    None,
+fn parse_speed(text: &str) -> Result<SpeedKind, String> {
+    let kinds = SpeedKind::ALL.map(SpeedKind::name).join(", ");
+    let found = SpeedKind::ALL.into_iter().find(|kind| kind.name() == text);
+    found.ok_or_else(|| format!("there is no such speed: choose from {kinds}"))
 }
 
 impl ScaleCommand {
@@ -94,7 +71,7 @@ impl ScaleCommand {
             }
             set
         };
-        let speed = self.speed.map_or_else(|| set.usual_speed(), SpeedChoice::kind);
+        let speed = self.speed.unwrap_or_else(|| set.usual_speed());
         if !set.machines.iter().any(|machine| machine.speed.contains_key(&speed)) {
             let known = SpeedKind::ALL
                 .into_iter()
@@ -109,10 +86,7 @@ impl ScaleCommand {
                 })
                 .into());
         }
-        let by = match self.by {
-            ClassChoice::Architecture => ClassFactor::Architecture,
-            ClassChoice::None => ClassFactor::None,
-        };
+        let by = if self.by == "none" { ClassFactor::None } else { ClassFactor::Architecture };
         let document = machines::scale_document(&set, speed, by);
         if let Some(path) = &self.output {
             let page = html::scale::scale(&document, VERSION);
