@@ -128,17 +128,38 @@ impl PredictedCost {
         (measured_ns / self.ns).ln()
     }
 
-    /// With an interval that holds as many further measurements as it would have held of these errors (split conformal
-    /// prediction: Lei et al., JASA 113, 2018, section 2.2); as it is if they are fewer than 19, which bound no 95 %.
+    /// With an interval that holds as many further measurements as it would have held of these errors; as it is if they are too few.
     #[must_use]
     pub fn calibrated(self, log_errors: &[f64]) -> Self {
         let sizes: Vec<f64> = log_errors.iter().map(|error| error.abs()).collect();
-        let rank = ((sizes.len() + 1) * 95).div_ceil(100);
-        let Some(reach) = quantile::sorted(&sizes).get(rank - 1).map(|reach| reach.exp()) else {
-            return self;
-        };
-        Self { ns: self.ns, interval: [self.ns / reach, self.ns * reach] }
+        conformal_bound(&sizes).map_or(self, |reach| {
+            let reach = reach.exp();
+            Self { ns: self.ns, interval: [self.ns / reach, self.ns * reach] }
+        })
     }
+
+    /// With an interval so many times as wide.
+    #[must_use]
+    pub fn stretched(self, factor: f64) -> Self {
+        let [lo, hi] = self.interval.map(|end| self.ns + factor * (end - self.ns));
+        Self { ns: self.ns, interval: [lo.max(0.0), hi] }
+    }
+}
+
+/// What 95 % of further errors stay below that are like these (split conformal prediction: Lei et al., JASA 113, 2018, section 2.2); none
+/// of fewer than 19, which bound no 95 %.
+fn conformal_bound(sizes: &[f64]) -> Option<f64> {
+    let rank = ((sizes.len() + 1) * 95).div_ceil(100);
+    quantile::sorted(sizes).get(rank - 1).copied()
+}
+
+/// How many times as wide as the fits' own the intervals of these models have to be: as wide as hold 95 % of the sizes that were left out.
+pub fn stretch(models: &[CostModel]) -> f64 {
+    let share = |(measured, it): (f64, PredictedCost)| {
+        (measured - it.ns).abs() / (it.interval[1] - it.ns).max(f64::MIN_POSITIVE)
+    };
+    let shares: Vec<f64> = left_out_pairs(models).into_iter().map(share).collect();
+    conformal_bound(&shares).unwrap_or(1.0)
 }
 
 /// The time of a size, and its prediction by the other sizes.
@@ -545,6 +566,29 @@ mod tests {
         assert!((measured / 10.2e3 - 1.0).abs() < 0.02 && (predicted.ns / 10e3 - 1.0).abs() < 0.02);
         let [low, high] = predicted.interval;
         assert!(low < predicted.ns && predicted.ns < high && high - low < 1e3, "{predicted:?}");
+    }
+
+    #[test]
+    fn intervals_are_as_wide_as_sizes_that_were_left_out_need() {
+        // Costs that no model has: steps of a fifth that come with the size.
+        let model = |first: usize| {
+            let step = |size: u64| {
+                if (size.ilog2() as usize + first).is_multiple_of(3) { 1.2 } else { 1.0 }
+            };
+            model(Factors::default().with("mechanism", "pipe"), |size| {
+                (3_000.0 + 0.1 * size as f64) * step(size)
+            })
+        };
+        let models: Vec<CostModel> = (0..6).map(model).collect();
+        let factor = stretch(&models);
+        let inside = |(measured, it): &(f64, PredictedCost)| {
+            let [lo, hi] = it.stretched(factor).interval;
+            (lo..=hi).contains(measured)
+        };
+        let pairs = left_out_pairs(&models);
+        let share = pairs.iter().filter(|pair| inside(pair)).count() as f64 / pairs.len() as f64;
+        assert!((0.94..=1.0).contains(&share), "{share} with {factor}");
+        assert!((stretch(&models[..1]) - 1.0).abs() < 1e-12, "eight sizes bound nothing");
     }
 
     #[test]

@@ -11,13 +11,13 @@ use plumb_display::server::DisplayLimits;
 use plumb_display::transport::DisplayConnection;
 use plumb_display::workload::{DisplayDrawing, DisplayRate};
 use plumb_harness::mirror::mirror_process::NamedSamples;
-use plumb_harness::program_task::{ProgramRun, set_thread_nice};
+use plumb_harness::program_task::{ProgramRun, hold_thread_back};
 use plumb_harness::report::LaunchFault;
 use plumb_harness::spec::{DisplayPath, DisplaySpec};
 
 use connection::{AnyTransport, LocalPath};
 use measure::{DisplayPlan, DisplaySample};
-use relay::RelayPriority;
+use relay::RelayMode;
 use virtual_path::{DisplayCosts, VirtualPath};
 
 pub mod advised;
@@ -69,16 +69,20 @@ pub fn run(spec: &DisplaySpec, run: &ProgramRun) -> Result<NamedSamples, LaunchF
     let plan = DisplayPlan::new(drawing, mode);
     match &spec.path {
         DisplayPath::Local(name) => {
-            let Some(priority) = RelayPriority::of_path(name) else {
+            let Some(mode) = RelayMode::of_path(name) else {
                 let path =
                     LocalPath::from_name(name).ok_or_else(|| failed(&"there is no such path"))?;
                 return local(&plan, run, path.open(DisplayLimits::default(), run.cpu_peer));
             };
             let draw = || {
-                set_thread_nice(priority.client_nice()).map_err(|error| failed(&error))?;
-                local(&plan, run, priority.open(DisplayLimits::default(), run.cpu_peer))
+                // First the threads of the other end, which would inherit the nice value.
+                let transport = mode.open(DisplayLimits::default(), run.cpu_peer);
+                if mode.holds_client_back() {
+                    hold_thread_back().map_err(|error| failed(&error))?;
+                }
+                local(&plan, run, transport)
             };
-            // In a thread of its own, which alone keeps its nice value.
+            // In a thread of its own: a nice value that was raised stays.
             let drawn = thread::scope(|scope| scope.spawn(draw).join());
             drawn.unwrap_or_else(|_| Err(failed(&"the client's thread panicked")))
         }

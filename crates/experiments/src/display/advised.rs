@@ -31,7 +31,7 @@ pub struct AdvisedDrawing {
 }
 
 /// What is known of a cell but its costs.
-struct Drawing<'a> {
+struct MeasuredDrawing<'a> {
     path: DisplayPath,
     /// Its drawing and mode: what it costs is the same on every path.
     kind: (&'static str, &'a str),
@@ -40,11 +40,11 @@ struct Drawing<'a> {
     round_trips: f64,
 }
 
-/// The cells of a run that are predicted, those that costs are taken from left out.
+/// The cells of a run that are predicted: all but those that costs are taken from.
 pub fn advised_drawings(measured: &[MeasuredCell<'_>]) -> Vec<AdvisedDrawing> {
-    let drawings: Vec<Drawing<'_>> =
+    let drawings: Vec<MeasuredDrawing<'_>> =
         measured.iter().filter_map(|it| drawing(it, measured)).collect();
-    let is_local = |drawing: &&Drawing<'_>, name: &str| matches!(&drawing.path, DisplayPath::Local(local) if local == name);
+    let is_local = |drawing: &&MeasuredDrawing<'_>, name: &str| matches!(&drawing.path, DisplayPath::Local(local) if local == name);
     let costs: BTreeMap<(&str, &str), f64> = drawings
         .iter()
         .filter(|drawing| is_local(drawing, "direct"))
@@ -57,7 +57,7 @@ pub fn advised_drawings(measured: &[MeasuredCell<'_>]) -> Vec<AdvisedDrawing> {
         let waited = drawing.measured_ns - costs.get(&of_socket)?;
         Some(waited / drawing.round_trips / 4.0)
     };
-    let advised = |drawing: &Drawing<'_>| {
+    let advised = |drawing: &MeasuredDrawing<'_>| {
         let cost = *costs.get(&drawing.kind)?;
         let mode = match drawing.kind.1 {
             "incremental" => SendingMode::StopAndWait,
@@ -95,7 +95,10 @@ pub fn advised_drawings(measured: &[MeasuredCell<'_>]) -> Vec<AdvisedDrawing> {
     drawings.iter().filter_map(advised).collect()
 }
 
-fn drawing<'a>(cell: &MeasuredCell<'a>, measured: &[MeasuredCell<'a>]) -> Option<Drawing<'a>> {
+fn drawing<'a>(
+    cell: &MeasuredCell<'a>,
+    measured: &[MeasuredCell<'a>],
+) -> Option<MeasuredDrawing<'a>> {
     (cell.cell.response == "rate").then_some(())?;
     let (drawing, path) = match cell.cell.experiment.as_str() {
         "display.rect" => ("array", path(cell.level("path"))),
@@ -115,7 +118,7 @@ fn drawing<'a>(cell: &MeasuredCell<'a>, measured: &[MeasuredCell<'a>]) -> Option
         measured.iter().find(is_twin).map(MeasuredCell::median)
     };
     let (_, of) = DRAWINGS.iter().find(|(name, _)| *name == drawing)?;
-    Some(Drawing {
+    Some(MeasuredDrawing {
         path: path?,
         kind: (drawing, cell.level("mode")),
         measured_ns: f64::from(of.units()) / cell.median() * 1e9,

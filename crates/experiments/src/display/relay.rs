@@ -1,7 +1,7 @@
 //! A client whose bytes go through another process to the network, as through a TELNET server, and which of the two runs first.
 //!
 //! After Lantz, Nowicki & Theimer (1985, §6.2, Table 6-1). Client and relay share a CPU; the display has another. Priority is given by
-//! holding the other back (nice 10), which needs no privilege.
+//! raising the other's nice value by 10, which needs no privilege.
 
 use std::io;
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -10,49 +10,43 @@ use std::thread;
 use std::time::Duration;
 
 use plumb_display::server::DisplayLimits;
-use plumb_harness::program_task::set_thread_nice;
+use plumb_harness::program_task::hold_thread_back;
 
 use super::connection::{AnyTransport, DisplayStream, display_thread, serve};
 
 /// Bytes that the relay reads at once: what a terminal holds.
 const READ: usize = 4 << 10;
-/// The nice value of who is held back.
-const HELD_BACK: i32 = 10;
 /// Between two looks of a relay that polls its terminal.
 const POLL: Duration = Duration::from_micros(100);
 
-/// Who runs first.
+/// How a relay runs beside its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RelayPriority {
-    /// Neither.
+pub enum RelayMode {
+    /// With the same priority.
     Equal,
-    /// The relay.
-    Relay,
-    /// The client.
-    Client,
-    /// Neither, and the relay polls its terminal instead of being woken.
+    /// Before it: the client is held back.
+    RelayFirst,
+    /// After it: the relay is held back.
+    ClientFirst,
+    /// With the same priority, and it polls its terminal instead of being woken.
     Polling,
 }
 
-impl RelayPriority {
-    /// That of a path's name.
+impl RelayMode {
+    /// The mode of a path's name; none of other paths.
     pub fn of_path(name: &str) -> Option<Self> {
         match name {
             "relay" => Some(Self::Equal),
-            "relay-first" => Some(Self::Relay),
-            "client-first" => Some(Self::Client),
+            "relay-first" => Some(Self::RelayFirst),
+            "client-first" => Some(Self::ClientFirst),
             "relay-polling" => Some(Self::Polling),
             _ => None,
         }
     }
 
-    /// The client's nice value.
-    pub const fn client_nice(self) -> i32 {
-        if matches!(self, Self::Relay) { HELD_BACK } else { 0 }
-    }
-
-    const fn relay_nice(self) -> i32 {
-        if matches!(self, Self::Client) { HELD_BACK } else { 0 }
+    /// Whether the client is held back.
+    pub fn holds_client_back(self) -> bool {
+        self == Self::RelayFirst
     }
 
     /// A display of its own behind a relay that runs where the calling thread does; both end with the connection.
@@ -66,20 +60,19 @@ impl RelayPriority {
         near.set_nodelay(true)?;
         display_thread(cpu, move || serve(far, limits, None))?;
         let (client, relay) = UnixStream::pair()?;
-        let nice = self.relay_nice();
-        let is_polling = self == Self::Polling;
+        let (is_held_back, is_polling) = (self == Self::ClientFirst, self == Self::Polling);
         let (mut terminal, mut network) = (relay.try_clone()?, near.try_clone()?);
         thread::Builder::new().name("relay".to_owned()).spawn(move || {
             // Of both directions, which share the socket.
             if is_polling {
                 terminal.set_nonblocking(true).ok();
             }
-            copy(nice, &mut terminal, &mut network).ok();
+            copy(is_held_back, &mut terminal, &mut network).ok();
             network.shutdown(Shutdown::Write).ok();
         })?;
         let (mut network, mut terminal) = (near, relay);
         thread::Builder::new().name("relay".to_owned()).spawn(move || {
-            copy(nice, &mut network, &mut terminal).ok();
+            copy(is_held_back, &mut network, &mut terminal).ok();
             terminal.shutdown(Shutdown::Write).ok();
         })?;
         Ok(AnyTransport::socket(DisplayStream::of_unix(client)?))
@@ -87,8 +80,10 @@ impl RelayPriority {
 }
 
 /// Copies until the end; what would block is tried again after a while.
-fn copy(nice: i32, from: &mut impl io::Read, to: &mut impl io::Write) -> io::Result<()> {
-    set_thread_nice(nice)?;
+fn copy(is_held_back: bool, from: &mut impl io::Read, to: &mut impl io::Write) -> io::Result<()> {
+    if is_held_back {
+        hold_thread_back()?;
+    }
     let mut buffer = [0; READ];
     loop {
         let len = polled(|| from.read(&mut buffer))?;
@@ -134,7 +129,7 @@ mod tests {
         let limits = DisplayLimits::default;
         let direct = drawn(LocalPath::Direct.open(limits(), None));
         for name in ["relay", "relay-first", "client-first", "relay-polling"] {
-            let relayed = drawn(RelayPriority::of_path(name).unwrap().open(limits(), None));
+            let relayed = drawn(RelayMode::of_path(name).unwrap().open(limits(), None));
             assert_eq!(
                 (relayed.checksum, relayed.bytes_sent),
                 (direct.checksum, direct.bytes_sent)

@@ -100,6 +100,7 @@ impl PredictCommand {
         let (models, _) = models_of(&data, &measured)?;
         let models = self.chosen(models)?;
         let change = self.change()?;
+        let stretch = cost_model::stretch(&models);
         let mut document = PredictDocument {
             schema: PREDICT_SCHEMA.to_owned(),
             run: data.run.id.clone(),
@@ -119,7 +120,8 @@ impl PredictCommand {
                 run => {
                     let later = store::read(global, run)?;
                     document.against = Some(later.run.id.clone());
-                    cost_model::later_pairs(&models, &measured_cells(&later), &change)
+                    let pairs = cost_model::later_pairs(&models, &measured_cells(&later), &change);
+                    pairs.into_iter().map(|(ns, it)| (ns, it.stretched(stretch))).collect()
                 }
             };
             score(&mut document, against, compared, &change, global)?;
@@ -127,7 +129,7 @@ impl PredictCommand {
             let store = store::open(global, StoreMode::Read)?;
             let kept = kept_errors::kept(&store, &change.kind(), None)?;
             for model in &models {
-                let of = |size: &u64| prediction(model, *size, &change, &kept);
+                let of = |size: &u64| prediction(model, *size, &change, (stretch, &kept));
                 document.predictions.extend(self.size.iter().filter_map(of));
             }
             if document.predictions.is_empty() {
@@ -243,10 +245,10 @@ fn prediction(
     model: &CostModel,
     size: u64,
     change: &CostChange,
-    kept: &[f64],
+    (stretch, kept): (f64, &[f64]),
 ) -> Option<CostPrediction> {
     let now = model.predict(size, &CostChange::NONE)?;
-    let predicted = model.predict(size, change)?.calibrated(kept);
+    let predicted = model.predict(size, change)?.stretched(stretch).calibrated(kept);
     Some(CostPrediction {
         experiment: model.experiment.clone(),
         response: model.response.clone(),

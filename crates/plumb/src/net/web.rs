@@ -43,7 +43,7 @@ pub fn fetch(address: SocketAddr, way: &str) -> Result<u64, String> {
         }
     };
     let mut target = HttpTarget::parse(&address.to_string()).map_err(|error| error.to_string())?;
-    target.path.replace_range(.., path);
+    path.clone_into(&mut target.path);
     let client = HttpClient::new(target, address, CertificateTrust::AnyCertificate);
     client.load_page(way).map(|visit| visit.total_ns).map_err(|error| error.to_string())
 }
