@@ -163,7 +163,9 @@ fn described(
     let host = [cell("host"), cell("cpu_model"), "unnamed"].into_iter().find(|it| !it.is_empty());
     let kernel = [cell("os"), cell("kernel")].join(" ");
     Ok(KnownMachine {
-        name: format!("{}, {}", host.unwrap_or_default(), kernel.trim()),
+        name: format!("{}, {}", host.unwrap_or_default(), kernel.trim())
+            .trim_end_matches(", ")
+            .to_owned(),
         class: super::architecture_class(cell("arch")).to_owned(),
         basis: archive.to_owned(),
         year: year(cell("date")),

@@ -145,7 +145,7 @@ fn machines_that_cannot_be_read_are_refused_with_the_reason() {
     let twins = place.json_of(&["scale", &place.file("twins.csv", two), "--json"]);
     let names = twins["machines"].as_array().unwrap().iter().map(|it| it["name"].to_string());
     assert_eq!(names.collect::<std::collections::BTreeSet<_>>().len(), 2);
-    assert!(twins["notes"][0].as_str().unwrap().contains("two machines"), "{twins}");
+    assert!(twins["notes"][0].as_str().unwrap().contains("are called box:"), "{twins}");
 }
 
 #[test]
