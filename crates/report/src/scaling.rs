@@ -51,30 +51,21 @@ pub fn sentences(document: &ScaleDocument) -> Vec<String> {
 
 /// One row a line: quantity, machines, slope, and how far they reach.
 pub fn lines<'a>(lines: impl IntoIterator<Item = &'a ScaleLine>) -> TextTable {
-    let mut table = TextTable::with_heads(&[
-        "quantity",
-        "#machines?",
-        "#slope",
-        "#Theil–Sen??",
-        "#speed?",
-        "#improvement?",
-    ]);
-    for line in lines {
-        let name = if line.class.is_empty() {
-            line.label.clone()
-        } else {
-            format!("{}, {}", line.label, line.class)
-        };
-        table.push([
-            name,
-            line.machines.to_string(),
-            slope(line.slope, line.slope_ci95),
-            slope(line.theil_sen, line.theil_sen_ci95),
-            line.speed_most.map_or_else(String::new, value::times),
-            line.improvement_most.map_or_else(String::new, value::times),
-        ]);
-    }
-    table
+    let name = |line: &ScaleLine| match line.class.as_str() {
+        "" => line.label.clone(),
+        class => format!("{}, {class}", line.label),
+    };
+    TextTable::of_rows(
+        lines,
+        &[
+            ("quantity", &name),
+            ("#machines?", &|it| it.machines.to_string()),
+            ("#slope", &|it| slope(it.slope, it.slope_ci95)),
+            ("#Theil–Sen??", &|it| slope(it.theil_sen, it.theil_sen_ci95)),
+            ("#speed?", &|it| it.speed_most.map_or_else(String::new, value::times)),
+            ("#improvement?", &|it| it.improvement_most.map_or_else(String::new, value::times)),
+        ],
+    )
 }
 
 fn slope(slope: Option<f64>, ends: Option<[f64; 2]>) -> String {
@@ -87,27 +78,18 @@ fn slope(slope: Option<f64>, ends: Option<[f64; 2]>) -> String {
 
 /// One row a model: exponents, and the errors on machines that were left out.
 pub fn models(models: &[TwoTermModel]) -> TextTable {
-    let mut table = TextTable::with_heads(&[
-        "quantity",
-        "#machines??",
-        "#processor",
-        "#memory",
-        "#error, one?",
-        "#two?",
-        "better",
-    ]);
-    for model in models {
-        table.push([
-            model.label.clone(),
-            model.machines.to_string(),
-            slope(Some(model.processor_slope), Some(model.processor_ci95)),
-            slope(Some(model.memory_slope), Some(model.memory_ci95)),
-            format!("×÷{}", significant(model.error_one, 3)),
-            format!("×÷{}", significant(model.error_two, 3)),
-            if model.is_better { "two" } else { "one" }.to_owned(),
-        ]);
-    }
-    table
+    TextTable::of_rows(
+        models,
+        &[
+            ("quantity", &|it: &TwoTermModel| it.label.clone()),
+            ("#machines??", &|it| it.machines.to_string()),
+            ("#processor", &|it| slope(Some(it.processor_slope), Some(it.processor_ci95))),
+            ("#memory", &|it| slope(Some(it.memory_slope), Some(it.memory_ci95))),
+            ("#error, one?", &|it| format!("×÷{}", significant(it.error_one, 3))),
+            ("#two?", &|it| format!("×÷{}", significant(it.error_two, 3))),
+            ("better", &|it| if it.is_better { "two" } else { "one" }.to_owned()),
+        ],
+    )
 }
 
 /// One row a rate of growth, with those that the document gives as lines.
@@ -135,25 +117,19 @@ const GIVEN_RATES: [(&str, f64); 2] =
 
 /// One row a machine.
 pub fn machines(document: &ScaleDocument) -> TextTable {
-    let mut table = TextTable::with_heads(&[
-        "machine",
-        "class?",
-        "#year??",
-        "#speed",
-        "#quantities?",
-        "from???",
-    ]);
-    for machine in &document.machines {
-        table.push([
-            machine.name.clone(),
-            machine.class.clone(),
-            machine.year.map_or_else(String::new, |year| format!("{:.0}", year.floor())),
-            speed(document, machine),
-            machine.values.len().to_string(),
-            machine.basis.clone(),
-        ]);
-    }
-    table
+    let year =
+        |it: &ScaleMachine| it.year.map_or_else(String::new, |year| format!("{:.0}", year.floor()));
+    TextTable::of_rows(
+        &document.machines,
+        &[
+            ("machine", &|it: &ScaleMachine| it.name.clone()),
+            ("class?", &|it| it.class.clone()),
+            ("#year??", &year),
+            ("#speed", &|it| speed(document, it)),
+            ("#quantities?", &|it| it.values.len().to_string()),
+            ("from???", &|it| it.basis.clone()),
+        ],
+    )
 }
 
 fn speed(document: &ScaleDocument, machine: &ScaleMachine) -> String {

@@ -7,7 +7,6 @@ use plumb_harness::spec::PageLoadSpec;
 use crate::claims::MARKATOS;
 use crate::factor::channel::{self, SIZE};
 use crate::factor::remote::SAME_CPU;
-use crate::pages::{bytes, median, of};
 use crate::prelude::*;
 
 /// A size a cell.
@@ -34,7 +33,7 @@ pub static EXPERIMENT: Experiment = Experiment {
         ))
     },
     analysis: ExperimentAnalysis { claims: CLAIMS, ..ExperimentAnalysis::PLAIN },
-    page: ExperimentPage { title: "A file over HTTP", sentences, ..ExperimentPage::PLAIN },
+    page: ExperimentPage { title: "A file over HTTP", ..ExperimentPage::PLAIN },
 };
 
 /// Bytes of the median and the mean file of the web, and of the writes of TCP's benchmarks.
@@ -73,12 +72,3 @@ const CLAIMS: &[PublishedClaim] = &[PublishedClaim {
     },
     ..PublishedClaim::of(MARKATOS)
 }];
-
-fn sentences(data: &PageData<'_>) -> Vec<String> {
-    let told = of(&data.cells, "file").into_iter().filter_map(|cell| {
-        let bytes = bytes(&cell.factors)?;
-        let each = value::plain(Unit::Nanoseconds, median(cell) / bytes as f64);
-        Some(format!("A file of {bytes} B takes {}, {each} a byte.", value::median(cell)))
-    });
-    told.collect()
-}

@@ -168,21 +168,19 @@ impl PredictCommand {
     }
 
     fn changes(&self) -> Vec<String> {
-        let mut changes = Vec::new();
-        let mut factor = |what: &str, by: f64| {
-            if (by - 1.0).abs() > f64::EPSILON {
-                changes.push(format!("{what} {by} times as fast"));
-            }
+        let factor = |what: &str, by: f64| {
+            ((by - 1.0).abs() > f64::EPSILON).then(|| format!("{what} {by} times as fast"))
         };
-        factor("a processor", self.cpu);
-        factor("memory", self.memory);
-        let added = [("a round trip of", &self.rtt), ("a link of", &self.rate)];
-        let added =
-            added.into_iter().filter_map(|(what, it)| Some(format!("{what} {}", it.as_ref()?)));
-        changes.extend(added);
-        changes.extend(self.mtu.map(|mtu| format!("packets of {mtu} B")));
-        changes.extend(self.batch.map(|batch| format!("{batch} messages a call")));
-        changes
+        let added = |what: &str, it: &Option<String>| it.as_ref().map(|it| format!("{what} {it}"));
+        let changes = [
+            factor("a processor", self.cpu),
+            factor("memory", self.memory),
+            added("a round trip of", &self.rtt),
+            added("a link of", &self.rate),
+            self.mtu.map(|mtu| format!("packets of {mtu} B")),
+            self.batch.map(|batch| format!("{batch} messages a call")),
+        ];
+        changes.into_iter().flatten().collect()
     }
 }
 
