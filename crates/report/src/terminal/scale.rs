@@ -1,6 +1,6 @@
 //! Many machines in a terminal.
 
-use plumb_analysis::document::scale::ScaleDocument;
+use plumb_analysis::document::scale::{ScaleDocument, ScaleLine};
 
 use super::ranks::verdict_role;
 use super::{TerminalPage, TerminalStyle, TextRole};
@@ -14,11 +14,8 @@ pub fn render(document: &ScaleDocument, style: TerminalStyle) -> String {
     }
     let of_all = document.lines.iter().filter(|line| line.class.is_empty());
     put_table(&mut page, "Improvement against speed", &scaling::lines(of_all).render(style));
-    let by_class: Vec<_> = document
-        .lines
-        .iter()
-        .filter(|line| !line.class.is_empty() && line.slope.is_some())
-        .collect();
+    let has_class = |line: &&ScaleLine| !line.class.is_empty() && line.slope.is_some();
+    let by_class: Vec<_> = document.lines.iter().filter(has_class).collect();
     if !by_class.is_empty() {
         put_table(&mut page, "The same by class", &scaling::lines(by_class).render(style));
     }
