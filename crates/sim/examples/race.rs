@@ -42,6 +42,7 @@ fn main() {
         start: Span::from_ms(100) * u64::from(number) / u64::from(pairs),
         stop: None,
         bytes: None,
+        ..FlowSpec::default()
     });
     let flows = flows.collect();
     scenario.groups = vec![FlowGroup {

@@ -70,6 +70,7 @@ fn main() {
             start: start(number),
             stop: None,
             bytes: None,
+            ..FlowSpec::default()
         };
         let flows = (0..count).map(flow).collect();
         let name = "connections".to_owned();

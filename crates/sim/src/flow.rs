@@ -1,8 +1,10 @@
 //! One TCP connection of a simulation: what it has to send, and what was seen of it.
 
+use plumb_base::stats::sparse_histogram::SparseHistogram;
 use plumb_base::time::{Instant, Span};
 use plumb_stack::tcp::{ReceiverCounts, SenderCounts, TcpId, TcpInfo};
 
+use crate::application::FlowApplication;
 use crate::scenario::FlowSpec;
 
 /// One connection.
@@ -18,6 +20,8 @@ pub struct SimulatedFlow {
     pub server: Option<TcpId>,
     /// Bytes that are still to be written.
     pub left: u64,
+    /// What writes it at times, or passes it on.
+    pub application: Option<Box<FlowApplication>>,
     /// When everything had arrived, or it was aborted.
     pub ended: Option<Instant>,
     /// Why it failed.
@@ -69,6 +73,7 @@ impl SimulatedFlow {
             client: None,
             server: None,
             left: spec.bytes.unwrap_or(u64::MAX),
+            application: None,
             ended: None,
             error: None,
             at_warmup: FlowCounts::default(),
@@ -79,6 +84,17 @@ impl SimulatedFlow {
             rtt_min: None,
             srtt: None,
         }
+    }
+
+    /// The application that writes it, where it has not all its bytes at once.
+    pub fn writer(&mut self) -> Option<&mut FlowApplication> {
+        self.application.as_deref_mut().filter(|it| it.writes.is_some() || it.upstream.is_some())
+    }
+
+    /// Bytes that can be written now.
+    pub fn ready(&mut self) -> u64 {
+        let left = self.left;
+        self.writer().map_or(left, |application| application.ready.min(left))
     }
 
     /// Takes figures of both ends, as far as there are any.
@@ -115,5 +131,8 @@ impl SimulatedFlow {
     pub fn end_warmup(&mut self) {
         self.at_warmup = self.last;
         (self.rtt_sum, self.rtt_samples) = (Span::ZERO, 0);
+        if let Some(application) = &mut self.application {
+            application.delays = SparseHistogram::new();
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! A host of a simulation: plumb's stack, and the application that writes and reads its connections.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
@@ -13,6 +13,7 @@ use plumb_stack::tcp::{ListenerId, Received, TcpEvent, TcpId};
 use plumb_wire::machine::{Machine as _, PortId};
 use plumb_wire::packet::{Batch, Pool};
 
+use crate::application::RELAY_BUFFER;
 use crate::flow::SimulatedFlow;
 
 /// The one interface of a host.
@@ -32,6 +33,8 @@ pub struct VirtualHost {
     listeners: BTreeMap<ListenerId, u16>,
     /// Flows that come from it, by their local ports.
     outgoing: Vec<u32>,
+    /// When flows that come from it are written next, of those that are written at times.
+    writes: BTreeSet<(Instant, u32)>,
     /// Flows that have ended here since this was last asked for.
     ended: usize,
 }
@@ -78,6 +81,7 @@ impl VirtualHost {
             flows: BTreeMap::new(),
             listeners: BTreeMap::new(),
             outgoing: Vec::new(),
+            writes: BTreeSet::new(),
             ended: 0,
         }
     }
@@ -105,7 +109,22 @@ impl VirtualHost {
     /// When something is due.
     #[inline]
     pub fn deadline(&self) -> Instant {
-        self.ip.deadline().unwrap_or(Instant::NEVER)
+        let stack = self.ip.deadline().unwrap_or(Instant::NEVER);
+        self.writes.first().map_or(stack, |(at, _)| stack.min(*at))
+    }
+
+    /// Does what is due.
+    #[inline]
+    pub fn handle_deadline(&mut self, now: Instant, flows: &mut [SimulatedFlow], pool: &mut Pool) {
+        if self.ip.deadline().is_some_and(|deadline| deadline <= now) {
+            self.ip.handle_deadline(now, pool);
+        }
+        while self.writes.first().is_some_and(|(at, _)| *at <= now) {
+            let (_, index) = self.writes.pop_first().expect("there is a first");
+            if let Some(id) = flows[index as usize].client {
+                self.write(now, id, flows);
+            }
+        }
     }
 
     /// Opens the connection of a flow.
@@ -187,16 +206,32 @@ impl VirtualHost {
         }
     }
 
-    /// Reads everything that has arrived, whatever it is.
+    /// Reads everything that has arrived, whatever it is; of what is passed on, as much as there is room for.
     fn read(&mut self, now: Instant, id: TcpId, flows: &mut [SimulatedFlow]) {
+        // One that was only accepted is read once its flow is known.
+        let Some((index, end)) = self.flows.get(&id).copied() else { return };
+        let index = index as usize;
+        let application = flows[index].application.as_ref().filter(|_| end == FlowEnd::Receiver);
+        if let Some(downstream) = application.and_then(|application| application.downstream) {
+            return self.pass_on(now, (id, downstream), flows);
+        }
+        let origin = application.and_then(|application| application.origin);
         loop {
             match self.ip.tcp_receive_with(now, id, <[u8]>::len) {
-                Ok(Received::Data(_)) => {}
+                Ok(Received::Data(len)) => {
+                    if let Some(origin) = origin {
+                        note_read(now, len as u64, (origin as usize, index), flows);
+                    }
+                }
                 Ok(Received::Empty) => return,
                 Ok(Received::End) | Err(_) => break,
             }
         }
-        // The sender has ended: so does the receiver, and all has arrived.
+        self.end_reading(now, id, flows);
+    }
+
+    /// The sender has ended: so does the receiver, and all has arrived.
+    fn end_reading(&mut self, now: Instant, id: TcpId, flows: &mut [SimulatedFlow]) {
         if let Some((index, FlowEnd::Receiver)) = self.flows.get(&id) {
             let flow = &mut flows[*index as usize];
             flow.observe(None, self.ip.tcp_info(id).as_ref());
@@ -206,19 +241,78 @@ impl VirtualHost {
         }
     }
 
-    /// Writes as much as there is room for, whatever the memory holds.
+    /// Reads a connection as far as another, which passes its bytes on, takes them.
+    fn pass_on(
+        &mut self,
+        now: Instant,
+        (id, downstream): (TcpId, u32),
+        flows: &mut [SimulatedFlow],
+    ) {
+        loop {
+            let flow = &mut flows[downstream as usize];
+            let Some(application) = &mut flow.application else { return };
+            let room = RELAY_BUFFER.saturating_sub(application.ready);
+            let room = usize::try_from(room).unwrap_or(usize::MAX);
+            let received = match room {
+                0 => Ok(Received::Empty),
+                _ => self.ip.tcp_receive_with(now, id, |bytes| bytes.len().min(room)),
+            };
+            let (is_end, len) = match received {
+                Ok(Received::Data(len)) => (false, len),
+                Ok(Received::Empty) => (false, 0),
+                Ok(Received::End) | Err(_) => (true, 0),
+            };
+            application.ready += len as u64;
+            if is_end {
+                flow.left = application.ready;
+            }
+            let client = flow.client;
+            if is_end {
+                self.end_reading(now, id, flows);
+            }
+            if let Some(client) = client {
+                self.write_some(now, client, downstream, flows);
+            }
+            if len == 0 {
+                return;
+            }
+        }
+    }
+
+    /// Writes as much as there is, and room for, whatever the memory holds.
     fn write(&mut self, now: Instant, id: TcpId, flows: &mut [SimulatedFlow]) {
-        let Some((index, FlowEnd::Sender)) = self.flows.get(&id) else { return };
-        let flow = &mut flows[*index as usize];
-        while flow.left > 0 {
-            let max = usize::try_from(flow.left).unwrap_or(usize::MAX);
+        let Some((index, FlowEnd::Sender)) = self.flows.get(&id).copied() else { return };
+        let application = flows[index as usize].application.as_mut();
+        let upstream = application.as_ref().and_then(|application| application.upstream);
+        if let Some(next) = application.and_then(|application| application.make(now)) {
+            self.writes.insert((next, index));
+        }
+        self.write_some(now, id, index, flows);
+        let server = upstream.and_then(|upstream| flows[upstream as usize].server);
+        if let Some(server) = server.filter(|server| self.flows.contains_key(server)) {
+            self.read(now, server, flows);
+        }
+    }
+
+    fn write_some(&mut self, now: Instant, id: TcpId, index: u32, flows: &mut [SimulatedFlow]) {
+        let flow = &mut flows[index as usize];
+        while flow.ready() > 0 {
+            let max = usize::try_from(flow.ready()).unwrap_or(usize::MAX);
             match self.ip.tcp_send_with(now, id, max, |room| room.len()) {
                 Ok(0) => return,
-                Ok(written) => flow.left -= written as u64,
+                Ok(written) => {
+                    flow.left -= written as u64;
+                    if let Some(application) = flow.writer() {
+                        application.ready -= written as u64;
+                    }
+                }
                 Err(_) => return self.end(now, id, flows),
             }
         }
-        self.ip.tcp_shutdown(now, id).ok();
+        if flow.left == 0 {
+            self.ip.tcp_shutdown(now, id).ok();
+            self.writes.retain(|(_, written)| *written != index);
+        }
     }
 
     /// A connection has ended, well or not.
@@ -230,11 +324,17 @@ impl VirtualHost {
             FlowEnd::Sender => flow.observe(info.as_ref(), None),
             FlowEnd::Receiver => flow.observe(None, info.as_ref()),
         }
+        let downstream = flow.application.as_ref().and_then(|application| application.downstream);
         if let Some(error) = self.ip.tcp_error(id) {
             flow.error.get_or_insert_with(|| error.to_string());
             self.ended += usize::from(flow.end(now));
         }
         self.ip.tcp_close(now, id);
+        if let (FlowEnd::Receiver, Some(downstream)) = (end, downstream) {
+            // What has come is still passed on.
+            let flow = &mut flows[downstream as usize];
+            flow.left = flow.application.as_ref().map_or(0, |application| application.ready);
+        }
     }
 
     /// Flows that have ended here since the last call.
@@ -247,6 +347,14 @@ impl VirtualHost {
     #[inline]
     pub fn poll(&mut self, now: Instant, batch: &mut Batch, max: usize, pool: &mut Pool) {
         self.ip.poll_packets(now, PORT, batch, max, pool);
+    }
+}
+
+/// Bytes have been read that are written at times where `origin` begins, and end where `flow` does.
+fn note_read(now: Instant, len: u64, (origin, flow): (usize, usize), flows: &mut [SimulatedFlow]) {
+    let times = flows[origin].application.as_ref().and_then(|application| application.times());
+    if let Some((times, application)) = times.zip(flows[flow].application.as_mut()) {
+        application.end_reading(now, len, times);
     }
 }
 

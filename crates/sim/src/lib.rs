@@ -4,6 +4,7 @@
 //! scenario and one seed give one trace, whatever machine runs it. One thread runs one simulation; many run beside each other.
 #![forbid(unsafe_code)]
 
+pub mod application;
 pub mod cc_report;
 pub mod directed_link;
 pub mod event_queue;

@@ -58,6 +58,8 @@ pub struct FlowReport {
     pub rtt_mean: Option<Span>,
     /// Least round trip, warm-up included.
     pub rtt_min: Option<Span>,
+    /// Nanoseconds from when a write was due until it had been read, where the bytes of timed writes end.
+    pub delays: Option<SparseHistogram>,
     /// Over time, where it was kept.
     pub series: Vec<FlowSample>,
 }

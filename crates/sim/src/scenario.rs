@@ -64,7 +64,7 @@ pub struct FlowGroup {
 }
 
 /// One connection, which sends in one direction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FlowSpec {
     /// The sending host: its node.
     pub from: u32,
@@ -76,6 +76,19 @@ pub struct FlowSpec {
     pub stop: Option<Span>,
     /// Bytes to send; `None`: as many as it can.
     pub bytes: Option<u64>,
+    /// When its application writes; `None`: whenever there is room.
+    pub writes: Option<TimedWrites>,
+    /// The number of the connection whose bytes its host passes on by it, counted over all groups: one before it.
+    pub relays: Option<u32>,
+}
+
+/// Writes at times, the first when the connection is open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimedWrites {
+    /// Bytes of each.
+    pub bytes: u32,
+    /// From one to the next.
+    pub interval: Span,
 }
 
 /// A source that sends datagrams whatever becomes of them.

@@ -14,13 +14,14 @@ use plumb_wire::ipv4;
 use plumb_wire::machine::{Machine as _, Medium};
 use plumb_wire::packet::{ChecksumState, Packet, Pool, PoolConfig};
 
+use crate::application::FlowApplication;
 use crate::directed_link::DirectedLink;
 use crate::event_queue::EventQueue;
 use crate::flow::SimulatedFlow;
 use crate::host::{AcceptedConnection, PORT, VirtualHost, address_of, node_of};
 use crate::processor::Processor;
 use crate::route::RouteTable;
-use crate::scenario::{Scenario, ScenarioError, check};
+use crate::scenario::{FlowSpec, Scenario, ScenarioError, check};
 use crate::source::{TrafficSource, destination_or_source, extra_len, set_destination};
 
 mod outcome;
@@ -106,12 +107,7 @@ impl Simulation {
         let processors: Vec<Processor> =
             scenario.processors.iter().copied().map(Processor::new).collect();
         let entities = directed_links.len() + hosts.len() + sources.len() + processors.len() + 1;
-        let flows: Vec<SimulatedFlow> = (0..)
-            .zip(&scenario.groups)
-            .flat_map(|(group, spec)| {
-                spec.flows.iter().map(move |flow| SimulatedFlow::new(*flow, group))
-            })
-            .collect();
+        let flows = make_flows(&scenario);
         let mut processor_of = vec![None; hosts.len()];
         for (index, processor) in (0..).zip(&scenario.processors) {
             if let NodeKind::Host(host) = nodes[processor.node as usize] {
@@ -211,7 +207,8 @@ impl Simulation {
         if index < hosts {
             self.run_link(index);
         } else if index < sources {
-            self.hosts[index - hosts].ip_mut().handle_deadline(now, &mut self.pool);
+            let host = &mut self.hosts[index - hosts];
+            host.handle_deadline(now, &mut self.flows, &mut self.pool);
             self.take_turn(index - hosts);
         } else if index < sources + self.sources.len() {
             self.run_source(index - sources);
@@ -472,6 +469,33 @@ fn make_hosts(
         }
     }
     (nodes, hosts, uplinks)
+}
+
+/// The connections, each with its application if it has one.
+fn make_flows(scenario: &Scenario) -> Vec<SimulatedFlow> {
+    let groups = (0..).zip(&scenario.groups);
+    let mut flows: Vec<SimulatedFlow> = groups
+        .flat_map(|(group, spec)| {
+            spec.flows.iter().map(move |flow| SimulatedFlow::new(*flow, group))
+        })
+        .collect();
+    for index in 0..flows.len() {
+        let FlowSpec { writes, relays, .. } = flows[index].spec;
+        let number = narrow(index);
+        let mut origin = writes.map(|_| number);
+        if let Some(upstream) = relays.map(|upstream| upstream as usize) {
+            let application = flows[upstream].application.get_or_insert_default();
+            application.downstream = Some(number);
+            origin = application.origin;
+        } else if writes.is_none() {
+            continue;
+        }
+        let mut application = FlowApplication::default();
+        (application.writes, application.upstream) = (writes, relays);
+        application.origin = origin;
+        flows[index].application = Some(Box::new(application));
+    }
+    flows
 }
 
 /// The sources, and the histograms of their delays.

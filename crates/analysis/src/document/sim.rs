@@ -97,6 +97,12 @@ pub struct SimFlow {
     pub rtt_ms: Option<f64>,
     /// Least round trip, in milliseconds, warm-up included.
     pub rtt_ms_min: Option<f64>,
+    /// Median from when a write was due until it had been read, in milliseconds, where the bytes of writes at a rate end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay_ms_p50: Option<f64>,
+    /// Its 99th percentile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub delay_ms_p99: Option<f64>,
     /// Over time; empty where there are too many connections.
     pub series: Vec<SimFlowSample>,
 }

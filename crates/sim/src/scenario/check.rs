@@ -185,6 +185,7 @@ pub(crate) fn check(scenario: &Scenario, routes: &RouteTable) -> Result<PathSurv
     check_processors(scenario)?;
     check_links(scenario)?;
     check_ports(scenario)?;
+    check_applications(scenario)?;
     survey(scenario, routes)
 }
 
@@ -248,6 +249,44 @@ fn check_ports(scenario: &Scenario) -> Result<(), ScenarioError> {
                 "more than {FLOWS_OF_HOST_MAX} connections come from {}; it has no more ports: use more hosts",
                 scenario.network.nodes[flow.from as usize]
             )));
+        }
+    }
+    Ok(())
+}
+
+/// A connection passes on one that was named before it, which ends where it begins and is passed on once.
+fn check_applications(scenario: &Scenario) -> Result<(), ScenarioError> {
+    let flows: Vec<&FlowSpec> = scenario.groups.iter().flat_map(|group| &group.flows).collect();
+    let mut relayed = BTreeSet::new();
+    for (index, flow) in flows.iter().enumerate() {
+        let name = |node: u32| &scenario.network.nodes[node as usize];
+        if flow.writes.is_some_and(|writes| writes.bytes == 0 || writes.interval == Span::ZERO) {
+            let text = format!(
+                "{} writes nothing, or all at once: give its writes bytes and an interval",
+                name(flow.from)
+            );
+            return Err(ScenarioError::new(text));
+        }
+        let Some(upstream) = flow.relays.map(|upstream| upstream as usize) else { continue };
+        let Some(before) = flows.get(upstream).filter(|_| upstream < index) else {
+            return Err(ScenarioError::new(
+                "a connection relays one that does not come before it; put it after the other",
+            ));
+        };
+        if before.to != flow.from {
+            let (to, from) = (name(before.to), name(flow.from));
+            let text = format!(
+                "a connection from {from} cannot relay one that ends at {to}; begin it there"
+            );
+            return Err(ScenarioError::new(text));
+        }
+        if flow.writes.is_some() || flow.bytes.is_some() {
+            return Err(ScenarioError::new(
+                "a connection that relays another has its bytes and their times from it; give the other 'bytes' and 'rate'",
+            ));
+        }
+        if !relayed.insert(upstream) {
+            return Err(ScenarioError::new("a connection is relayed by two others; name one"));
         }
     }
     Ok(())

@@ -199,6 +199,11 @@ impl Simulation {
             counts,
             rtt_mean: flow.rtt_mean(),
             rtt_min: flow.rtt_min,
+            delays: flow
+                .application
+                .as_ref()
+                .filter(|application| !application.delays.is_empty())
+                .map(|application| application.delays.clone()),
             series: std::mem::take(&mut self.flows[index].series),
         }
     }

@@ -1,6 +1,7 @@
 //! Simulations against what theory says of them.
 
 mod aimd;
+mod applications;
 mod determinism;
 mod fairness;
 mod links;

@@ -38,7 +38,7 @@ pub fn group(config: &TcpConfig, flows: Vec<FlowSpec>) -> FlowGroup {
 }
 
 pub fn unlimited(from: u32, to: u32) -> FlowSpec {
-    FlowSpec { from, to, start: Span::ZERO, stop: None, bytes: None }
+    FlowSpec { from, to, ..FlowSpec::default() }
 }
 
 /// One connection through each pair of hosts of a dumbbell.

@@ -41,6 +41,7 @@ fn flow(report: &FlowReport) -> SimFlow {
         received_bytes: sample.received,
     };
     let (sent, received) = (&report.counts.sent, &report.counts.received);
+    let delay = |share| report.delays.as_ref().map(|all| all.quantile(share) as f64 / 1e6);
     SimFlow {
         name: report.group.clone(),
         from: report.from.clone(),
@@ -58,6 +59,8 @@ fn flow(report: &FlowReport) -> SimFlow {
         marks: sent.marks,
         rtt_ms: ms(report.rtt_mean),
         rtt_ms_min: ms(report.rtt_min),
+        delay_ms_p50: delay(0.5),
+        delay_ms_p99: delay(0.99),
         series: report.series.iter().map(sample).collect(),
     }
 }

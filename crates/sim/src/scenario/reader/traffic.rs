@@ -13,9 +13,11 @@ use super::{
     ReadResult, ScenarioReader, TomlValue, buffer, positive_bytes, rate, span, truth, whole,
 };
 use crate::processor::ProcessorSpec;
-use crate::scenario::{FlowGroup, FlowSpec, PACKET_MIN, Scenario, SendPattern, SourceSpec};
+use crate::scenario::{
+    FlowGroup, FlowSpec, PACKET_MIN, Scenario, SendPattern, SourceSpec, TimedWrites,
+};
 
-const FLOW: [&str; 22] = [
+const FLOW: [&str; 25] = [
     "name",
     "from",
     "to",
@@ -24,6 +26,9 @@ const FLOW: [&str; 22] = [
     "stagger",
     "stop",
     "bytes",
+    "rate",
+    "write",
+    "relays",
     "congestion",
     "hystart",
     "pacing",
@@ -106,12 +111,14 @@ impl ScenarioReader<'_> {
         self.set(table, "stagger", &mut stagger, span)?;
         self.set_some(table, "stop", &mut stop, span)?;
         self.set_some(table, "bytes", &mut bytes, positive_bytes)?;
+        let writes = self.writes(table)?;
         let mut random = scenario.seed.stream(&format!("starts {number}"));
         let mut flows = Vec::new();
         for (from, to) in ends.iter().flat_map(|ends| (0..count).map(|_| *ends)) {
             let start = draw_start(start, &mut random) + stagger * flows.len() as u64;
-            flows.push(FlowSpec { from, to, start, stop, bytes });
+            flows.push(FlowSpec { from, to, start, stop, bytes, writes, relays: None });
         }
+        self.relay(table, &mut flows, scenario)?;
         if let (Some(stop), Some(flow)) =
             (stop, flows.iter().find(|flow| stop.is_some_and(|stop| stop <= flow.start)))
         {
@@ -124,6 +131,60 @@ impl ScenarioReader<'_> {
         }
         let (client, server) = self.configs(table, scenario, &flows)?;
         Ok(FlowGroup { name, client: Arc::new(client), server: Arc::new(server), flows })
+    }
+
+    /// Writes of so many bytes that come to a rate.
+    fn writes(&self, table: &DeTable<'_>) -> ReadResult<Option<TimedWrites>> {
+        let Some(value) = table.get("rate") else {
+            return match table.get("write") {
+                Some(write) => Err(self.fault(write, "write: bytes of a write need a 'rate'")),
+                None => Ok(None),
+            };
+        };
+        let rate = self.read(value, "rate", rate)?;
+        let mut bytes = 1_000_u32;
+        self.set(table, "write", &mut bytes, whole::<u32>)?;
+        let picoseconds = u64::from(bytes) * 8_000_000_000_000 / rate.bits_per_second();
+        let interval = Span::from_ps(picoseconds);
+        if interval == Span::ZERO {
+            return Err(self.fault(
+                value,
+                "rate: its writes have no time between them; lower it, or make 'write' larger",
+            ));
+        }
+        Ok(Some(TimedWrites { bytes, interval }))
+    }
+
+    /// Each connection relays the one of the same place in the group that `relays` names.
+    fn relay(
+        &self,
+        table: &DeTable<'_>,
+        flows: &mut [FlowSpec],
+        scenario: &Scenario,
+    ) -> ReadResult<()> {
+        let Some(value) = table.get("relays") else { return Ok(()) };
+        let named = self.text_of(value, "relays")?;
+        let mut first = 0;
+        for group in &scenario.groups {
+            if group.name == named {
+                if group.flows.len() != flows.len() {
+                    let (relays, relayed) = (flows.len(), group.flows.len());
+                    let text = format!(
+                        "relays: {relays} connections cannot relay {relayed}; make them as many"
+                    );
+                    return Err(self.fault(value, text));
+                }
+                for (number, flow) in (first..).zip(flows) {
+                    flow.relays = Some(number);
+                }
+                return Ok(());
+            }
+            first += u32::try_from(group.flows.len()).unwrap_or(u32::MAX);
+        }
+        let text = format!(
+            "relays: no flow before this one has the name '{named}'; give one 'name = \"{named}\"'"
+        );
+        Err(self.fault(value, text))
     }
 
     fn configs(
