@@ -72,6 +72,7 @@ study! {
     stack_chunk,
     stack_pollution,
     stack_nic,
+    stack_remote,
     display_vector,
     display_rect,
     display_memory,

@@ -39,6 +39,7 @@ const MODELS: &[(&Experiment, SimulationModel, u64)] = &[
     (&gigabit::punish::EXPERIMENT, gigabit::punish::simulate, 60),
     (&distributed::stack_pollution::EXPERIMENT, distributed::stack_pollution::simulate, 30),
     (&distributed::stack_nic::EXPERIMENT, distributed::stack_nic::simulate, 10),
+    (&distributed::stack_remote::EXPERIMENT, distributed::stack_remote::simulate, 30),
 ];
 
 /// About how long a block of an experiment's simulated cells takes.

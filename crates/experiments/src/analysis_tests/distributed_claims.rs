@@ -20,6 +20,48 @@ pub(super) const PAIRS: &[VerdictPair] = &[
         let large = if holds { 0.19 } else { 0.001 };
         results("stack.nic", "retransmitted", &[(&at(4_096), 0.001), (&at(8_192), large)])
     }),
+    (&["distributed.remote.telnet-moderate-load"], |holds| {
+        remote("load=25%", [1e3, if holds { 0.85e3 } else { 1e3 }])
+    }),
+    (&["distributed.remote.telnet-near-capacity"], |holds| {
+        remote("load=lines", [1e3, if holds { 0.5e3 } else { 0.95e3 }])
+    }),
+    (&["distributed.remote.traffic-doubles"], |holds| {
+        let at = |server: &str| format!("server={server} load=lines mainframe=1x connections=1");
+        let wire = if holds { 4.0 } else { 2.1 };
+        results("stack.remote", "wire", &[(&at("local"), 2.0), (&at("remote"), wire)])
+    }),
+    (&["distributed.remote.mainframe-bounds-low-rates"], |holds| {
+        let levels = "load=lines mainframe=0.25x connections=1";
+        let at = |server: &str| format!("server={server} {levels}");
+        let slow = if holds { 0.98e3 } else { 0.5e3 };
+        results("stack.remote", "throughput", &[(&at("local"), 1e3), (&at("remote"), slow)])
+    }),
+    (&["distributed.remote.connections-share-capacity"], |holds| {
+        let at = |count: u64| format!("server=remote load=file mainframe=1x connections={count}");
+        let fourth = if holds { 0.25e4 } else { 0.9e4 };
+        results("stack.remote", "throughput", &[(&at(1), 1e4), (&at(4), fourth)])
+    }),
+    (&["distributed.remote.average-load-is-small"], |holds| {
+        let busy = if holds { 0.1 } else { 0.8 };
+        let at = "server=remote load=screens mainframe=1x connections=8";
+        results("stack.remote", "busy", &[(at, busy)])
+    }),
+    (&["distributed.remote.delay-behaves-alike"], |holds| {
+        let at = |server: &str, load: &str| {
+            format!("server={server} load={load} mainframe=1x connections=1")
+        };
+        let (low, high) = if holds { (1.2e7, 4e7) } else { (2e7, 2e7) };
+        let levels =
+            [at("local", "25%"), at("remote", "25%"), at("local", "75%"), at("remote", "75%")];
+        let [a, b, c, d] = &levels;
+        results("stack.remote", "delay", &[(a, 1e7), (b, low), (c, 1e7), (d, high)])
+    }),
+    (&["distributed.remote.ftp"], |holds| {
+        let at = |server: &str| format!("server={server} load=file mainframe=0.6x connections=1");
+        let file = if holds { 0.8e4 } else { 0.99e4 };
+        results("stack.remote", "throughput", &[(&at("local"), 1e4), (&at("remote"), file)])
+    }),
     (&["distributed.tcp.errors-cost-tenfold"], |holds| {
         defects("load=file path=lan", "throughput", 1e6, if holds { 1e5 } else { 0.8e6 })
     }),
@@ -671,4 +713,10 @@ fn buffers(path: &str, response: &str, policies: [(&str, f64); 2]) -> SyntheticR
         run.measure("stack.buffers", response, levels, value);
     }
     run
+}
+
+/// What a workstation gets by a local and by a remote server.
+fn remote(levels: &str, [local, remote]: [f64; 2]) -> SyntheticRun {
+    let at = |server: &str| format!("server={server} {levels} mainframe=1x connections=1");
+    results("stack.remote", "throughput", &[(&at("local"), local), (&at("remote"), remote)])
 }
