@@ -1,12 +1,12 @@
 //! From the cases of a claim to its verdict and its sentence.
 //!
 //! A claim about order holds when every case holds, is refuted by any case that contradicts it
-//! beyond chance (Hochberg over its cases) or is equivalent, and is open otherwise.
+//! beyond chance (Simes over its cases) or is equivalent, and is open otherwise.
 
 use std::collections::BTreeMap;
 
 use plumb_base::stats::distribution::{student_cdf, student_quantile};
-use plumb_base::stats::rank::hochberg;
+use plumb_base::stats::rank::simes;
 use plumb_base::units::{Unit, significant};
 
 use crate::cost_ratio::{CostRatio, within_run};
@@ -380,8 +380,8 @@ fn adjust_for_cases(
     decisive: fn(CaseOutcome) -> Option<f64>,
 ) -> Vec<ClaimCase> {
     let p: Vec<f64> = cases.iter().map(|case| decisive(case.outcome).unwrap_or(1.0)).collect();
-    for (case, p) in cases.iter_mut().zip(hochberg(&p)) {
-        if decisive(case.outcome).is_some() && p > SIGNIFICANCE {
+    if simes(&p) > SIGNIFICANCE {
+        for case in cases.iter_mut().filter(|case| decisive(case.outcome).is_some()) {
             case.outcome = CaseOutcome::PerhapsChance;
         }
     }
@@ -509,6 +509,8 @@ mod tests {
         let against = CaseOutcome::Contradicts(0.031);
         assert_eq!(judged(&[against; 4]), ClaimOutcome::DoesNotHold);
         let most = [against, against, against, CaseOutcome::Supports(0.0)];
-        assert_eq!(judged(&most), ClaimOutcome::NotDecided);
+        assert_eq!(judged(&most), ClaimOutcome::DoesNotHold);
+        let some = [against, CaseOutcome::Supports(0.0), CaseOutcome::Supports(0.0)];
+        assert_eq!(judged(&some), ClaimOutcome::NotDecided);
     }
 }
