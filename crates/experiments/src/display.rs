@@ -1,6 +1,7 @@
 //! The structured display over sockets and in virtual time, and how its rates are measured: for `plumb display` and for experiments
 //! alike.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::{io, thread};
 
 use plumb_base::seed::Seed;
@@ -11,18 +12,20 @@ use plumb_display::server::DisplayLimits;
 use plumb_display::transport::DisplayConnection;
 use plumb_display::workload::{DisplayDrawing, DisplayRate};
 use plumb_harness::mirror::mirror_process::NamedSamples;
-use plumb_harness::program_task::{ProgramRun, hold_thread_back};
+use plumb_harness::program_task::{ProgramRun, hold_thread_back, process_cost};
 use plumb_harness::report::LaunchFault;
 use plumb_harness::spec::{DisplayPath, DisplaySpec};
 
 use connection::{AnyTransport, LocalPath};
 use measure::{DisplayPlan, DisplaySample};
+use process_tcp::{PROCESS_TCP, ProcessTcp};
 use relay::RelayMode;
 use virtual_path::{DisplayCosts, VirtualPath};
 
 pub mod advised;
 pub mod connection;
 pub mod measure;
+pub mod process_tcp;
 pub mod relay;
 pub mod session;
 pub mod transactions;
@@ -53,8 +56,9 @@ pub const MODES: [(&str, DisplayRate); 5] = [
     ("display", DisplayRate::Display),
 ];
 
-/// Samples of a block.
+/// Samples of a block, and those of one whose drawings take longer than it is to last.
 const SAMPLES: u64 = 8;
+const SAMPLES_LEAST: usize = 3;
 
 /// Draws for a block; the samples of each response.
 ///
@@ -68,19 +72,26 @@ pub fn run(spec: &DisplaySpec, run: &ProgramRun) -> Result<NamedSamples, LaunchF
         drawing.zip(mode).ok_or_else(|| failed(&format!("{spec:?} is no drawing")))?;
     let plan = DisplayPlan::new(drawing, mode);
     match &spec.path {
+        DisplayPath::Local(name) if name == PROCESS_TCP => {
+            let clock = (run.watch, run.seed);
+            let process = ProcessTcp::open(DisplayLimits::default(), run.cpu_peer, clock)?;
+            local(&plan, run, Ok(AnyTransport::Process(Box::new(process))), None)
+        }
         DisplayPath::Local(name) => {
             let Some(mode) = RelayMode::of_path(name) else {
                 let path =
                     LocalPath::from_name(name).ok_or_else(|| failed(&"there is no such path"))?;
-                return local(&plan, run, path.open(DisplayLimits::default(), run.cpu_peer));
+                let transport = path.open(DisplayLimits::default(), run.cpu_peer);
+                return local(&plan, run, transport, None);
             };
             let draw = || {
                 // First the threads of the other end, which would inherit the nice value.
-                let transport = mode.open(DisplayLimits::default(), run.cpu_peer);
+                let opened = mode.open(DisplayLimits::default(), run.cpu_peer);
+                let (transport, writes) = opened.map_err(|error| failed(&error))?;
                 if mode.holds_client_back() {
                     hold_thread_back().map_err(|error| failed(&error))?;
                 }
-                local(&plan, run, transport)
+                local(&plan, run, Ok(transport), Some(&writes))
             };
             // In a thread of its own: a nice value that was raised stays.
             let drawn = thread::scope(|scope| scope.spawn(draw).join());
@@ -102,22 +113,44 @@ pub fn run(spec: &DisplaySpec, run: &ProgramRun) -> Result<NamedSamples, LaunchF
     }
 }
 
-/// Draws in real time over a transport.
+/// Draws in real time over a transport, and counts what a relay writes meanwhile.
 fn local(
     plan: &DisplayPlan,
     run: &ProgramRun,
     transport: io::Result<AnyTransport>,
+    writes: Option<&AtomicU64>,
 ) -> Result<NamedSamples, LaunchFault> {
     let failed = |why: &dyn ToString| LaunchFault::Failed(why.to_string());
     let transport = transport.map_err(|error| failed(&error))?;
     let mut connection = DisplayConnection::open(transport).map_err(|error| failed(&error))?;
     let mut samples = Vec::new();
+    let mut costs: [Vec<f64>; 3] = Default::default();
+    let begun = run.watch.begin();
     for _ in 0..SAMPLES {
+        let is_late = run.watch.end().wrapping_sub(begun) >= run.duration_ticks;
+        if is_late && samples.len() >= SAMPLES_LEAST {
+            break;
+        }
         let ticks = run.duration_ticks / SAMPLES;
+        let written = || writes.map_or(0, |writes| writes.load(Ordering::Relaxed));
+        let before = (process_cost(), written());
         let sample = plan.sample(&mut connection, run.watch, ticks);
-        samples.push(sample.map_err(|error| failed(&error))?);
+        let sample = sample.map_err(|error| failed(&error))?;
+        let after = (process_cost(), written());
+        // One more was drawn first.
+        let drawings = sample.drawings as f64 + 1.0;
+        let items = drawings * f64::from(plan.drawing.units());
+        costs[0].push((after.0.cpu_ns - before.0.cpu_ns) as f64 / items);
+        costs[1].push((after.0.switches - before.0.switches) as f64 / items);
+        costs[2].push((after.1 - before.1) as f64 / drawings);
+        samples.push(sample);
     }
-    Ok(of_samples(&samples))
+    let mut values = of_samples(&samples);
+    let names = ["cpu", "switches", "writes"].into_iter().zip(costs);
+    let has_relay = writes.is_some();
+    let names = names.filter(|(name, _)| has_relay || *name != "writes");
+    values.extend(names.map(|(name, values)| (name.to_owned(), values)));
+    Ok(values)
 }
 
 /// Bytes of a drawing's items, and of a bitmap of its frame with a bit a pixel; and the pixels of its vectors.

@@ -3,7 +3,8 @@
 use std::io;
 
 use plumb_clock::Stopwatch;
-use plumb_sys::sched;
+use plumb_sys::clock::{self, ClockId};
+use plumb_sys::{process, sched};
 
 use crate::effort::{Canary, EffortMeter, KernelTimes};
 use crate::mirror::mirror_process::NamedSamples;
@@ -44,6 +45,24 @@ pub fn bind_thread(cpu: u32) -> io::Result<()> {
 /// The kernel refuses it.
 pub fn hold_thread_back() -> io::Result<()> {
     sched::set_nice((sched::nice()? + 10).min(19))
+}
+
+/// What this process has cost so far, all its threads together.
+#[derive(Clone, Copy, Debug)]
+pub struct ProcessCost {
+    /// CPU time.
+    pub cpu_ns: u64,
+    /// Context switches.
+    pub switches: u64,
+}
+
+/// Reads it.
+pub fn process_cost() -> ProcessCost {
+    let usage = process::usage().unwrap_or_default();
+    ProcessCost {
+        cpu_ns: clock::read_ns(ClockId::ProcessCpu),
+        switches: usage.switches_voluntary + usage.switches_involuntary,
+    }
 }
 
 /// Carries out the transfers of a block; the samples of each response.

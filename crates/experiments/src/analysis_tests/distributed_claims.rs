@@ -62,6 +62,115 @@ pub(super) const PAIRS: &[VerdictPair] = &[
         let file = if holds { 0.8e4 } else { 0.99e4 };
         results("stack.remote", "throughput", &[(&at("local"), 1e4), (&at("remote"), file)])
     }),
+    (
+        &[
+            "distributed.transport.kernel-beats-process",
+            "distributed.transport.switches-cost-throughput",
+        ],
+        |holds| {
+            transports(&[
+                ("tcp", "pipelined-incremental", 2e6),
+                ("process-tcp", "pipelined-incremental", if holds { 1e6 } else { 1.9e6 }),
+                ("tcp", "incremental", 4e4),
+                ("process-tcp", "incremental", 3.2e4),
+            ])
+        },
+    ),
+    (&["distributed.transport.kernel-responds-faster"], |holds| {
+        let process = if holds { 3e4 } else { 5e4 };
+        transports(&[("tcp", "incremental", 4e4), ("process-tcp", "incremental", process)])
+    }),
+    (
+        &[
+            "distributed.transport.ikp-process-still-wins",
+            "distributed.transport.ikp-is-the-optimum",
+        ],
+        |holds| {
+            let messages = if holds { 3e6 } else { 0.5e6 };
+            transports(&[
+                ("messages", "batch", messages),
+                ("tcp", "batch", 2e6),
+                ("process-tcp", "batch", 1e6),
+                ("unix", "batch", 2.5e6),
+            ])
+        },
+    ),
+    (&["distributed.transport.advantage-shrinks-below-telnet"], |holds| {
+        let relay = if holds { 2e4 } else { 4.5e4 };
+        transports(&[
+            ("messages", "incremental", 4e4),
+            ("tcp", "incremental", 4e4),
+            ("relay", "incremental", relay),
+        ])
+    }),
+    (&["distributed.rect.a-millisecond-an-item"], |holds| {
+        let batch = if holds { 1.2e5 } else { 8e6 };
+        transports(&[("direct", "batch", batch), ("messages", "incremental", 4e4)])
+    }),
+    (&["distributed.cpu.total-cost-is-higher"], |holds| {
+        let tcp = if holds { 400.0 } else { 60.0 };
+        let at = |transport: &str| format!("transport={transport} mode=batch placement=same-cpu");
+        results("display.transport", "cpu", &[(&at("direct"), 100.0), (&at("tcp"), tcp)])
+    }),
+    (&["distributed.priority.server-first-sends-more-packets"], |holds| {
+        let at = |priority: &str| format!("priority={priority} mode=pipelined-incremental");
+        let relay = if holds { 60.0 } else { 3.0 };
+        results("display.priority", "writes", &[(&at("relay"), 4.0), (&at("relay-first"), relay)])
+    }),
+    (
+        &[
+            "distributed.chunk.fewer-messages-and-bursts",
+            "distributed.transport.flexible-server-costs-speed",
+        ],
+        |holds| {
+            let at = |entry: &str, write: u64| {
+                format!("path=memory packet=1024 entry={entry} write={write}")
+            };
+            let message = if holds { [2e7, 8e7] } else { [2.8e8, 2.3e8] };
+            let levels =
+                [at("call", 1_024), at("call", 4_096), at("message", 1_024), at("message", 4_096)];
+            let [a, b, c, d] = &levels;
+            let cells = [(a.as_str(), 2e8), (b, 2.02e8), (c, message[0]), (d, message[1])];
+            results("stack.chunk", "throughput", &cells)
+        },
+    ),
+    (&["distributed.timeouts.dynamic-ones-cost"], |holds| {
+        let at = |timeout: &str| {
+            format!("load=file path=memory tcp=today timeout={timeout} acks=delayed")
+        };
+        let fixed = if holds { 1.1e9 } else { 0.9e9 };
+        results("stack.timeouts", "throughput", &[(&at("dynamic"), 1e9), (&at("1s"), fixed)])
+    }),
+    (&["distributed.timeouts.local-variation-is-small"], |holds| {
+        short_timeouts("none", if holds { 1e5 } else { 0.95e6 })
+    }),
+    (&["distributed.tcp.simplified-design-fails"], |holds| {
+        short_timeouts("rare", if holds { 1e5 } else { 0.95e6 })
+    }),
+    (&["distributed.timeouts.no-fixed-value-suits-all"], |holds| {
+        let mut run = SyntheticRun::new(1);
+        for (timeout, delay, rate) in
+            [("100ms", if holds { 2e6 } else { 9e6 }, 1e5), ("1s", 6e6, 9e5)]
+        {
+            let lan = format!("load=terminal path=lan errors=rare tcp=early timeout={timeout}");
+            run.measure("stack.timeouts", "delay", factors(&lan), delay);
+            let far = format!("load=file path=slow-host errors=none tcp=early timeout={timeout}");
+            run.measure("stack.timeouts", "throughput", factors(&far), rate);
+        }
+        run
+    }),
+    (&["distributed.display.construction-is-offered-load"], |holds| {
+        let at = |mode: &str| format!("path=tcp mode={mode}");
+        let batch = if holds { 4e6 } else { 9e6 };
+        let levels = [at("construction"), at("batch"), at("incremental")];
+        let [a, b, c] = &levels;
+        results("display.vector", "rate", &[(a.as_str(), 8e6), (b, batch), (c, 4e4)])
+    }),
+    (&["distributed.nic.smart-controllers-are-slower"], |holds| {
+        let card = if holds { 2e7 } else { 9e7 };
+        let at = |change: &str| format!("change={change} link=1gbit");
+        results("host.model", "throughput", &[(&at("none"), 5e7), (&at("card"), card)])
+    }),
     (&["distributed.tcp.errors-cost-tenfold"], |holds| {
         defects("load=file path=lan", "throughput", 1e6, if holds { 1e5 } else { 0.8e6 })
     }),
@@ -719,4 +828,27 @@ fn buffers(path: &str, response: &str, policies: [(&str, f64); 2]) -> SyntheticR
 fn remote(levels: &str, [local, remote]: [f64; 2]) -> SyntheticRun {
     let at = |server: &str| format!("server={server} {levels} mainframe=1x connections=1");
     results("stack.remote", "throughput", &[(&at("local"), local), (&at("remote"), remote)])
+}
+
+/// Rates of transports in modes, on one CPU.
+fn transports(rates: &[(&str, &str, f64)]) -> SyntheticRun {
+    let mut run = SyntheticRun::new(1);
+    for (transport, mode, rate) in rates {
+        let levels = format!("transport={transport} mode={mode} placement=same-cpu");
+        run.measure("display.transport", "rate", factors(&levels), *rate);
+    }
+    run
+}
+
+/// A file with a measured timeout and with 100 ms, between like hosts and to a slow one.
+fn short_timeouts(errors: &str, far: f64) -> SyntheticRun {
+    let mut run = SyntheticRun::new(1);
+    for (path, short) in [("lan", 0.98e6), ("slow-host", far)] {
+        for (timeout, rate) in [("dynamic", 1e6), ("100ms", short)] {
+            let levels =
+                format!("load=file path={path} errors={errors} tcp=early timeout={timeout}");
+            run.measure("stack.timeouts", "throughput", factors(&levels), rate);
+        }
+    }
+    run
 }

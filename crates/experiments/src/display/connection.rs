@@ -14,6 +14,7 @@ use plumb_display::server::{DisplayCounts, DisplayLimits, DisplayServer};
 use plumb_display::transport::{DirectTransport, DisplayTransport};
 use plumb_harness::program_task::bind_thread;
 
+use super::process_tcp::ProcessTcp;
 use super::transactions::{MessageTransactions, ReplyTime};
 
 /// Bytes read at once: a batch over loopback arrives in a few reads.
@@ -364,6 +365,8 @@ pub enum AnyTransport {
     Socket(DisplayStream, Vec<u8>),
     /// By message transactions.
     Messages(MessageTransactions),
+    /// By plumb's TCP, in this process.
+    Process(Box<ProcessTcp>),
 }
 
 impl AnyTransport {
@@ -380,6 +383,7 @@ impl DisplayTransport for AnyTransport {
             Self::Direct(direct) => direct.send(bytes),
             Self::Socket(stream, _) => stream.write_all(bytes),
             Self::Messages(messages) => messages.send(bytes),
+            Self::Process(process) => process.send(bytes),
         }
     }
 
@@ -387,6 +391,7 @@ impl DisplayTransport for AnyTransport {
         match self {
             Self::Direct(direct) => direct.receive(bytes),
             Self::Messages(messages) => messages.receive(bytes),
+            Self::Process(process) => process.receive(bytes),
             Self::Socket(stream, buffer) => {
                 let len = stream.read(buffer)?;
                 if len == 0 {

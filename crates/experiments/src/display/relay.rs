@@ -6,6 +6,8 @@
 use std::io;
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -49,11 +51,16 @@ impl RelayMode {
         self == Self::RelayFirst
     }
 
-    /// A display of its own behind a relay that runs where the calling thread does; both end with the connection.
+    /// A display of its own behind a relay that runs where the calling thread does, and how often that writes to the display; both end
+    /// with the connection.
     ///
     /// # Errors
     /// The kernel refuses a socket.
-    pub fn open(self, limits: DisplayLimits, cpu: Option<u32>) -> io::Result<AnyTransport> {
+    pub fn open(
+        self,
+        limits: DisplayLimits,
+        cpu: Option<u32>,
+    ) -> io::Result<(AnyTransport, Arc<AtomicU64>)> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let near = TcpStream::connect(listener.local_addr()?)?;
         let far = DisplayStream::of_tcp(listener.accept()?.0)?;
@@ -61,21 +68,40 @@ impl RelayMode {
         display_thread(cpu, move || serve(far, limits, None))?;
         let (client, relay) = UnixStream::pair()?;
         let (is_held_back, is_polling) = (self == Self::ClientFirst, self == Self::Polling);
-        let (mut terminal, mut network) = (relay.try_clone()?, near.try_clone()?);
+        let (mut terminal, network) = (relay.try_clone()?, near.try_clone()?);
+        let writes = Arc::new(AtomicU64::new(0));
+        let mut network = CountingWriter { stream: network, writes: Arc::clone(&writes) };
         thread::Builder::new().name("relay".to_owned()).spawn(move || {
             // Of both directions, which share the socket.
             if is_polling {
                 terminal.set_nonblocking(true).ok();
             }
             copy(is_held_back, &mut terminal, &mut network).ok();
-            network.shutdown(Shutdown::Write).ok();
+            network.stream.shutdown(Shutdown::Write).ok();
         })?;
         let (mut network, mut terminal) = (near, relay);
         thread::Builder::new().name("relay".to_owned()).spawn(move || {
             copy(is_held_back, &mut network, &mut terminal).ok();
             terminal.shutdown(Shutdown::Write).ok();
         })?;
-        Ok(AnyTransport::socket(DisplayStream::of_unix(client)?))
+        Ok((AnyTransport::socket(DisplayStream::of_unix(client)?), writes))
+    }
+}
+
+/// Counts what is written.
+struct CountingWriter {
+    stream: TcpStream,
+    writes: Arc<AtomicU64>,
+}
+
+impl io::Write for CountingWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.writes.fetch_add(1, Ordering::Relaxed);
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
     }
 }
 
@@ -129,7 +155,10 @@ mod tests {
         let limits = DisplayLimits::default;
         let direct = drawn(LocalPath::Direct.open(limits(), None));
         for name in ["relay", "relay-first", "client-first", "relay-polling"] {
-            let relayed = drawn(RelayMode::of_path(name).unwrap().open(limits(), None));
+            let opened = RelayMode::of_path(name).unwrap().open(limits(), None);
+            let (transport, writes) = opened.unwrap();
+            let relayed = drawn(Ok(transport));
+            assert!(writes.load(Ordering::Relaxed) > 0);
             assert_eq!(
                 (relayed.checksum, relayed.bytes_sent),
                 (direct.checksum, direct.bytes_sent)

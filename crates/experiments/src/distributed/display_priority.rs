@@ -7,7 +7,7 @@ use plumb_report::figure::by_level::{self, LevelPlot};
 
 use crate::claims::{LANTZ, order_cases, pairs_within};
 use crate::factor::channel::{PLACEMENT, placement_of};
-use crate::factor::display::{RATE, RESPONSES, cell, rate_at, table_entry};
+use crate::factor::display::{RATE, RESPONSES, WRITES, cell, rate_at, table_entry};
 use crate::pages::against;
 use crate::prelude::*;
 
@@ -32,7 +32,7 @@ pub static EXPERIMENT: Experiment = Experiment {
         Factor { meaning: "where the display runs, beside client and relay", ..PLACEMENT }
             .at(Words(&["other-cpu"])),
     ],
-    responses: &[RATE],
+    responses: &[RATE, WRITES],
     plan_cell: |point| {
         let path = DisplayPath::Local(point.text("priority").unwrap_or("relay").to_owned());
         let (_, task) = cell("polygon", point.text("mode").unwrap_or("batch"), Some(path))?;
@@ -89,6 +89,17 @@ const CLAIMS: &[PublishedClaim] = &[
             let slower = order_cases(evidence, RESPONSE, (EQUAL, RELAY), is_batch).cases;
             let faster = order_cases(evidence, RESPONSE, (CLIENT, EQUAL), is_batch).cases;
             judge_all(slower.into_iter().chain(faster).collect(), COMMAND)
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.priority.server-first-sends-more-packets",
+        claim: "Priority to the TELNET server lowers the batch rate because more network packets are sent (judged by the relay's writes, of \
+                messages that do not wait).",
+        judge: |evidence| {
+            let is_batch = |cell: &MeasuredCell<'_>| cell.is("mode", PIPELINED);
+            let writes = (EXPERIMENT.id, WRITES.name);
+            judge_all(order_cases(evidence, writes, (EQUAL, RELAY), is_batch), COMMAND)
         },
         ..PublishedClaim::of(LANTZ)
     },

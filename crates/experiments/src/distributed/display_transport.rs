@@ -7,9 +7,10 @@ use plumb_harness::spec::DisplayPath;
 use plumb_report::figure::by_level::{self, LevelPlot};
 
 use crate::claims::{LANTZ, gains_in_order, order_cases, pairs_within};
+use crate::display::process_tcp::PROCESS_TCP;
 use crate::factor::channel::{PLACEMENT, placement_of};
 use crate::factor::display::{
-    BYTES, RATE, RESPONSES, ROUND_TRIPS, cell, cell_at, rate_at, table_entry,
+    BYTES, CPU, RATE, RESPONSES, ROUND_TRIPS, SWITCHES, cell, cell_at, rate_at, table_entry,
 };
 use crate::pages::against;
 use crate::prelude::*;
@@ -25,12 +26,15 @@ pub static EXPERIMENT: Experiment = Experiment {
         Factor::of_words(
             "transport",
             "a call, a unix socket, TCP over loopback, or message transactions of up to 1 KiB over UDP, replied to after or before they are \
-             carried out; or TCP behind a relay that polls its terminal each 100 µs",
+             carried out; plumb's TCP in the client's process, over a TAP; or TCP behind a relay that is woken, or that polls its terminal \
+             each 100 µs",
             &TRANSPORTS,
         )
         .labelled(&[
             ("messages", "messages, late reply"),
             (EARLY, "messages, early reply"),
+            (PROCESS_TCP, "TCP in the client's process"),
+            (RELAY, "TCP behind a relay"),
             (POLLING, "TCP behind a polling relay"),
         ]),
         Factor::of_words(
@@ -41,7 +45,7 @@ pub static EXPERIMENT: Experiment = Experiment {
         Factor { meaning: "whether both ends share a CPU", ..PLACEMENT }
             .at(Words(&["same-cpu", "other-cpu"])),
     ],
-    responses: &[RATE, BYTES, ROUND_TRIPS],
+    responses: &[RATE, BYTES, ROUND_TRIPS, CPU, SWITCHES],
     plan_cell: |point| {
         let transport = point.text("transport").unwrap_or("direct").to_owned();
         let mode = point.text("mode").unwrap_or("batch");
@@ -49,6 +53,9 @@ pub static EXPERIMENT: Experiment = Experiment {
         let placement = placement_of(point, WakeMode::Block)?;
         if point.text("transport") == Some("direct") && placement != CpuPlacement::SameCpu {
             return Err(Exclusion::impossible("a call has one thread: choose placement same-cpu"));
+        }
+        if point.text("transport") == Some("direct") && point.response == SWITCHES.name {
+            return Err(Exclusion::NotApplicable);
         }
         Ok((LaunchGroup::new(LaunchSubject::Alone, placement), task))
     },
@@ -65,13 +72,18 @@ pub static EXPERIMENT: Experiment = Experiment {
 const EARLY: &str = "messages-early";
 const POLLING: &str = "relay-polling";
 const PIPELINED: &str = "pipelined-incremental";
-const TRANSPORTS: [&str; 6] = ["direct", "unix", "tcp", "messages", EARLY, POLLING];
+const RELAY: &str = "relay";
+const TRANSPORTS: [&str; 8] =
+    ["direct", "unix", "tcp", "messages", EARLY, PROCESS_TCP, RELAY, POLLING];
 
 const PLOT: LevelPlot = LevelPlot {
     factor: "transport",
     order: &TRANSPORTS,
     panel_factors: &["mode", "placement"],
-    pictures: &[("Rectangles a second", &["rate"], true)],
+    pictures: &[
+        ("Rectangles a second", &["rate"], true),
+        ("CPU time of a rectangle", &["cpu"], true),
+    ],
 };
 
 const RESPONSE: (&str, &str) = ("display.transport", "rate");
@@ -80,6 +92,32 @@ const COMMAND: &str = "plumb run display.transport";
 /// Early replies beside late ones, and messages beside TCP.
 const REPLIES: [&[(&str, &str)]; 2] = [&[("transport", EARLY)], &[("transport", "messages")]];
 const PROTOCOLS: [&[(&str, &str)]; 2] = [&[("transport", "messages")], &[("transport", "tcp")]];
+
+/// TCP in the kernel beside one in a process.
+const KERNEL: [&[(&str, &str)]; 2] = [&[("transport", "tcp")], &[("transport", PROCESS_TCP)]];
+
+/// "About twice": from half as much more to twice as much more.
+const ABOUT_TWICE: (f64, f64) = (1.5, 3.0);
+/// Nine tenths of it, or more.
+const AS_FAST: (f64, f64) = (0.9, f64::INFINITY);
+
+/// What the first transport gives in a mode beside the second, with one CPU for both ends or one for each.
+fn rates<'a>(
+    evidence: &ClaimEvidence<'a>,
+    transports: [&str; 2],
+    mode: &str,
+    is_shared: bool,
+) -> Option<[&'a MeasuredCell<'a>; 2]> {
+    let of = |transport: &str| {
+        evidence.cells(RESPONSE.0, RESPONSE.1).find(|cell| {
+            cell.is("transport", transport)
+                && cell.is("mode", mode)
+                && cell.is("placement", "same-cpu") == is_shared
+        })
+    };
+    let [first, second] = transports.map(of);
+    Some([first?, second?])
+}
 
 /// Table 6-2: a host whose server process polls a pipe and sends a stream, against a workstation whose messages are transactions.
 fn host_and_workstation(
@@ -210,6 +248,128 @@ const CLAIMS: &[PublishedClaim] = &[
                 gains_in_order(&format!("reply/protocol {mode}"), Some(reply), Some(protocol))
             });
             judge_any(cases.collect(), COMMAND)
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.transport.kernel-beats-process",
+        claim: "Text gets about twice as much by a transport in the kernel as by one in a process, whose context switches cost (judged by TCP of \
+                the kernel and of plumb where messages are not waited for, 1.5 to 3 times).",
+        figures: &[PublishedFigure::ratio("kernel to process", 2.0, "§6.2")],
+        judge: |evidence| {
+            let [kernel, process] = KERNEL;
+            let cases = pairs_within(evidence, RESPONSE, (kernel, process), ABOUT_TWICE, |cell| {
+                cell.is("mode", PIPELINED)
+            });
+            judge_all(cases.into_iter().collect(), COMMAND)
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.transport.switches-cost-throughput",
+        claim: "Context switches of a user-level transport show most in network-bound, throughput-intensive applications such as text (judged by \
+                what TCP of the kernel gains over plumb's, more without waiting than with).",
+        judge: |evidence| {
+            let transports = ["tcp", PROCESS_TCP];
+            let cases = [true, false].into_iter().filter_map(|is_shared| {
+                let [streaming, waiting] = [PIPELINED, "incremental"]
+                    .map(|mode| rates(evidence, transports, mode, is_shared));
+                let placement = if is_shared { "one CPU" } else { "two CPUs" };
+                gains_in_order(
+                    &format!("gain {PIPELINED}/incremental, {placement}"),
+                    streaming,
+                    waiting,
+                )
+            });
+            judge_all(cases.collect(), COMMAND)
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.transport.kernel-responds-faster",
+        claim: "A protocol in the kernel is usually more responsive than the same on top of it (judged by TCP of the kernel and of plumb where \
+                each reply is waited for).",
+        judge: |evidence| {
+            let [kernel, process] = KERNEL;
+            let is_waiting = |cell: &MeasuredCell<'_>| cell.is("mode", "incremental");
+            judge_all(order_cases(evidence, RESPONSE, (kernel, process), is_waiting), COMMAND)
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.transport.ikp-process-still-wins",
+        claim: "IKP, a process under UNIX as well, beats PUP and IP in construction and batch rates (judged by message transactions against TCP \
+                of the kernel and of plumb).",
+        judge: |evidence| {
+            let is_bulk = |cell: &MeasuredCell<'_>| {
+                cell.is("mode", "construction") || cell.is("mode", "batch")
+            };
+            let cases = KERNEL
+                .into_iter()
+                .flat_map(|tcp| order_cases(evidence, RESPONSE, (REPLIES[1], tcp), is_bulk).cases);
+            judge_all(cases.collect(), COMMAND)
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.transport.ikp-is-the-optimum",
+        claim: "On the local network IKP performs as well as can be achieved (judged by message transactions, nine tenths or more of what a Unix \
+                socket and TCP give).",
+        judge: |evidence| {
+            let others = [&[("transport", "unix")][..], KERNEL[0], KERNEL[1]];
+            let cases = others.into_iter().flat_map(|other| {
+                pairs_within(evidence, RESPONSE, (REPLIES[1], other), AS_FAST, |_| true)
+            });
+            judge_all(cases.collect(), COMMAND)
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.transport.advantage-shrinks-below-telnet",
+        claim: "IKP's advantage would be less over RTP/BSP and TCP themselves than over their TELNETs (judged by message transactions beside TCP, \
+                and beside TCP behind a relay, on one CPU).",
+        judge: |evidence| {
+            let modes = ["batch", "incremental", PIPELINED].into_iter();
+            let cases = modes.filter_map(|mode| {
+                let of = |other| rates(evidence, ["messages", other], mode, true);
+                gains_in_order(&format!("relay/TCP {mode}"), of(RELAY), of("tcp"))
+            });
+            judge_all(cases.collect(), COMMAND)
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.rect.a-millisecond-an-item",
+        claim: "Locally an item is defined and displayed in about 1 ms, the time of one local message transaction, so that any protocol with a \
+                transaction an item is slower (judged by items that wait for two transactions: 2 to 5 times as long as in a local batch).",
+        figures: &[PublishedFigure::ratio(
+            "item with two transactions to one of a batch",
+            3.0,
+            "§5.4",
+        )],
+        judge: |evidence| {
+            let of = |transport, mode| {
+                let levels = [("transport", transport), ("mode", mode), ("placement", "same-cpu")];
+                cell_at(evidence, RESPONSE, &levels)
+            };
+            let pair = of("direct", "batch").zip(of("messages", "incremental"));
+            let label = "two transactions/batch".to_owned();
+            let case = pair.map(|pair| ClaimCase::ratio_within("", label, pair, (2.0, 5.0)));
+            judge_all(case.into_iter().collect(), COMMAND)
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.cpu.total-cost-is-higher",
+        claim: "The total computation of a distributed program is almost always more than that of the equivalent centralised one (judged by the \
+                CPU time of both ends, in one thread and by each transport).",
+        judge: |evidence| {
+            let direct = &[("transport", "direct")][..];
+            let cases = ["unix", "tcp", "messages", PROCESS_TCP].into_iter().flat_map(|other| {
+                let levels = (direct, &[("transport", other)][..]);
+                order_cases(evidence, (EXPERIMENT.id, CPU.name), levels, |_| true).cases
+            });
+            judge_all(cases.collect(), COMMAND)
         },
         ..PublishedClaim::of(LANTZ)
     },

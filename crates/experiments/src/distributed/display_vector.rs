@@ -79,6 +79,20 @@ fn paths_in_order(
 
 const CLAIMS: &[PublishedClaim] = &[
     PublishedClaim {
+        id: "distributed.display.construction-is-offered-load",
+        claim: "The construction rate is the best measure of the peak load offered to the network, the batch rate of overall throughput, the \
+                incremental rate of response time (judged by their order, as the same bytes are sent in each).",
+        judge: |evidence| {
+            let order = [["construction", "batch"], ["batch", "incremental"]];
+            let cases = order.iter().flat_map(|[more, less]| {
+                let levels = (&[("mode", *more)][..], &[("mode", *less)][..]);
+                order_cases(evidence, RESPONSE, levels, |_| true).cases
+            });
+            judge_all(cases.collect(), COMMAND)
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
         id: "distributed.rect.appear-in-a-few-bytes",
         claim: "Once defined, objects appear and disappear by commands of a few bytes (judged by at most 100 B both ways to draw a stored \
                 picture of 630 vectors anew).",

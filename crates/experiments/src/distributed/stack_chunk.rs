@@ -6,7 +6,7 @@
 use plumb_harness::spec::{StackEntry, TransferLoad, TransferPath, TransferTcp};
 use plumb_report::figure::by_level::{self, LevelPlot};
 
-use crate::claims::LANTZ;
+use crate::claims::{LANTZ, gains_in_order, order_cases};
 use crate::factor::transfer::{RESPONSES, THROUGHPUT, cell};
 use crate::pages::against;
 use crate::prelude::*;
@@ -106,6 +106,38 @@ const CLAIMS: &[PublishedClaim] = &[
                 |_| "write to compare with".to_owned(),
             );
             judge_all(found, "plumb run stack.chunk")
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.chunk.fewer-messages-and-bursts",
+        claim: "The gain comes from one message exchange less a packet and from packets that leave in bursts of four (judged by writes of four \
+                packets, which gain more by messages than by calls, whose packets leave alike).",
+        judge: |evidence| {
+            let of = |entry| {
+                let at = |bytes: u64| {
+                    evidence.cells(EXPERIMENT.id, "throughput").find(|cell| {
+                        cell.is("path", "memory")
+                            && cell.is("entry", entry)
+                            && cell.is("packet", 1_024_u64)
+                            && cell.is("write", bytes)
+                    })
+                };
+                Some([at(4 << 10)?, at(1 << 10)?])
+            };
+            let case = gains_in_order("messages/calls", of("message"), of("call"));
+            judge_all(case.into_iter().collect(), "plumb run stack.chunk")
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.transport.flexible-server-costs-speed",
+        claim: "An internet server structured for easy addition of protocols costs some speed (judged by a stack that gets a message for each \
+                write, against one that is called).",
+        judge: |evidence| {
+            let levels = (&[("entry", "call")][..], &[("entry", "message")][..]);
+            let cases = order_cases(evidence, (EXPERIMENT.id, "throughput"), levels, |_| true);
+            judge_all(cases, "plumb run stack.chunk")
         },
         ..PublishedClaim::of(LANTZ)
     },

@@ -33,11 +33,36 @@ pub(crate) const ROUND_TRIPS: ResponseVariable = ResponseVariable::new(
     "round trips that depend on each other for one drawing",
 );
 
+/// What both ends cost.
+pub(crate) const CPU: ResponseVariable = ResponseVariable::time(
+    "cpu",
+    "CPU time of both ends, and of what is between them, for an item",
+);
+
+/// How often they take turns.
+pub(crate) const SWITCHES: ResponseVariable = ResponseVariable::new(
+    "switches",
+    Unit::Count,
+    Better::Lower,
+    "context switches of both ends, and of what is between them, for an item",
+);
+
+/// What a relay does for it.
+pub(crate) const WRITES: ResponseVariable = ResponseVariable::new(
+    "writes",
+    Unit::Count,
+    Better::Lower,
+    "writes of the relay to the display for one drawing",
+);
+
 /// What these are on pages.
 pub(crate) const RESPONSES: &[(&str, &str)] = &[
     ("rate", "items a second"),
     ("bytes", "bytes of a drawing"),
     ("round-trips", "dependent round trips of a drawing"),
+    ("cpu", "CPU time of an item"),
+    ("switches", "context switches of an item"),
+    ("writes", "writes of the relay for a drawing"),
 ];
 
 /// How long processors take that are as slow as those of 1985, in percent of this one: their 310 rectangles a second in a local batch

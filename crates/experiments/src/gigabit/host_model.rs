@@ -7,7 +7,7 @@
 use plumb_harness::report::LaunchFault;
 use plumb_report::figure::by_level::{self, LevelPlot};
 
-use crate::claims::{WEIGLE, medians_within, order_cases, stack_order};
+use crate::claims::{LANTZ, WEIGLE, medians_within, order_cases, stack_order};
 use crate::pages::best_tile;
 use crate::prelude::*;
 use crate::simulation::{self, ResponseValues, SimulatedCell, failed};
@@ -282,5 +282,17 @@ const CLAIMS: &[PublishedClaim] = &[
             stack_order(evidence, (EXPERIMENT.id, "throughput"), (one, two), |_| true)
         },
         ..PublishedClaim::of(WEIGLE)
+    },
+    PublishedClaim {
+        id: "distributed.nic.smart-controllers-are-slower",
+        claim: "Microprocessor-based network controllers are often slower than simple ones with fixed logic (judged by a model of a card that \
+                carries out the protocol at 200 MHz, beside a host of 733 MHz).",
+        judge: |evidence| {
+            let levels = (&[("change", "none")][..], &[("change", "card")][..]);
+            stack_order(evidence, (EXPERIMENT.id, "throughput"), levels, |cell| {
+                cell.is("link", "1gbit")
+            })
+        },
+        ..PublishedClaim::of(LANTZ)
     },
 ];
