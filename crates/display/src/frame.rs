@@ -2,6 +2,7 @@
 
 use crate::geometry::GridExtent;
 use crate::item::FillStipple;
+use crate::render::LineWalk;
 
 /// Pixels of a word.
 const WORD: usize = 8;
@@ -159,6 +160,69 @@ impl DisplayFrame {
         let shift = 8 * (x % WORD);
         let mask = 0xff << shift;
         paint(&mut self.words[y * self.stride + x / WORD], mask, u64::from(color) << shift);
+    }
+
+    /// Draws a line that lies within the frame, from its first pixel on, along its columns: pixels of a word are painted at once.
+    pub(crate) fn draw_flat(
+        &mut self,
+        from: (usize, usize),
+        count: usize,
+        line: &LineWalk,
+        color: u8,
+    ) {
+        let ((x, y), color) = (from, u64::from(color) * EVERY);
+        let (mut at, mut shift) = (y * self.stride + x / WORD, 8 * (x % WORD));
+        let row = if line.sign < 0 { self.stride.wrapping_neg() } else { self.stride };
+        let (mut mask, mut error) = (0_u64, line.error);
+        for _ in 0..count {
+            mask |= 0xff << shift;
+            shift += 8;
+            error += line.rise;
+            let turns = error >= line.step;
+            if turns || shift == 64 {
+                paint(&mut self.words[at], mask, color);
+                mask = 0;
+                if turns {
+                    error -= line.step;
+                    at = at.wrapping_add(row);
+                }
+                if shift == 64 {
+                    shift = 0;
+                    at = at.wrapping_add(1);
+                }
+            }
+        }
+        if mask != 0 {
+            paint(&mut self.words[at], mask, color);
+        }
+    }
+
+    /// The same along its rows.
+    pub(crate) fn draw_steep(
+        &mut self,
+        from: (usize, usize),
+        count: usize,
+        line: &LineWalk,
+        color: u8,
+    ) {
+        let ((x, y), color) = (from, u64::from(color) * EVERY);
+        let (mut at, mut mask) = (y * self.stride + x / WORD, 0xff_u64 << (8 * (x % WORD)));
+        let mut error = line.error;
+        for _ in 0..count {
+            paint(&mut self.words[at], mask, color);
+            at += self.stride;
+            error += line.rise;
+            if error >= line.step {
+                error -= line.step;
+                if line.sign < 0 {
+                    at -= usize::from(mask == 0xff);
+                    mask = mask.rotate_right(8);
+                } else {
+                    mask = mask.rotate_left(8);
+                    at += usize::from(mask == 0xff);
+                }
+            }
+        }
     }
 
     /// Notes that rows are drawn on.

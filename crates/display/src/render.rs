@@ -27,6 +27,18 @@ pub(crate) struct ScenePainter<'a> {
     pub(crate) budget: u64,
     /// Items drawn.
     pub(crate) items: u64,
+    /// How lines are drawn.
+    pub(crate) lines: LineCoding,
+}
+
+/// How the inner loop of lines is written: the pixels are the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LineCoding {
+    /// Words and their masks, by addition only, where a line needs no clipping.
+    #[default]
+    Tuned,
+    /// A pixel at a time, each clipped and addressed anew.
+    Plain,
 }
 
 impl ScenePainter<'_> {
@@ -114,7 +126,10 @@ impl ScenePainter<'_> {
         self.frame.touch_rows(&inside);
         let (dx, dy) = (i64::from(to.0) - i64::from(from.0), i64::from(to.1) - i64::from(from.1));
         let color = item.color();
-        if dx >= dy.abs() {
+        let is_whole = inside == pixels && self.lines == LineCoding::Tuned;
+        if is_whole {
+            self.whole_line((from, to), (dx, dy), color);
+        } else if dx >= dy.abs() {
             let mut line = LineWalk::new(dx, dy, i64::from(inside.x0) - i64::from(from.0));
             for x in inside.x0..inside.x1 {
                 let y = from.1 + line.next_offset();
@@ -134,6 +149,27 @@ impl ScenePainter<'_> {
             }
         }
         self.charge(u64::from((inside.x1 - inside.x0).max(inside.y1 - inside.y0).unsigned_abs()))
+    }
+
+    /// One that needs no clipping.
+    fn whole_line(
+        &mut self,
+        (from, to): ((i32, i32), (i32, i32)),
+        (dx, dy): (i64, i64),
+        color: u8,
+    ) {
+        let at = |value: i32| usize::try_from(value).expect("within the frame");
+        let count = |along: i64| usize::try_from(along).expect("a length") + 1;
+        let is_flat = dx >= dy.abs();
+        let (top, bottom) = if is_flat || from.1 <= to.1 { (from, to) } else { (to, from) };
+        let start = (at(top.0), at(top.1));
+        if is_flat {
+            self.frame.draw_flat(start, count(dx), &LineWalk::new(dx, dy, 0), color);
+        } else {
+            let across = i64::from(bottom.0) - i64::from(top.0);
+            let line = LineWalk::new(dy.abs(), across, 0);
+            self.frame.draw_steep(start, count(dy.abs()), &line, color);
+        }
     }
 
     fn text(
@@ -256,14 +292,15 @@ fn item_orientation(placement: &CallPlacement) -> u8 {
 }
 
 /// The offsets of a line's pixels across its longer direction: Bresenham's, begun anywhere.
-struct LineWalk {
+#[derive(Debug)]
+pub(crate) struct LineWalk {
     /// Twice the length along, or one where it is none.
-    step: i64,
+    pub(crate) step: i64,
     /// Twice the length across, without its sign.
-    rise: i64,
-    sign: i32,
+    pub(crate) rise: i64,
+    pub(crate) sign: i32,
     offset: i32,
-    error: i64,
+    pub(crate) error: i64,
 }
 
 impl LineWalk {

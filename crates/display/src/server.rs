@@ -9,6 +9,7 @@ use crate::message::{
     BODY_MIN, DisplayReply, DisplayRequest, MessageHeader, REPLY_WANTED, RefusalCode, VERSION,
 };
 use crate::png;
+use crate::render::LineCoding;
 use crate::scene::{DisplayScene, SceneChange, SceneLimits};
 use crate::view::DisplayView;
 
@@ -29,6 +30,8 @@ pub struct DisplayLimits {
     pub refusals: u64,
     /// Bytes of replies that the client has not taken, before its messages wait.
     pub replies: usize,
+    /// How its lines are drawn.
+    pub lines: LineCoding,
 }
 
 impl Default for DisplayLimits {
@@ -41,6 +44,7 @@ impl Default for DisplayLimits {
             work: 1 << 30,
             refusals: 10_000,
             replies: 1 << 20,
+            lines: LineCoding::Tuned,
         }
     }
 }
@@ -251,7 +255,8 @@ impl DisplaySession {
                     known.show(symbol, port);
                 } else {
                     self.frames += DisplayFrame::bytes(size.0, size.1);
-                    self.views.insert(view, DisplayView::new(symbol, port, size.0, size.1));
+                    let lines = self.limits.lines;
+                    self.views.insert(view, DisplayView::new(symbol, port, size, lines));
                 }
             }
             DisplayRequest::Close { view } => {

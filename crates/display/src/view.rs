@@ -2,7 +2,7 @@
 
 use crate::frame::DisplayFrame;
 use crate::geometry::{CallPlacement, GridExtent, ViewPort};
-use crate::render::{OutOfBudget, ScenePainter};
+use crate::render::{LineCoding, OutOfBudget, ScenePainter};
 use crate::scene::{DisplayScene, SceneChange};
 
 /// A symbol on a frame.
@@ -15,12 +15,18 @@ pub(crate) struct DisplayView {
     damage: GridExtent,
     /// Items of the symbol that were there when it was last drawn.
     drawn: usize,
+    lines: LineCoding,
 }
 
 impl DisplayView {
-    pub(crate) fn new(symbol: u32, port: ViewPort, width: u16, height: u16) -> Self {
+    pub(crate) fn new(
+        symbol: u32,
+        port: ViewPort,
+        (width, height): (u16, u16),
+        lines: LineCoding,
+    ) -> Self {
         let frame = DisplayFrame::new(width, height);
-        Self { symbol, port, damage: frame.extent(), frame, drawn: 0 }
+        Self { symbol, port, damage: frame.extent(), frame, drawn: 0, lines }
     }
 
     pub(crate) fn frame(&self) -> &DisplayFrame {
@@ -106,6 +112,7 @@ impl DisplayView {
             clip: damage,
             budget,
             items: 0,
+            lines: self.lines,
         };
         if !damage.is_empty() {
             painter.symbol(symbol, &CallPlacement::HERE, 0)?;

@@ -6,6 +6,7 @@ use plumb_display::client::{ClientError, ClientMode, ClientStep, DisplayClient};
 use plumb_display::geometry::{SCALE_ONE, ViewPort};
 use plumb_display::item::{CORNER_LEN, DisplayItem, FillStipple, TailRange};
 use plumb_display::message::{DisplayReply, DisplayRequest, RefusalCode, VERSION};
+use plumb_display::render::LineCoding;
 use plumb_display::scene::SceneLimits;
 use plumb_display::server::{DisplayLimits, DisplayServer};
 use plumb_display::transport::{DirectTransport, DisplayConnection, DriveError};
@@ -187,6 +188,32 @@ fn messages_may_come_in_any_pieces() {
     let whole = checksum(usize::MAX);
     for piece in [1, 3, 7, 8, 9, 100, 1_000] {
         assert_eq!(checksum(piece), whole, "pieces of {piece}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn both_codings_of_lines_draw_the_same_pixels(
+        lines in prop::collection::vec((-20..60_i32, -20..60_i32, -20..60_i32, -20..60_i32, 1..255_u8), 1..20),
+    ) {
+        let frame = |lines_coding| {
+            let limits = DisplayLimits { lines: lines_coding, ..DisplayLimits::default() };
+            let mut connection = DisplayConnection::open(DirectTransport::new(limits)).unwrap();
+            let port = ViewPort { x: 0, y: 0, scale: SCALE_ONE };
+            let mut steps = vec![
+                ClientStep::Define { symbol: ROOT },
+                ClientStep::View { view: VIEW, symbol: ROOT, size: (37, 29), port },
+            ];
+            steps.extend(lines.iter().map(|(x0, y0, x1, y1, color)| ClientStep::Add {
+                symbol: ROOT,
+                item: DisplayItem::vector(*color, (*x0, *y0), (*x1, *y1)),
+                tail: Vec::new(),
+            }));
+            steps.push(ClientStep::Display { view: VIEW, is_whole: true, is_proved: true });
+            connection.perform(&steps, ClientMode::BATCHED, 4_096).unwrap();
+            connection.client.checksum().unwrap()
+        };
+        prop_assert_eq!(frame(LineCoding::Tuned), frame(LineCoding::Plain));
     }
 }
 

@@ -7,6 +7,7 @@ use std::{io, thread};
 use plumb_base::seed::Seed;
 use plumb_display::client::ClientStep;
 use plumb_display::item::{ITEM_LEN, ItemKind};
+use plumb_display::render::LineCoding;
 use plumb_display::scene::{DisplayScene, SceneLimits};
 use plumb_display::server::DisplayLimits;
 use plumb_display::transport::DisplayConnection;
@@ -56,6 +57,9 @@ pub const MODES: [(&str, DisplayRate); 5] = [
     ("display", DisplayRate::Display),
 ];
 
+/// What a mode's name ends with where lines are drawn pixel by pixel.
+pub(crate) const PLAIN: &str = "-plain";
+
 /// Samples of a block, and those of one whose drawings take longer than it is to last.
 const SAMPLES: u64 = 8;
 const SAMPLES_LEAST: usize = 3;
@@ -66,27 +70,32 @@ const SAMPLES_LEAST: usize = 3;
 /// The display refuses it, or it does not come to its end.
 pub fn run(spec: &DisplaySpec, run: &ProgramRun) -> Result<NamedSamples, LaunchFault> {
     let failed = |why: &dyn ToString| LaunchFault::Failed(why.to_string());
+    let (lines, mode) = match spec.mode.strip_suffix(PLAIN) {
+        Some(mode) => (LineCoding::Plain, mode),
+        None => (LineCoding::Tuned, spec.mode.as_str()),
+    };
+    let limits = DisplayLimits { lines, ..DisplayLimits::default() };
     let drawing = DRAWINGS.into_iter().find(|(name, _)| *name == spec.drawing);
-    let mode = MODES.into_iter().find(|(name, _)| *name == spec.mode);
+    let mode = MODES.into_iter().find(|(name, _)| *name == mode);
     let ((_, drawing), (_, mode)) =
         drawing.zip(mode).ok_or_else(|| failed(&format!("{spec:?} is no drawing")))?;
     let plan = DisplayPlan::new(drawing, mode);
     match &spec.path {
         DisplayPath::Local(name) if name == PROCESS_TCP => {
             let clock = (run.watch, run.seed);
-            let process = ProcessTcp::open(DisplayLimits::default(), run.cpu_peer, clock)?;
+            let process = ProcessTcp::open(limits, run.cpu_peer, clock)?;
             local(&plan, run, Ok(AnyTransport::Process(Box::new(process))), None)
         }
         DisplayPath::Local(name) => {
             let Some(mode) = RelayMode::of_path(name) else {
                 let path =
                     LocalPath::from_name(name).ok_or_else(|| failed(&"there is no such path"))?;
-                let transport = path.open(DisplayLimits::default(), run.cpu_peer);
+                let transport = path.open(limits, run.cpu_peer);
                 return local(&plan, run, transport, None);
             };
             let draw = || {
                 // First the threads of the other end, which would inherit the nice value.
-                let opened = mode.open(DisplayLimits::default(), run.cpu_peer);
+                let opened = mode.open(limits, run.cpu_peer);
                 let (transport, writes) = opened.map_err(|error| failed(&error))?;
                 if mode.holds_client_back() {
                     hold_thread_back().map_err(|error| failed(&error))?;

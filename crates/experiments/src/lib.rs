@@ -81,6 +81,7 @@ study! {
     display_transport,
     display_priority,
     display_link,
+    link_users,
 }
 
 study! {

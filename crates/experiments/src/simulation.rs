@@ -40,6 +40,7 @@ const MODELS: &[(&Experiment, SimulationModel, u64)] = &[
     (&distributed::stack_pollution::EXPERIMENT, distributed::stack_pollution::simulate, 30),
     (&distributed::stack_nic::EXPERIMENT, distributed::stack_nic::simulate, 10),
     (&distributed::stack_remote::EXPERIMENT, distributed::stack_remote::simulate, 30),
+    (&distributed::link_users::EXPERIMENT, distributed::link_users::simulate, 10),
 ];
 
 /// About how long a block of an experiment's simulated cells takes.
@@ -173,6 +174,13 @@ pub(crate) fn chain(first: &str, second: &str) -> String {
 /// A link between two nodes, for a scenario.
 pub(crate) fn link(a: &str, b: &str, text: &str) -> String {
     format!("[[link]]\nbetween = [\"{a}\", \"{b}\"]\nlink = \"{text}\"\n")
+}
+
+/// A processor of some hosts, for a scenario: microseconds of a packet and nanoseconds of each of its bytes.
+pub(crate) fn processor(hosts: &str, packet_us: f64, byte_ns: f64) -> String {
+    format!(
+        "[[processor]]\nhosts = \"{hosts}\"\nper_packet = \"{packet_us:.0}us\"\nper_byte = \"{byte_ns:.0}ns\"\n"
+    )
 }
 
 /// A connection that has more to send than it can, with what else is said of it.

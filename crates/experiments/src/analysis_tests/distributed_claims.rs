@@ -166,6 +166,46 @@ pub(super) const PAIRS: &[VerdictPair] = &[
         let [a, b, c] = &levels;
         results("display.vector", "rate", &[(a.as_str(), 8e6), (b, batch), (c, 4e4)])
     }),
+    (&["distributed.link.more-users-not-faster-ones"], |holds| {
+        let mut run = SyntheticRun::new(1);
+        for (users, slow) in [(1, 5.5e4), (16, if holds { 2.2e4 } else { 5.4e4 })] {
+            for (levels, rate) in [
+                ("link=3mbit host=4x", slow),
+                ("link=10mbit host=4x", 5.5e4),
+                ("link=100mbit host=1x", slow),
+                ("link=100mbit host=4x", 5.5e4),
+            ] {
+                let levels = factors(&format!("{levels} users={users}"));
+                run.measure("link.users", "throughput", levels, rate);
+            }
+        }
+        run
+    }),
+    (&["distributed.vector.inner-loop"], |holds| {
+        let tuned = if holds { 3e6 } else { 1.1e6 };
+        let at = |mode: &str| format!("path=direct mode={mode}");
+        results("display.vector", "rate", &[(&at("display"), tuned), (&at("display-plain"), 1e6)])
+    }),
+    (&["distributed.buffers.telnet-inundates"], |holds| {
+        let again = if holds { 0.4 } else { 0.001 };
+        results(
+            "stack.buffers",
+            "retransmitted",
+            &[("path=slow-reader buffers=fixed tcp=early", again)],
+        )
+    }),
+    (&["distributed.buffers.many-sizes-cost"], |holds| {
+        let mut run = buffers("memory", "throughput", [("preallocated", 1.1e9), ("sized", 1e9)]);
+        for (policy, again) in [("fixed", if holds { 0.4 } else { 0.01 }), ("sized", 0.05)] {
+            let levels = factors(&format!("path=slow-reader buffers={policy} tcp=early"));
+            run.measure("stack.buffers", "retransmitted", levels, again);
+        }
+        run
+    }),
+    (&["distributed.tcp.best-throughput"], |holds| {
+        let rate = if holds { 1e9 } else { 3e4 };
+        results("stack.buffers", "throughput", &[("path=memory buffers=ring", rate)])
+    }),
     (&["distributed.nic.smart-controllers-are-slower"], |holds| {
         let card = if holds { 2e7 } else { 9e7 };
         let at = |change: &str| format!("change={change} link=1gbit");

@@ -8,7 +8,10 @@ use plumb_harness::spec::{
 };
 use plumb_report::figure::by_level::{self, LevelPlot};
 
-use crate::claims::{LANTZ, pairs_within, stack_ratio};
+use plumb_analysis::claim::FigureToday;
+
+use crate::claims::{LANTZ, medians_within, order_cases, pairs_within, stack_ratio};
+use crate::factor::display::cell_at;
 use crate::factor::transfer::{self, LINE, RESPONSES, RETRANSMITTED, TCP, THROUGHPUT, cell};
 use crate::pages::against;
 use crate::prelude::*;
@@ -33,7 +36,7 @@ pub static EXPERIMENT: Experiment = Experiment {
             fit: |first, levels| {
                 let is_real = first.text("path") == Some("memory");
                 let suits = |level: &FactorLevel| {
-                    level.to_string() == "ring" || is_real == OF_MEMORY.contains(&level.to_string().as_str())
+                    ["ring", "sized"].contains(&level.to_string().as_str()) || is_real == OF_MEMORY.contains(&level.to_string().as_str())
                 };
                 levels.into_iter().filter(suits).collect()
             },
@@ -44,6 +47,7 @@ pub static EXPERIMENT: Experiment = Experiment {
             ("fixed", "buffers of 1 KiB"),
             ("hinted", "the same, window for lines"),
             ("compacted", "the same, copied together"),
+            ("sized", "buffers of three sizes"),
             ("preallocated", "buffers of one pool"),
             ("chunks", "free list, by chunks"),
             ("malloc", "malloc a packet"),
@@ -62,8 +66,8 @@ pub static EXPERIMENT: Experiment = Experiment {
     },
 };
 
-const POLICIES: [&str; 7] =
-    ["ring", "fixed", "hinted", "compacted", "preallocated", "chunks", "malloc"];
+const POLICIES: [&str; 8] =
+    ["ring", "fixed", "hinted", "compacted", "sized", "preallocated", "chunks", "malloc"];
 
 /// Those that differ in their work.
 const OF_MEMORY: [&str; 3] = ["preallocated", "chunks", "malloc"];
@@ -138,6 +142,62 @@ const CLAIMS: &[PublishedClaim] = &[
         ..PublishedClaim::of(LANTZ)
     },
     PublishedClaim {
+        id: "distributed.buffers.telnet-inundates",
+        claim: "Such inundation happens regularly with TELNET, whose output comes a line at a time (judged by lines of 80 bytes to a slow host: one \
+                segment in ten or more is sent again).",
+        judge: |evidence| {
+            let found =
+                medians_within(evidence, (EXPERIMENT.id, "retransmitted"), TENTH_AGAIN, |cell| {
+                    ["fixed", "compacted"].iter().any(|policy| cell.is("buffers", *policy))
+                });
+            judge_all(found, "plumb run stack.buffers")
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.buffers.many-sizes-cost",
+        claim: "Several buffer sizes match byte windows to packets better but cost overhead on some machines (judged by fewer segments sent again \
+                than with one size, and by carrying less than it in memory).",
+        judge: |evidence| {
+            let (sized, one) = (&[("buffers", "sized")][..], &[("buffers", "fixed")][..]);
+            let fewer =
+                order_cases(evidence, (EXPERIMENT.id, "retransmitted"), (sized, one), |_| true);
+            let pool = &[("buffers", "preallocated")][..];
+            let cost =
+                order_cases(evidence, (EXPERIMENT.id, "throughput"), (pool, sized), |_| true);
+            judge_all(
+                fewer.cases.into_iter().chain(cost.cases).collect(),
+                "plumb run stack.buffers",
+            )
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.tcp.best-throughput",
+        claim: "TCP between two workstations reaches 450 kb/s (judged by as much or more through memory, by each way to keep packets).",
+        figures: &[PublishedFigure {
+            today: FigureToday::Found(|evidence| {
+                cell_at(
+                    evidence,
+                    (EXPERIMENT.id, "throughput"),
+                    &[("path", "memory"), ("buffers", "ring")],
+                )
+                .map(MeasuredCell::median)
+            }),
+            ..PublishedFigure::alone("throughput", 56_250.0, Unit::BytesPerSecond, "§7.3")
+        }],
+        judge: |evidence| {
+            let found = medians_within(
+                evidence,
+                (EXPERIMENT.id, "throughput"),
+                (56_250.0, f64::INFINITY),
+                |cell| cell.is("path", "memory"),
+            );
+            judge_all(found, "plumb run stack.buffers")
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
         id: "distributed.buffers.traffic-hints",
         claim: "Hints about the traffic to expect allow receive windows that match the buffers.",
         judge: |evidence| {
@@ -165,5 +225,7 @@ const CLAIMS: &[PublishedClaim] = &[
     },
 ];
 
+/// A segment in ten, or more.
+const TENTH_AGAIN: (f64, f64) = (0.1, 1.0);
 /// No more than one segment in a hundred.
 const NONE_AGAIN: (f64, f64) = (0.0, 0.01);

@@ -109,8 +109,8 @@ const SCREEN: u64 = 24 * LINE;
 const SCREEN_EVERY: u64 = 20;
 /// Microseconds that a packet takes a processor, and nanoseconds that each of its bytes does: 15 ms for one with 1,000 of data, 6 ms for
 /// an acknowledgement.
-const PACKET_US: f64 = 5_640.0;
-const BYTE_NS: f64 = 9_000.0;
+pub(super) const PACKET_US: f64 = 5_640.0;
+pub(super) const BYTE_NS: f64 = 9_000.0;
 
 /// Simulates one setting; a share of the capacity is one of what lines without end get through a local server.
 pub(crate) fn simulate(cell: &SimulatedCell<'_>) -> Result<ResponseValues, LaunchFault> {
@@ -142,11 +142,7 @@ fn scenario(is_remote: bool, writes: &str, slower: f64, connections: u64) -> Str
     let mut text = "duration = \"70s\"\nwarmup = \"10s\"\n".to_owned();
     let mut attach = |host: &str, slower: f64| {
         text += &simulation::link(host, "ethernet", "rate=10mbit,delay=10us,limit=100packets");
-        text += &format!(
-            "[[processor]]\nhosts = \"{host}\"\nper_packet = \"{:.0}us\"\nper_byte = \"{:.0}ns\"\n",
-            PACKET_US * slower,
-            BYTE_NS * slower
-        );
+        text += &simulation::processor(host, PACKET_US * slower, BYTE_NS * slower);
     };
     for number in 1..=connections {
         attach(&format!("mainframe{number}"), slower);

@@ -120,6 +120,8 @@ pub enum PacketBufferPolicy {
     Hinted,
     /// The same, and partly filled ones are copied together.
     Compacted,
+    /// In buffers of the smallest of several sizes that is enough.
+    Sized,
     /// In buffers from a free list, which grows by chunks of several.
     Chunks,
     /// In memory from the general allocator, packet by packet.
@@ -140,6 +142,7 @@ names!(PacketBufferPolicy {
     Fixed = "fixed",
     Hinted = "hinted",
     Compacted = "compacted",
+    Sized = "sized",
     Chunks = "chunks",
     Malloc = "malloc",
 });
