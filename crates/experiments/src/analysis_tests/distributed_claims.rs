@@ -206,6 +206,23 @@ pub(super) const PAIRS: &[VerdictPair] = &[
         let rate = if holds { 1e9 } else { 3e4 };
         results("stack.buffers", "throughput", &[("path=memory buffers=ring", rate)])
     }),
+    (&["distributed.tcp.telnet-uses-a-tenth"], |holds| {
+        let mut run = SyntheticRun::new(1);
+        let text = if holds { 2e7 } else { 3e8 };
+        let at = factors("path=tcp mode=pipelined-incremental");
+        run.measure("display.text", "rate", at, text);
+        run.measure("display.vector", "rate", factors("path=tcp mode=construction"), 2e7);
+        run
+    }),
+    (&["distributed.nic.bandwidth-exceeds-interface"], |holds| {
+        let mut run = SyntheticRun::new(1);
+        let (rate, busy) = if holds { (5.5e4, 0.97) } else { (1.1e6, 0.4) };
+        for (response, value) in [("throughput", rate), ("busy", busy)] {
+            let levels = factors("users=1 host=1x link=10mbit");
+            run.measure("link.users", response, levels, value);
+        }
+        run
+    }),
     (&["distributed.nic.smart-controllers-are-slower"], |holds| {
         let card = if holds { 2e7 } else { 9e7 };
         let at = |change: &str| format!("change={change} link=1gbit");
