@@ -151,6 +151,29 @@ fn punished(cheat: &str, won: f64) -> SyntheticRun {
 }
 
 pub(super) const PAIRS: &[VerdictPair] = &[
+    (&["gigabit.interrupt.one-per-packet"], |holds| {
+        let mut run = SyntheticRun::new(1);
+        for (coalesce, each) in [("0us", 1.0), ("100us", if holds { 0.01 } else { 0.9 })] {
+            for (response, value) in [("packets", 8.1e5), ("cycles", 8.1e5 * 2_000.0 * each)] {
+                let levels = factors(&format!("source=link packet=1500 coalesce={coalesce}"));
+                run.measure("host.interrupt", response, levels, value);
+            }
+        }
+        run
+    }),
+    (&["gigabit.peak.visualization-is-stack-bound"], |holds| {
+        let at = |change: &str| format!("change={change} link=1gbit");
+        let free = if holds { 1.2e8 } else { 5.4e7 };
+        let cells = [(&*at("none"), 5.2e7), (&at("no-stack"), free), (&at("wide-bus"), 5.8e7)];
+        results("host.model", "throughput", &cells)
+    }),
+    (&["gigabit.peak.software-bottleneck-persists"], |holds| {
+        let at = |change: &str| format!("change={change} link=10gbit");
+        let free = if holds { 5e8 } else { 7e7 };
+        let cells =
+            [(&*at("none"), 5.2e7), (&at("wide-bus"), 6.5e7), (&at("no-stack-wide-bus"), free)];
+        results("host.model", "throughput", &cells)
+    }),
     (&["gigabit.window.64k-leaves-long-fat-pipes-empty"], |holds| {
         window(if holds { 1.0 } else { 7.2 })
     }),

@@ -6,7 +6,7 @@
 
 use plumb_harness::report::LaunchFault;
 
-use crate::claims::{WEIGLE, medians_within};
+use crate::claims::{WEIGLE, gain_interval, medians_within};
 use crate::pages::of;
 use crate::prelude::*;
 use crate::simulation::{self, ResponseValues, SimulatedCell};
@@ -100,7 +100,7 @@ pub(crate) fn simulate(cell: &SimulatedCell<'_>) -> Result<ResponseValues, Launc
     ])
 }
 
-const CLAIMS: &[PublishedClaim] = &[PACKETS, INTERRUPTS, TWO_THOUSAND];
+const CLAIMS: &[PublishedClaim] = &[PACKETS, INTERRUPTS, TWO_THOUSAND, ONE_EACH];
 
 const TWO_THOUSAND: PublishedClaim = PublishedClaim {
     id: "gigabit.interrupt.two-thousand-cycles",
@@ -143,6 +143,37 @@ const INTERRUPTS: PublishedClaim = PublishedClaim {
     judge: |evidence| timer_interrupts(evidence, PACKETS_A_SECOND, CYCLES_A_SECOND),
     ..PublishedClaim::of(WEIGLE)
 };
+
+const ONE_EACH: PublishedClaim = PublishedClaim {
+    id: "gigabit.interrupt.one-per-packet",
+    claim: "Without interrupt coalescing each received packet interrupts the host (judged by a simulated processor that is idle between packets: \
+            0.95 interrupts a packet or more, and less than a tenth of that where the card waits for others).",
+    figures: &[PublishedFigure::ratio("interrupts a packet", 1.0, "¶5")],
+    judge: |evidence| {
+        let share = |coalesce: &str| {
+            let of = |response| {
+                evidence
+                    .cells(EXPERIMENT.id, response)
+                    .find(|cell| cell.is("packet", 1_500_u64) && cell.is("coalesce", coalesce))
+            };
+            let interrupts = gain_interval([of("cycles")?, of("packets")?])?;
+            Some(interrupts.map(|it| it / CYCLES_EACH))
+        };
+        let cases = [("0us", (0.95, 1.05)), ("100us", (0.0, 0.1))].into_iter().filter_map(
+            |(coalesce, bounds)| {
+                let [low, middle, high] = share(coalesce)?;
+                let label = format!("interrupts a packet, {coalesce}");
+                let ends = Some([low, high]);
+                Some(ClaimCase::quantity("", label, middle, ends, bounds, Unit::Count))
+            },
+        );
+        judge_all(cases.collect(), "plumb run host.interrupt")
+    },
+    ..PublishedClaim::of(WEIGLE)
+};
+
+/// Cycles of an interrupt.
+const CYCLES_EACH: f64 = 2_000.0;
 
 /// The packets of the published sum.
 const PACKETS_A_SECOND: f64 = 10e9 / 8.0 / 1_500.0;

@@ -7,7 +7,7 @@
 use plumb_harness::report::LaunchFault;
 use plumb_report::figure::by_level::{self, LevelPlot};
 
-use crate::claims::{LANTZ, WEIGLE, medians_within, order_cases, stack_order};
+use crate::claims::{LANTZ, WEIGLE, gains_in_order, medians_within, order_cases, stack_order};
 use crate::pages::best_tile;
 use crate::prelude::*;
 use crate::simulation::{self, ResponseValues, SimulatedCell, failed};
@@ -284,6 +284,29 @@ const CLAIMS: &[PublishedClaim] = &[
         ..PublishedClaim::of(WEIGLE)
     },
     PublishedClaim {
+        id: "gigabit.peak.visualization-is-stack-bound",
+        claim: "Remote visualization of large data sets is bound by the performance of the TCP/IP stack (judged by a model of a bulk transfer: a \
+                processor that takes no time gains more than a wider bus does).",
+        judge: |evidence| {
+            let of = |change| {
+                [throughput(evidence, change, "1gbit"), throughput(evidence, "none", "1gbit")]
+            };
+            stack_gains_more(of("no-stack"), of("wide-bus"))
+        },
+        ..PublishedClaim::of(WEIGLE)
+    },
+    PublishedClaim {
+        id: "gigabit.peak.software-bottleneck-persists",
+        claim: "Removing the hardware bottleneck of the host interface (InfiniBand) leaves the bottleneck in software, TCP/IP (judged by a model with \
+                a link of 10 Gb/s: beside a wider bus, a processor that takes no time gains more than that bus did).",
+        judge: |evidence| {
+            let [none, wide, free] = ["none", "wide-bus", "no-stack-wide-bus"]
+                .map(|change| throughput(evidence, change, "10gbit"));
+            stack_gains_more([free, wide], [wide, none])
+        },
+        ..PublishedClaim::of(WEIGLE)
+    },
+    PublishedClaim {
         id: "distributed.nic.smart-controllers-are-slower",
         claim: "Microprocessor-based network controllers are often slower than simple ones with fixed logic (judged by a model of a card that \
                 carries out the protocol at 200 MHz, beside a host of 733 MHz).",
@@ -296,3 +319,22 @@ const CLAIMS: &[PublishedClaim] = &[
         ..PublishedClaim::of(LANTZ)
     },
 ];
+
+fn throughput<'a>(
+    evidence: &ClaimEvidence<'a>,
+    change: &str,
+    link: &str,
+) -> Option<&'a MeasuredCell<'a>> {
+    let mut cells = evidence.cells(EXPERIMENT.id, "throughput");
+    cells.find(|cell| cell.is("change", change) && cell.is("link", link))
+}
+
+/// "The stack is what bounds": what is gained without it, beside what a wider bus gains.
+fn stack_gains_more(
+    stack: [Option<&MeasuredCell<'_>>; 2],
+    bus: [Option<&MeasuredCell<'_>>; 2],
+) -> ClaimJudgment {
+    let both = |[better, worse]: [Option<_>; 2]| Some([better?, worse?]);
+    let case = gains_in_order("gain without the stack/by the bus", both(stack), both(bus));
+    judge_all(case.into_iter().collect(), "plumb run host.model")
+}

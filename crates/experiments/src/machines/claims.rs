@@ -51,6 +51,8 @@ enum MachineJudge {
     LinkDoubling { bounds: (f64, f64), published: f64 },
     /// Those of processors are as many or more.
     LinksOutpace,
+    /// The months in which the speed doubles are fewer than those of I/O buses.
+    BusesLag,
     /// The exponent of one of the two terms of a model lies within bounds.
     Exponent { metric: &'static str, of_memory: bool, bounds: (f64, f64) },
 }
@@ -111,7 +113,7 @@ const fn about(value: f64) -> (f64, f64) {
 }
 
 /// Every claim, in the order of the document.
-pub const CLAIMS: [MachineClaim; 26] = [
+pub const CLAIMS: [MachineClaim; 27] = [
     claim(
         "scaling.trend.processors-double-in-18-months",
         "index.cpu",
@@ -124,6 +126,7 @@ pub const CLAIMS: [MachineClaim; 26] = [
         MachineJudge::LinkDoubling { bounds: (6.0, 18.0), published: 12.0 },
     ),
     claim("scaling.trend.networks-outpace-processors", "index.cpu", MachineJudge::LinksOutpace),
+    claim("gigabit.growth.bus-lags-processor", "index.cpu", MachineJudge::BusesLag),
     // A factor of 1.5 a year.
     claim(
         "gigabit.growth.cpu-fifty-percent",
@@ -354,7 +357,10 @@ impl MachineJudge {
             }
             // The bias is the same where the machines are.
             (Self::SlopeBelow { first, second }, _) => first.1 != second.1,
-            (Self::Doubling { .. } | Self::LinksOutpace | Self::Exponent { .. }, _) => true,
+            (
+                Self::Doubling { .. } | Self::LinksOutpace | Self::BusesLag | Self::Exponent { .. },
+                _,
+            ) => true,
         }
     }
 
@@ -384,7 +390,14 @@ impl MachineJudge {
             Self::LinkDoubling { bounds, published } => {
                 doubling("rate of Ethernet", &ETHERNET, bounds, published)
             }
-            Self::LinksOutpace => links_outpace(speed.label(), &dated(machines, speed)),
+            Self::LinksOutpace => {
+                let processors = (speed.label(), &dated(machines, speed)[..]);
+                outpaces(("Ethernet", &ETHERNET), processors, machines.len())
+            }
+            Self::BusesLag => {
+                let processors = (speed.label(), &dated(machines, speed)[..]);
+                outpaces(processors, ("I/O bus", &BUSES), machines.len())
+            }
             Self::Exponent { metric, of_memory, bounds } => {
                 exponent(machines, speed, (metric, of_memory), bounds)
             }
@@ -487,19 +500,36 @@ fn dated(machines: &[KnownMachine], speed: SpeedKind) -> Vec<(f64, f64)> {
     machines.iter().filter_map(dated).collect()
 }
 
-/// How many times as often in a year the rate of Ethernet doubles as the speed of dated machines.
-fn links_outpace(what: &str, machines: &[(f64, f64)]) -> MachineJudgment {
-    let [links, processors] =
-        [("Ethernet", &ETHERNET[..]), (what, machines)].map(|(what, it)| scale::growth(what, it));
-    let Some((links, processors)) = links.zip(processors) else {
-        return MachineJudgment::few(machines.len(), "a date and a speed", MachineFilter::All);
+/// Years and bytes a second of I/O buses of PCs, by the standard that brought each: EISA; PCI 1.0 (32 bits, 33 MHz) and 2.1 (64 bits, 66 MHz);
+/// PCI-X 1.0; PCI Express 1.0 to 6.0 with 16 lanes.
+const BUSES: [(f64, f64); 10] = [
+    (1988.0, 33e6),
+    (1992.0, 133e6),
+    (1995.0, 533e6),
+    (1999.0, 1_066e6),
+    (2003.0, 4e9),
+    (2007.0, 8e9),
+    (2010.0, 15.75e9),
+    (2017.0, 31.5e9),
+    (2019.0, 63e9),
+    (2022.0, 121e9),
+];
+
+/// What it is, and its value by years.
+type DatedSeries<'a> = (&'a str, &'a [(f64, f64)]);
+
+/// How many times as often in a year the first doubles as the second: more than once.
+fn outpaces(first: DatedSeries<'_>, second: DatedSeries<'_>, machines: usize) -> MachineJudgment {
+    let [faster, slower] = [first, second].map(|(what, series)| scale::growth(what, series));
+    let Some((faster, slower)) = faster.zip(slower) else {
+        return MachineJudgment::few(machines, "a date and a speed", MachineFilter::All);
     };
-    let ratio = links.doublings_a_year / processors.doublings_a_year;
-    let (a, b) = (links.doublings_ci95, processors.doublings_ci95);
-    let label = format!("doublings of Ethernet for one of the {what}");
+    let ratio = faster.doublings_a_year / slower.doublings_a_year;
+    let (a, b) = (faster.doublings_ci95, slower.doublings_ci95);
+    let label = format!("doublings of the {} for one of the {}", first.0, second.0);
     let (ends, bounds) = ([a[0] / b[1], a[1] / b[0].max(f64::MIN_POSITIVE)], (1.0, f64::INFINITY));
     let case = ClaimCase::quantity("", label, ratio, Some(ends), bounds, Unit::Count);
-    MachineJudgment::of(case, machines.len())
+    MachineJudgment::of(case, machines)
 }
 
 /// The months in which something doubles.
@@ -672,6 +702,12 @@ mod tests {
         let outpace = "scaling.trend.networks-outpace-processors";
         assert_eq!(
             (of(60.0).verdict(outpace), of(18.0).verdict(outpace)),
+            ("holds".into(), "does not hold".into())
+        );
+        // Buses doubled in some thirty-six.
+        let buses = "gigabit.growth.bus-lags-processor";
+        assert_eq!(
+            (of(18.0).verdict(buses), of(60.0).verdict(buses)),
             ("holds".into(), "does not hold".into())
         );
         let nine_to_twelve = "scaling.trend.networks-double-in-9-to-12-months";
