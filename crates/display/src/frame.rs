@@ -2,7 +2,6 @@
 
 use crate::geometry::GridExtent;
 use crate::item::FillStipple;
-use crate::render::LineWalk;
 
 /// Pixels of a word.
 const WORD: usize = 8;
@@ -283,6 +282,45 @@ impl DisplayFrame {
         self.stale = (0, 0);
         let seed = u64::from(self.width) << 16 | u64::from(self.height);
         self.rows.iter().fold(seed, |sum, row| mixed(sum ^ row))
+    }
+}
+
+/// The offsets of a line's pixels across its longer direction: Bresenham's, begun anywhere.
+#[derive(Debug)]
+pub(crate) struct LineWalk {
+    /// Twice the length along, or one where it is none.
+    step: i64,
+    /// Twice the length across, without its sign.
+    rise: i64,
+    sign: i32,
+    offset: i32,
+    error: i64,
+}
+
+impl LineWalk {
+    pub(crate) fn new(along: i64, across: i64, skipped: i64) -> Self {
+        let (step, rise) = ((2 * along).max(1), 2 * across.abs());
+        // Halves round away from the start.
+        let sum = i128::from(rise) * i128::from(skipped) + i128::from(along);
+        let (offset, error) = (sum / i128::from(step), sum % i128::from(step));
+        Self {
+            step,
+            rise,
+            sign: if across < 0 { -1 } else { 1 },
+            offset: i32::try_from(offset).unwrap_or(i32::MAX / 2),
+            error: i64::try_from(error).unwrap_or(0),
+        }
+    }
+
+    pub(crate) fn next_offset(&mut self) -> i32 {
+        let offset = self.offset;
+        self.error += self.rise;
+        // At most once, since a line is longer along than across.
+        if self.error >= self.step {
+            self.error -= self.step;
+            self.offset += 1;
+        }
+        self.sign * offset
     }
 }
 

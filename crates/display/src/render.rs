@@ -3,7 +3,7 @@
 //! A pixel's color depends on the scene and the view, never on the clip: what is drawn again within a part of a frame is the same.
 
 use crate::font;
-use crate::frame::DisplayFrame;
+use crate::frame::{DisplayFrame, LineWalk};
 use crate::geometry::{CallPlacement, GridExtent, SCALE_ONE, ViewPort};
 use crate::item::{CORNER_LEN, DisplayItem, GLYPH_HEIGHT, GLYPH_WIDTH, ItemKind, corners};
 use crate::scene::{DisplayScene, DisplaySymbol};
@@ -289,43 +289,4 @@ fn item_orientation(placement: &CallPlacement) -> u8 {
         turned.point(1, 0) == moved(1, 0) && turned.point(0, 1) == moved(0, 1)
     };
     (0..8).find(turns).unwrap_or(0)
-}
-
-/// The offsets of a line's pixels across its longer direction: Bresenham's, begun anywhere.
-#[derive(Debug)]
-pub(crate) struct LineWalk {
-    /// Twice the length along, or one where it is none.
-    pub(crate) step: i64,
-    /// Twice the length across, without its sign.
-    pub(crate) rise: i64,
-    pub(crate) sign: i32,
-    offset: i32,
-    pub(crate) error: i64,
-}
-
-impl LineWalk {
-    fn new(along: i64, across: i64, skipped: i64) -> Self {
-        let (step, rise) = ((2 * along).max(1), 2 * across.abs());
-        // Halves round away from the start.
-        let sum = i128::from(rise) * i128::from(skipped) + i128::from(along);
-        let (offset, error) = (sum / i128::from(step), sum % i128::from(step));
-        Self {
-            step,
-            rise,
-            sign: if across < 0 { -1 } else { 1 },
-            offset: i32::try_from(offset).unwrap_or(i32::MAX / 2),
-            error: i64::try_from(error).unwrap_or(0),
-        }
-    }
-
-    fn next_offset(&mut self) -> i32 {
-        let offset = self.offset;
-        self.error += self.rise;
-        // At most once, since a line is longer along than across.
-        if self.error >= self.step {
-            self.error -= self.step;
-            self.offset += 1;
-        }
-        self.sign * offset
-    }
 }

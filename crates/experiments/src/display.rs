@@ -17,7 +17,7 @@ use plumb_harness::program_task::{ProgramRun, hold_thread_back, process_cost};
 use plumb_harness::report::LaunchFault;
 use plumb_harness::spec::{DisplayPath, DisplaySpec};
 
-use connection::{AnyTransport, LocalPath};
+use local_path::{AnyTransport, LocalPath};
 use measure::{DisplayPlan, DisplaySample};
 use process_tcp::{PROCESS_TCP, ProcessTcp};
 use relay::RelayMode;
@@ -25,6 +25,7 @@ use virtual_path::{DisplayCosts, VirtualPath};
 
 pub mod advised;
 pub mod connection;
+pub mod local_path;
 pub mod measure;
 pub mod process_tcp;
 pub mod relay;

@@ -3,6 +3,7 @@
 use plumb_base::seed::{RandomStream, Seed};
 use plumb_display::item::ITEM_LEN;
 use plumb_display::message::{DisplayRequest, MessageHeader, VERSION};
+use plumb_display::render::LineCoding;
 use plumb_display::scene::SceneLimits;
 use plumb_display::server::{DisplayCounts, DisplayLimits, DisplayServer};
 use rand::{Rng, RngExt};
@@ -16,6 +17,7 @@ const LIMITS: DisplayLimits = DisplayLimits {
     work: 1 << 14,
     refusals: u64::MAX,
     replies: 1 << 16,
+    lines: LineCoding::Tuned,
 };
 /// Opcodes of requests, and some that are none.
 const OPCODES: u8 = 12;

@@ -11,16 +11,12 @@ use std::thread;
 use std::time::Duration;
 
 use plumb_display::server::{DisplayCounts, DisplayLimits, DisplayServer};
-use plumb_display::transport::{DirectTransport, DisplayTransport};
 use plumb_harness::program_task::bind_thread;
 
-use super::process_tcp::ProcessTcp;
-use super::transactions::{MessageTransactions, ReplyTime};
-
 /// Bytes read at once: a batch over loopback arrives in a few reads.
-const READ: usize = 256 << 10;
+pub(super) const READ: usize = 256 << 10;
 /// For how long an end that does not read is waited for.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 /// Between two looks at a client that does nothing.
 const OBSERVE_INTERVAL: Duration = Duration::from_millis(250);
 /// Where a display listens by default.
@@ -105,7 +101,7 @@ impl DisplayStream {
         Ok(Self::Unix(stream))
     }
 
-    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+    pub(super) fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         loop {
             let read = match self {
                 Self::Tcp(stream) => stream.read(bytes),
@@ -118,14 +114,14 @@ impl DisplayStream {
         }
     }
 
-    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.write_all(bytes),
             Self::Unix(stream) => stream.write_all(bytes),
         }
     }
 
-    fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+    pub(super) fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => stream.set_read_timeout(timeout),
             Self::Unix(stream) => stream.set_read_timeout(timeout),
@@ -273,74 +269,6 @@ fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     }
 }
 
-/// Between the two ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LocalPath {
-    /// Nothing: a call.
-    Direct,
-    /// A unix socket.
-    Unix,
-    /// TCP over loopback.
-    Tcp,
-    /// Message transactions over UDP, with a reply at this time.
-    Messages(ReplyTime),
-}
-
-impl LocalPath {
-    /// Every one.
-    pub const ALL: [Self; 5] = [
-        Self::Direct,
-        Self::Unix,
-        Self::Tcp,
-        Self::Messages(ReplyTime::Late),
-        Self::Messages(ReplyTime::Early),
-    ];
-
-    /// Its name in results.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Direct => "direct",
-            Self::Unix => "unix",
-            Self::Tcp => "tcp",
-            Self::Messages(ReplyTime::Late) => "messages",
-            Self::Messages(ReplyTime::Early) => "messages-early",
-        }
-    }
-
-    /// The path of a name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|path| path.name() == name)
-    }
-
-    /// A display of its own at the other end, in a thread on that CPU, if one is named; it ends with the connection.
-    ///
-    /// # Errors
-    /// The kernel refuses a socket.
-    pub fn open(self, limits: DisplayLimits, cpu: Option<u32>) -> io::Result<AnyTransport> {
-        let (near, far) = match self {
-            Self::Direct => {
-                return Ok(AnyTransport::Direct(Box::new(DirectTransport::new(limits))));
-            }
-            Self::Messages(reply) => {
-                let messages = MessageTransactions::open(limits, reply, cpu)?;
-                return Ok(AnyTransport::Messages(messages));
-            }
-            Self::Unix => {
-                let (near, far) = UnixStream::pair()?;
-                (DisplayStream::of_unix(near)?, DisplayStream::of_unix(far)?)
-            }
-            Self::Tcp => {
-                let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-                let near = TcpStream::connect(listener.local_addr()?)?;
-                (DisplayStream::of_tcp(near)?, DisplayStream::of_tcp(listener.accept()?.0)?)
-            }
-        };
-        // Its end is seen by this one, which no longer hears anything.
-        display_thread(cpu, move || serve(far, limits, None))?;
-        Ok(AnyTransport::socket(near))
-    }
-}
-
 /// Starts a display, on that CPU if one is named.
 pub(super) fn display_thread<T>(
     cpu: Option<u32>,
@@ -354,54 +282,6 @@ pub(super) fn display_thread<T>(
     };
     thread::Builder::new().name("display".to_owned()).spawn(move || run().ok())?;
     Ok(())
-}
-
-/// Any transport to a display.
-#[derive(Debug)]
-pub enum AnyTransport {
-    /// In the same thread.
-    Direct(Box<DirectTransport>),
-    /// Over a socket, with room for what is read.
-    Socket(DisplayStream, Vec<u8>),
-    /// By message transactions.
-    Messages(MessageTransactions),
-    /// By plumb's TCP, in this process.
-    Process(Box<ProcessTcp>),
-}
-
-impl AnyTransport {
-    /// Over a socket. A display that is silent for long is given up.
-    pub fn socket(stream: DisplayStream) -> Self {
-        stream.set_read_timeout(Some(PATIENCE)).ok();
-        Self::Socket(stream, vec![0; READ])
-    }
-}
-
-impl DisplayTransport for AnyTransport {
-    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match self {
-            Self::Direct(direct) => direct.send(bytes),
-            Self::Socket(stream, _) => stream.write_all(bytes),
-            Self::Messages(messages) => messages.send(bytes),
-            Self::Process(process) => process.send(bytes),
-        }
-    }
-
-    fn receive(&mut self, bytes: &mut Vec<u8>) -> io::Result<()> {
-        match self {
-            Self::Direct(direct) => direct.receive(bytes),
-            Self::Messages(messages) => messages.receive(bytes),
-            Self::Process(process) => process.receive(bytes),
-            Self::Socket(stream, buffer) => {
-                let len = stream.read(buffer)?;
-                if len == 0 {
-                    return Err(io::ErrorKind::UnexpectedEof.into());
-                }
-                bytes.extend_from_slice(&buffer[..len]);
-                Ok(())
-            }
-        }
-    }
 }
 
 #[cfg(test)]

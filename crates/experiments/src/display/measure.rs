@@ -160,7 +160,7 @@ pub fn decoding(drawing: DisplayDrawing, watch: Stopwatch, ticks: u64) -> Displa
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::display::connection::LocalPath;
+    use crate::display::local_path::LocalPath;
 
     #[test]
     fn every_path_draws_the_same_and_counts_the_same() {

@@ -14,7 +14,8 @@ use std::time::Duration;
 use plumb_display::server::DisplayLimits;
 use plumb_harness::program_task::hold_thread_back;
 
-use super::connection::{AnyTransport, DisplayStream, display_thread, serve};
+use super::connection::{DisplayStream, display_thread, serve};
+use super::local_path::AnyTransport;
 
 /// Bytes that the relay reads at once: what a terminal holds.
 const READ: usize = 4 << 10;
@@ -142,7 +143,7 @@ mod tests {
     use plumb_display::workload::{DisplayDrawing, DisplayRate};
 
     use super::*;
-    use crate::display::connection::LocalPath;
+    use crate::display::local_path::LocalPath;
     use crate::display::measure::DisplayPlan;
 
     #[test]

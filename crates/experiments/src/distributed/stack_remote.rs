@@ -137,6 +137,8 @@ pub(crate) fn simulate(cell: &SimulatedCell<'_>) -> Result<ResponseValues, Launc
     Ok(responses(&report, connections))
 }
 
+const OPTIONS: &str = "receive_buffer = \"4Ki\"\nmss = 1000\ntimestamps = false";
+
 /// Hosts on an Ethernet of 10 Mb/s, and their connections.
 fn scenario(is_remote: bool, writes: &str, slower: f64, connections: u64) -> String {
     let mut text = "duration = \"70s\"\nwarmup = \"10s\"\n".to_owned();
@@ -151,23 +153,14 @@ fn scenario(is_remote: bool, writes: &str, slower: f64, connections: u64) -> Str
     if is_remote {
         attach("server", 1.0);
     }
-    let options = |congestion: u64| {
-        format!(
-            "congestion = \"fixed:{congestion}\"\nreceive_buffer = \"4Ki\"\nmss = 1000\ntimestamps = false\n"
-        )
-    };
     let end = if is_remote { "server" } else { "workstation*" };
     // Each begins at another moment, so that launches differ.
-    text += &format!(
-        "[[flow]]\nname = \"in\"\nfrom = \"mainframe*\"\nto = \"{end}\"\nstart = \"1s..2s\"\n{writes}{}",
-        options(4_096)
-    );
+    let incoming = format!("name = \"in\"\nstart = \"1s..2s\"\n{writes}{OPTIONS}");
+    text += &simulation::flow("mainframe*", end, "fixed:4096", &incoming);
     if is_remote {
         // One message at a time, answered at once.
-        text += &format!(
-            "[[flow]]\nname = \"out\"\nfrom = \"server\"\nto = \"workstation*\"\nrelays = \"in\"\ndelayed_ack = false\n{}",
-            options(1_000)
-        );
+        let outgoing = format!("name = \"out\"\nrelays = \"in\"\ndelayed_ack = false\n{OPTIONS}");
+        text += &simulation::flow("server", "workstation*", "fixed:1000", &outgoing);
     }
     text
 }
@@ -279,7 +272,7 @@ const CLAIMS: &[PublishedClaim] = &[
         claim: "A connection's largest throughput is inversely related to the number of connections that the server keeps (judged by files: the \
                 fourth and the eighth part of one's, within a fifth).",
         judge: |evidence| {
-            let cases = [4_u64, 8].into_iter().flat_map(|count| {
+            let cases = [4_u64, 8].into_iter().filter_map(|count| {
                 let is = |cell: &MeasuredCell<'_>, count: u64| {
                     cell.is("server", REMOTE)
                         && cell.is("load", FILE)

@@ -15,9 +15,8 @@ use plumb_display::client::{ClientMode, ClientStep};
 use plumb_display::server::DisplayLimits;
 use plumb_display::transport::DisplayConnection;
 use plumb_display::workload::{DisplayDrawing, DisplayRate, VIEW};
-use plumb_experiments::display::connection::{
-    AnyTransport, DisplayAddress, DisplayStream, LocalPath,
-};
+use plumb_experiments::display::connection::{DisplayAddress, DisplayStream};
+use plumb_experiments::display::local_path::{AnyTransport, LocalPath};
 use plumb_experiments::display::measure::{DisplayPlan, DisplaySample, decoding};
 use plumb_experiments::display::session::{SessionSample, SessionTask, session, session_tasks};
 use plumb_experiments::display::{DRAWINGS, MODES, NamedDrawing};

@@ -1,0 +1,128 @@
+//! Transports to a display on this host, each with a display of its own at the other end.
+
+use std::io;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+
+use plumb_display::server::DisplayLimits;
+use plumb_display::transport::{DirectTransport, DisplayTransport};
+
+use super::connection::{DisplayStream, PATIENCE, READ, display_thread, serve};
+use super::process_tcp::ProcessTcp;
+use super::transactions::{MessageTransactions, ReplyTime};
+
+/// Between the two ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LocalPath {
+    /// Nothing: a call.
+    Direct,
+    /// A unix socket.
+    Unix,
+    /// TCP over loopback.
+    Tcp,
+    /// Message transactions over UDP, with a reply at this time.
+    Messages(ReplyTime),
+}
+
+impl LocalPath {
+    /// Every one.
+    pub const ALL: [Self; 5] = [
+        Self::Direct,
+        Self::Unix,
+        Self::Tcp,
+        Self::Messages(ReplyTime::Late),
+        Self::Messages(ReplyTime::Early),
+    ];
+
+    /// Its name in results.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Unix => "unix",
+            Self::Tcp => "tcp",
+            Self::Messages(ReplyTime::Late) => "messages",
+            Self::Messages(ReplyTime::Early) => "messages-early",
+        }
+    }
+
+    /// The path of a name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|path| path.name() == name)
+    }
+
+    /// A display of its own at the other end, in a thread on that CPU, if one is named; it ends with the connection.
+    ///
+    /// # Errors
+    /// The kernel refuses a socket.
+    pub fn open(self, limits: DisplayLimits, cpu: Option<u32>) -> io::Result<AnyTransport> {
+        let (near, far) = match self {
+            Self::Direct => {
+                return Ok(AnyTransport::Direct(Box::new(DirectTransport::new(limits))));
+            }
+            Self::Messages(reply) => {
+                let messages = MessageTransactions::open(limits, reply, cpu)?;
+                return Ok(AnyTransport::Messages(messages));
+            }
+            Self::Unix => {
+                let (near, far) = UnixStream::pair()?;
+                (DisplayStream::of_unix(near)?, DisplayStream::of_unix(far)?)
+            }
+            Self::Tcp => {
+                let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+                let near = TcpStream::connect(listener.local_addr()?)?;
+                (DisplayStream::of_tcp(near)?, DisplayStream::of_tcp(listener.accept()?.0)?)
+            }
+        };
+        // Its end is seen by this one, which no longer hears anything.
+        display_thread(cpu, move || serve(far, limits, None))?;
+        Ok(AnyTransport::socket(near))
+    }
+}
+
+/// Any transport to a display.
+#[derive(Debug)]
+pub enum AnyTransport {
+    /// In the same thread.
+    Direct(Box<DirectTransport>),
+    /// Over a socket, with room for what is read.
+    Socket(DisplayStream, Vec<u8>),
+    /// By message transactions.
+    Messages(MessageTransactions),
+    /// By plumb's TCP, in this process.
+    Process(Box<ProcessTcp>),
+}
+
+impl AnyTransport {
+    /// Over a socket. A display that is silent for long is given up.
+    pub fn socket(stream: DisplayStream) -> Self {
+        stream.set_read_timeout(Some(PATIENCE)).ok();
+        Self::Socket(stream, vec![0; READ])
+    }
+}
+
+impl DisplayTransport for AnyTransport {
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Direct(direct) => direct.send(bytes),
+            Self::Socket(stream, _) => stream.write_all(bytes),
+            Self::Messages(messages) => messages.send(bytes),
+            Self::Process(process) => process.send(bytes),
+        }
+    }
+
+    fn receive(&mut self, bytes: &mut Vec<u8>) -> io::Result<()> {
+        match self {
+            Self::Direct(direct) => direct.receive(bytes),
+            Self::Messages(messages) => messages.receive(bytes),
+            Self::Process(process) => process.receive(bytes),
+            Self::Socket(stream, buffer) => {
+                let len = stream.read(buffer)?;
+                if len == 0 {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                bytes.extend_from_slice(&buffer[..len]);
+                Ok(())
+            }
+        }
+    }
+}
