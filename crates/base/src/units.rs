@@ -59,7 +59,7 @@ impl Unit {
                 &[(1.25e8, "Gb/s"), (1.25e5, "Mb/s"), (125.0, "kb/s"), (0.125, "b/s")]
             }
             Self::Bytes => &[(1_048_576.0, "MiB"), (1024.0, "KiB"), (1.0, "B")],
-            Self::Count => &[(1.0, "")],
+            Self::Count => &[(1e9, "G"), (1e6, "M"), (1.0, "")],
             Self::Share => &[(0.01, "%")],
         };
         // Compared after rounding to three digits, so that 999.7 ns prints as 1.00 µs.

@@ -93,9 +93,8 @@ pub(crate) fn range(shares: &[f64]) -> Option<String> {
     })
 }
 
-/// Factors that a sentence about a cell names.
-const CONDITIONS: [&str; 9] =
-    ["link", "mode", "placement", "load", "path", "errors", "acks", "entry", "write"];
+/// Factors that a sentence about a cell names though all cells have one level; others where they differ.
+const ALWAYS_TOLD: [&str; 2] = ["link", "placement"];
 
 /// Every level of a factor as a multiple of one of them.
 pub(crate) fn against(
@@ -126,8 +125,12 @@ pub(crate) fn against(
             Some(format!("{} {}", levels(cell, &[factor]), multiple(cell, base)?))
         };
         let told: Vec<String> = others.iter().filter_map(times).collect();
-        let known = |name: &&str| base.factors.contains_key(*name);
-        let place: Vec<&str> = CONDITIONS.into_iter().filter(known).collect();
+        let is_told = |(name, level): &(&String, &Value)| {
+            let differs = || cells.iter().any(|cell| cell.factors.get(*name) != Some(*level));
+            name.as_str() != factor && (ALWAYS_TOLD.contains(&name.as_str()) || differs())
+        };
+        let place: Vec<&str> =
+            base.factors.iter().filter(is_told).map(|(name, _)| name.as_str()).collect();
         let place =
             if place.is_empty() { String::new() } else { format!(" ({})", levels(base, &place)) };
         sentences.extend(sentence(&told, "; ", |told| {

@@ -33,7 +33,7 @@ pub fn tiles(document: &RunDocument) -> Vec<HeadlineTile> {
                 .results
                 .iter()
                 .filter(|cell| cell.summary.median.is_some())
-                .map(|cell| cell_tile(name::response(&cell.response), cell)),
+                .map(|cell| cell_tile(name::response_of(&cell.experiment, &cell.response), cell)),
         );
     }
     tiles.truncate(4);
