@@ -24,6 +24,7 @@ use relay::RelayMode;
 use virtual_path::{DisplayCosts, VirtualPath};
 
 pub mod advised;
+pub mod byte_stream;
 pub mod connection;
 pub mod local_path;
 pub mod measure;

@@ -1,10 +1,11 @@
 //! Blocks that the program carries out itself, in the worker: this crate knows neither the stack, the simulator nor the display.
 
+use std::fs::File;
 use std::io;
 
 use plumb_clock::Stopwatch;
 use plumb_sys::clock::{self, ClockId};
-use plumb_sys::{process, sched};
+use plumb_sys::{fd, process, sched};
 
 use crate::effort::{Canary, EffortMeter, KernelTimes};
 use crate::mirror::mirror_process::NamedSamples;
@@ -63,6 +64,14 @@ pub fn process_cost() -> ProcessCost {
         cpu_ns: clock::read_ns(ClockId::ProcessCpu),
         switches: usage.switches_voluntary + usage.switches_involuntary,
     }
+}
+
+/// A terminal in raw mode: the side of whoever emulates it, and the program's.
+///
+/// # Errors
+/// The kernel has none left.
+pub fn raw_terminal() -> io::Result<(File, File)> {
+    fd::raw_terminal().map(|(emulator, program)| (emulator.into(), program.into()))
 }
 
 /// Carries out the transfers of a block; the samples of each response.

@@ -12,6 +12,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll};
 use rustix::fs::{MemfdFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::FdFlags;
 use rustix::pipe::PipeFlags;
+use rustix::pty::OpenptFlags;
 
 use crate::{check, check_len};
 
@@ -64,6 +65,22 @@ pub fn open_beneath(directory: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedF
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
     Ok(rustix::fs::openat2(directory, path, flags, Mode::empty(), resolve)?)
+}
+
+/// A pseudoterminal in raw mode, which changes and echoes nothing (pty(7)): the side of whoever emulates the terminal, and the program's.
+///
+/// # Errors
+/// The kernel has none left.
+pub fn raw_terminal() -> io::Result<(OwnedFd, OwnedFd)> {
+    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
+    let emulator = rustix::pty::openpt(flags)?;
+    rustix::pty::grantpt(&emulator)?;
+    rustix::pty::unlockpt(&emulator)?;
+    let program = rustix::pty::ioctl_tiocgptpeer(&emulator, flags)?;
+    let mut settings = rustix::termios::tcgetattr(&program)?;
+    settings.make_raw();
+    rustix::termios::tcsetattr(&program, rustix::termios::OptionalActions::Now, &settings)?;
+    Ok((emulator, program))
 }
 
 /// eventfd(2), counting from zero, close-on-exec.

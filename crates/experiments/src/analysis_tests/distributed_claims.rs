@@ -76,6 +76,15 @@ pub(super) const PAIRS: &[VerdictPair] = &[
             ])
         },
     ),
+    (&["distributed.transport.pup-responds-ip-carries"], |holds| {
+        let stream = if holds { 5e4 } else { 3e4 };
+        transports(&[
+            ("byte-stream", "incremental", stream),
+            ("tcp", "incremental", 4e4),
+            ("byte-stream", "batch", 4e6),
+            ("tcp", "batch", 1.1e7),
+        ])
+    }),
     (&["distributed.transport.kernel-responds-faster"], |holds| {
         let process = if holds { 3e4 } else { 5e4 };
         transports(&[("tcp", "incremental", 4e4), ("process-tcp", "incremental", process)])
@@ -100,7 +109,7 @@ pub(super) const PAIRS: &[VerdictPair] = &[
         transports(&[
             ("messages", "incremental", 4e4),
             ("tcp", "incremental", 4e4),
-            ("relay", "incremental", relay),
+            ("relay-terminal", "incremental", relay),
         ])
     }),
     (&["distributed.rect.a-millisecond-an-item"], |holds| {

@@ -1,6 +1,7 @@
 //! Streams of bytes between a display and a client: TCP and unix sockets.
 
 use std::fmt;
+use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -74,6 +75,8 @@ pub enum DisplayStream {
     Tcp(TcpStream),
     /// A unix socket.
     Unix(UnixStream),
+    /// A terminal, of which this is the program's side.
+    Terminal(File),
 }
 
 impl DisplayStream {
@@ -106,6 +109,7 @@ impl DisplayStream {
             let read = match self {
                 Self::Tcp(stream) => stream.read(bytes),
                 Self::Unix(stream) => stream.read(bytes),
+                Self::Terminal(terminal) => terminal.read(bytes),
             };
             // A signal that concerns another part of the process.
             if !read.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::Interrupted) {
@@ -118,6 +122,7 @@ impl DisplayStream {
         match self {
             Self::Tcp(stream) => stream.write_all(bytes),
             Self::Unix(stream) => stream.write_all(bytes),
+            Self::Terminal(terminal) => terminal.write_all(bytes),
         }
     }
 
@@ -125,6 +130,8 @@ impl DisplayStream {
         match self {
             Self::Tcp(stream) => stream.set_read_timeout(timeout),
             Self::Unix(stream) => stream.set_read_timeout(timeout),
+            // It has none; its end is that of the other side.
+            Self::Terminal(_) => Ok(()),
         }
     }
 
@@ -133,6 +140,7 @@ impl DisplayStream {
         match self {
             Self::Tcp(_) => "TCP",
             Self::Unix(_) => "unix socket",
+            Self::Terminal(_) => "terminal",
         }
     }
 
@@ -141,6 +149,7 @@ impl DisplayStream {
         match self {
             Self::Tcp(stream) => stream.shutdown(Shutdown::Both).ok(),
             Self::Unix(stream) => stream.shutdown(Shutdown::Both).ok(),
+            Self::Terminal(_) => None,
         };
     }
 }

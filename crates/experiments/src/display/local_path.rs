@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use plumb_display::server::DisplayLimits;
 use plumb_display::transport::{DirectTransport, DisplayTransport};
 
+use super::byte_stream::ByteStream;
 use super::connection::{DisplayStream, PATIENCE, READ, display_thread, serve};
 use super::process_tcp::ProcessTcp;
 use super::transactions::{MessageTransactions, ReplyTime};
@@ -22,16 +23,19 @@ pub enum LocalPath {
     Tcp,
     /// Message transactions over UDP, with a reply at this time.
     Messages(ReplyTime),
+    /// A byte stream over UDP.
+    Bytes,
 }
 
 impl LocalPath {
     /// Every one.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Direct,
         Self::Unix,
         Self::Tcp,
         Self::Messages(ReplyTime::Late),
         Self::Messages(ReplyTime::Early),
+        Self::Bytes,
     ];
 
     /// Its name in results.
@@ -42,6 +46,7 @@ impl LocalPath {
             Self::Tcp => "tcp",
             Self::Messages(ReplyTime::Late) => "messages",
             Self::Messages(ReplyTime::Early) => "messages-early",
+            Self::Bytes => "byte-stream",
         }
     }
 
@@ -63,6 +68,7 @@ impl LocalPath {
                 let messages = MessageTransactions::open(limits, reply, cpu)?;
                 return Ok(AnyTransport::Messages(messages));
             }
+            Self::Bytes => return Ok(AnyTransport::Bytes(ByteStream::open(limits, cpu)?)),
             Self::Unix => {
                 let (near, far) = UnixStream::pair()?;
                 (DisplayStream::of_unix(near)?, DisplayStream::of_unix(far)?)
@@ -88,6 +94,8 @@ pub enum AnyTransport {
     Socket(DisplayStream, Vec<u8>),
     /// By message transactions.
     Messages(MessageTransactions),
+    /// By a byte stream over UDP.
+    Bytes(ByteStream),
     /// By plumb's TCP, in this process.
     Process(Box<ProcessTcp>),
 }
@@ -106,6 +114,7 @@ impl DisplayTransport for AnyTransport {
             Self::Direct(direct) => direct.send(bytes),
             Self::Socket(stream, _) => stream.write_all(bytes),
             Self::Messages(messages) => messages.send(bytes),
+            Self::Bytes(stream) => stream.send(bytes),
             Self::Process(process) => process.send(bytes),
         }
     }
@@ -114,6 +123,7 @@ impl DisplayTransport for AnyTransport {
         match self {
             Self::Direct(direct) => direct.receive(bytes),
             Self::Messages(messages) => messages.receive(bytes),
+            Self::Bytes(stream) => stream.receive(bytes),
             Self::Process(process) => process.receive(bytes),
             Self::Socket(stream, buffer) => {
                 let len = stream.read(buffer)?;

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use plumb_display::server::DisplayLimits;
-use plumb_harness::program_task::hold_thread_back;
+use plumb_harness::program_task::{hold_thread_back, raw_terminal};
 
 use super::connection::{DisplayStream, display_thread, serve};
 use super::local_path::AnyTransport;
@@ -33,6 +33,8 @@ pub enum RelayMode {
     ClientFirst,
     /// With the same priority, and it polls its terminal instead of being woken.
     Polling,
+    /// With the same priority, at a pseudoterminal: a TELNET server.
+    Terminal,
 }
 
 impl RelayMode {
@@ -43,6 +45,7 @@ impl RelayMode {
             "relay-first" => Some(Self::RelayFirst),
             "client-first" => Some(Self::ClientFirst),
             "relay-polling" => Some(Self::Polling),
+            "relay-terminal" => Some(Self::Terminal),
             _ => None,
         }
     }
@@ -67,32 +70,52 @@ impl RelayMode {
         let far = DisplayStream::of_tcp(listener.accept()?.0)?;
         near.set_nodelay(true)?;
         display_thread(cpu, move || serve(far, limits, None))?;
-        let (client, relay) = UnixStream::pair()?;
         let (is_held_back, is_polling) = (self == Self::ClientFirst, self == Self::Polling);
-        let (mut terminal, network) = (relay.try_clone()?, near.try_clone()?);
         let writes = Arc::new(AtomicU64::new(0));
-        let mut network = CountingWriter { stream: network, writes: Arc::clone(&writes) };
-        thread::Builder::new().name("relay".to_owned()).spawn(move || {
-            // Of both directions, which share the socket.
-            if is_polling {
-                terminal.set_nonblocking(true).ok();
-            }
-            copy(is_held_back, &mut terminal, &mut network).ok();
-            network.stream.shutdown(Shutdown::Write).ok();
-        })?;
-        let (mut network, mut terminal) = (near, relay);
-        thread::Builder::new().name("relay".to_owned()).spawn(move || {
-            copy(is_held_back, &mut network, &mut terminal).ok();
-            terminal.shutdown(Shutdown::Write).ok();
-        })?;
+        let network = CountingWriter { stream: near.try_clone()?, writes: Arc::clone(&writes) };
+        if self == Self::Terminal {
+            let (emulator, program) = raw_terminal()?;
+            let output = emulator.try_clone()?;
+            relay_thread(is_held_back, emulator, network, |network| network.finish())?;
+            relay_thread(is_held_back, near, output, drop)?;
+            return Ok((AnyTransport::socket(DisplayStream::Terminal(program)), writes));
+        }
+        let (client, relay) = UnixStream::pair()?;
+        let output = relay.try_clone()?;
+        // Of both directions, which share the socket.
+        relay.set_nonblocking(is_polling)?;
+        relay_thread(is_held_back, relay, network, |network| network.finish())?;
+        let end = |terminal: UnixStream| drop(terminal.shutdown(Shutdown::Write));
+        relay_thread(is_held_back, near, output, end)?;
         Ok((AnyTransport::socket(DisplayStream::of_unix(client)?), writes))
     }
+}
+
+/// Copies one direction, and ends it with what it is from.
+fn relay_thread<W: io::Write + Send + 'static>(
+    is_held_back: bool,
+    mut from: impl io::Read + Send + 'static,
+    mut to: W,
+    end: impl FnOnce(W) + Send + 'static,
+) -> io::Result<()> {
+    let run = move || {
+        // The other side's end is an error of a terminal.
+        copy(is_held_back, &mut from, &mut to).ok();
+        end(to);
+    };
+    thread::Builder::new().name("relay".to_owned()).spawn(run).map(drop)
 }
 
 /// Counts what is written.
 struct CountingWriter {
     stream: TcpStream,
     writes: Arc<AtomicU64>,
+}
+
+impl CountingWriter {
+    fn finish(self) {
+        self.stream.shutdown(Shutdown::Write).ok();
+    }
 }
 
 impl io::Write for CountingWriter {
@@ -155,7 +178,7 @@ mod tests {
         };
         let limits = DisplayLimits::default;
         let direct = drawn(LocalPath::Direct.open(limits(), None));
-        for name in ["relay", "relay-first", "client-first", "relay-polling"] {
+        for name in ["relay", "relay-first", "client-first", "relay-polling", "relay-terminal"] {
             let opened = RelayMode::of_path(name).unwrap().open(limits(), None);
             let (transport, writes) = opened.unwrap();
             let relayed = drawn(Ok(transport));

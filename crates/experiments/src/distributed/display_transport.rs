@@ -25,16 +25,17 @@ pub static EXPERIMENT: Experiment = Experiment {
     factors: &[
         Factor::of_words(
             "transport",
-            "a call, a unix socket, TCP over loopback, or message transactions of up to 1 KiB over UDP, replied to after or before they are \
-             carried out; plumb's TCP in the client's process, over a TAP; or TCP behind a relay that is woken, or that polls its terminal \
+            "a call, a unix socket, TCP over loopback, or over UDP message transactions of up to 1 KiB, replied to after or before they are \
+             carried out, or a byte stream in packets of 532 bytes; plumb's TCP in the client's process, over a TAP; or TCP behind a relay at a pseudoterminal, or one that polls its end \
              each 100 µs",
             &TRANSPORTS,
         )
         .labelled(&[
             ("messages", "messages, late reply"),
             (EARLY, "messages, early reply"),
+            (BYTES_OVER_UDP, "byte stream over UDP"),
             (PROCESS_TCP, "TCP in the client's process"),
-            (RELAY, "TCP behind a relay"),
+            (RELAY, "TCP behind a relay at a terminal"),
             (POLLING, "TCP behind a polling relay"),
         ]),
         Factor::of_words(
@@ -72,9 +73,10 @@ pub static EXPERIMENT: Experiment = Experiment {
 const EARLY: &str = "messages-early";
 const POLLING: &str = "relay-polling";
 const PIPELINED: &str = "pipelined-incremental";
-const RELAY: &str = "relay";
-const TRANSPORTS: [&str; 8] =
-    ["direct", "unix", "tcp", "messages", EARLY, PROCESS_TCP, RELAY, POLLING];
+const RELAY: &str = "relay-terminal";
+const BYTES_OVER_UDP: &str = "byte-stream";
+const TRANSPORTS: [&str; 9] =
+    ["direct", "unix", "tcp", "messages", EARLY, BYTES_OVER_UDP, PROCESS_TCP, RELAY, POLLING];
 
 const PLOT: LevelPlot = LevelPlot {
     factor: "transport",
@@ -321,6 +323,22 @@ const CLAIMS: &[PublishedClaim] = &[
                 pairs_within(evidence, RESPONSE, (REPLIES[1], other), AS_FAST, |_| true)
             });
             judge_all(cases.collect(), COMMAND)
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.transport.pup-responds-ip-carries",
+        claim: "PUP protocols favour response and are light, Internet protocols favour throughput and are heavy (judged by a byte stream in PUP's \
+                manner against the kernel's TCP: faster where each reply is waited for, slower in batches and construction).",
+        judge: |evidence| {
+            let stream = &[("transport", BYTES_OVER_UDP)][..];
+            let responds = order_cases(evidence, RESPONSE, (stream, KERNEL[0]), |cell| {
+                cell.is("mode", "incremental")
+            });
+            let carries = order_cases(evidence, RESPONSE, (KERNEL[0], stream), |cell| {
+                cell.is("mode", "batch") || cell.is("mode", "construction")
+            });
+            judge_all(responds.cases.into_iter().chain(carries.cases).collect(), COMMAND)
         },
         ..PublishedClaim::of(LANTZ)
     },

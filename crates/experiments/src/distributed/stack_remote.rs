@@ -74,7 +74,14 @@ pub static EXPERIMENT: Experiment = Experiment {
     page: ExperimentPage {
         title: "A remote protocol server",
         figures: Some(|data| by_level::figures(&data.cells, &PLOT)),
-        sentences: |data| against(&data.cells, &PLOT, "local", "throughput", "throughput"),
+        sentences: |data| {
+            let is_plain = |cell: &&&CellResult| {
+                cell.level("mainframe") == "1x"
+                    && cell.factors.get("connections").is_some_and(|count| *count == 1)
+            };
+            let cells: Vec<&CellResult> = data.cells.iter().filter(is_plain).copied().collect();
+            against(&cells, &PLOT, "local", "throughput", "throughput")
+        },
         responses: &[
             ("throughput", "throughput of a workstation"),
             ("delay", "delay of a line"),
