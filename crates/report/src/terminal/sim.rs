@@ -114,7 +114,7 @@ fn flow_table(flows: &[SimFlow]) -> TextTable {
             ("#goodput", &|flow| bit_rate(flow.goodput)),
             ("#rtt", &|flow| milliseconds(flow.rtt_ms)),
             ("#rtt min??", &|flow| milliseconds(flow.rtt_ms_min)),
-            ("#delay", &|flow| milliseconds(flow.delay_ms_p50)),
+            ("#delay?", &|flow| milliseconds(flow.delay_ms_p50)),
             ("#retransmitted", &|flow| share(flow.retransmits, flow.segments)),
             ("#timeouts?", &|flow| flow.timeouts.to_string()),
             ("#marks??", &|flow| {
