@@ -109,5 +109,5 @@ dist: ## static binary, man pages, completions and licences under target/dist
 	$(DIST)/plumb man $(DIST)/man
 	for shell in bash zsh fish; do $(DIST)/plumb completions $$shell > $(DIST)/completions/plumb.$$shell; done
 
-dist-check: setup ## run the static binary in an otherwise empty chroot, name resolution included (root)
+dist-check: setup dist ## run the static binary in an otherwise empty chroot, name resolution included (root)
 	tools/static_check.sh $(DIST)/plumb
