@@ -29,7 +29,7 @@ pub static EXPERIMENT: Experiment = Experiment {
         )
         .labelled(&[(LINES, "lines without end"), (SCREENS, "a screen each 20 s")]),
         Factor::of_words("server", "where TCP runs: on the workstation, or on another host", &["local", REMOTE])
-            .labelled(&[("local", "on the workstation"), (REMOTE, "on another host")]),
+            .labelled(&[("local", "a local server"), (REMOTE, "a remote server")]),
         Factor::of_words(
             "mainframe",
             "speed of the host that sends, beside the workstation's",
@@ -73,15 +73,8 @@ pub static EXPERIMENT: Experiment = Experiment {
     analysis: ExperimentAnalysis { claims: CLAIMS, ..ExperimentAnalysis::PLAIN },
     page: ExperimentPage {
         title: "A remote protocol server",
-        figures: Some(|data| by_level::figures(&data.cells, &PLOT)),
-        sentences: |data| {
-            let is_plain = |cell: &&&CellResult| {
-                cell.level("mainframe") == "1x"
-                    && cell.factors.get("connections").is_some_and(|count| *count == 1)
-            };
-            let cells: Vec<&CellResult> = data.cells.iter().filter(is_plain).copied().collect();
-            against(&cells, &PLOT, "local", "throughput", "throughput")
-        },
+        figures: Some(|data| by_level::figures(&plain(data), &PLOT)),
+        sentences: |data| against(&plain(data), &PLOT, "local", "throughput", "throughput"),
         responses: &[
             ("throughput", "throughput of a workstation"),
             ("delay", "delay of a line"),
@@ -92,6 +85,15 @@ pub static EXPERIMENT: Experiment = Experiment {
     },
 };
 
+/// Of one connection from a mainframe as fast as the workstation.
+fn plain<'a>(data: &PageData<'a>) -> Vec<&'a CellResult> {
+    let is_plain = |cell: &&&CellResult| {
+        cell.level("mainframe") == "1x"
+            && cell.factors.get("connections").is_some_and(|count| *count == 1)
+    };
+    data.cells.iter().filter(is_plain).copied().collect()
+}
+
 const REMOTE: &str = "remote";
 const LINES: &str = "lines";
 const FILE: &str = "file";
@@ -101,7 +103,7 @@ const LOADS: [&str; 7] = ["10%", "25%", "50%", "75%", LINES, FILE, SCREENS];
 const PLOT: LevelPlot = LevelPlot {
     factor: "server",
     order: &["local", REMOTE],
-    panel_factors: &["load", "mainframe", "connections"],
+    panel_factors: &["load"],
     pictures: &[
         ("Throughput of a workstation", &["throughput"], false),
         ("Delay of a line", &["delay"], true),
