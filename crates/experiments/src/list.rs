@@ -244,7 +244,8 @@ pub static DISTRIBUTED: Study = Study {
     title: "What makes a distributed application slow?",
     summary: "what makes a distributed application slow (Lantz et al. 1985): a remote display, and TCP",
     requests: || bare("distributed"),
-    limits: None,
+    // Most of its cells are in virtual time: nine launches decide what six leave to chance.
+    limits: Some(RunLimits { launches_min: 9, launches_max: 9, ..RunPreset::Quick.limits() }),
 };
 
 /// Every experiment of a study, with everything left to the preset.

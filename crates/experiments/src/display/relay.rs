@@ -76,7 +76,7 @@ impl RelayMode {
         if self == Self::Terminal {
             let (emulator, program) = raw_terminal()?;
             let output = emulator.try_clone()?;
-            relay_thread(is_held_back, emulator, network, |network| network.finish())?;
+            relay_thread(is_held_back, emulator, network, CountingWriter::finish)?;
             relay_thread(is_held_back, near, output, drop)?;
             return Ok((AnyTransport::socket(DisplayStream::Terminal(program)), writes));
         }
@@ -84,7 +84,7 @@ impl RelayMode {
         let output = relay.try_clone()?;
         // Of both directions, which share the socket.
         relay.set_nonblocking(is_polling)?;
-        relay_thread(is_held_back, relay, network, |network| network.finish())?;
+        relay_thread(is_held_back, relay, network, CountingWriter::finish)?;
         let end = |terminal: UnixStream| drop(terminal.shutdown(Shutdown::Write));
         relay_thread(is_held_back, near, output, end)?;
         Ok((AnyTransport::socket(DisplayStream::of_unix(client)?), writes))
