@@ -224,7 +224,7 @@ mod tests {
         c.connect(d.local_addr().unwrap()).unwrap();
         d.connect(c.local_addr().unwrap()).unwrap();
         let path = thread::spawn(move || lossy(&b, &c));
-        let text: Vec<u8> = (0..40_000_u32).flat_map(u32::to_be_bytes).collect();
+        let text: Vec<u8> = (0..8_000_u32).flat_map(u32::to_be_bytes).collect();
         let copy = text.clone();
         let sender = thread::spawn(move || {
             let mut stream = ByteStream::new(a).unwrap();

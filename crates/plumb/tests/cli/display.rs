@@ -42,6 +42,27 @@ fn every_path_and_mode_is_measured_and_proved_by_one_frame() {
 }
 
 #[test]
+fn a_tcp_in_the_clients_process_carries_what_the_kernels_does() {
+    let place = TestHome::new();
+    let run = place.assert_success(
+        "run display.transport --quick --launches=1 --set transport=tcp,process-tcp --set mode=batch \
+         --set placement=same-cpu --json",
+    );
+    let document = valid(&run, "plumb.run/1");
+    if let Some(cell) = document["unavailable"].as_array().unwrap().first() {
+        return skip(&format!("no TAP: {cell}"));
+    }
+    let of = |response: &str| -> Vec<f64> {
+        let results = document["results"].as_array().unwrap();
+        let of_response = results.iter().filter(|cell| cell["response"] == response);
+        of_response.map(|cell| cell["summary"]["median"].as_f64().unwrap()).collect()
+    };
+    let (rates, bytes) = (of("rate"), of("bytes"));
+    assert!(rates.len() == 2 && rates.iter().all(|rate| *rate > 0.0), "{rates:?}");
+    assert!(bytes[0] > 15_000.0 && (bytes[0] - bytes[1]).abs() < 1e-9, "{bytes:?}");
+}
+
+#[test]
 fn a_display_serves_its_clients_and_leaves_nothing_behind() {
     let place = TestHome::new();
     let socket = place.path("display");
