@@ -103,6 +103,11 @@ fn plan_cell(point: &DesignPoint<'_>) -> CellDecision {
     let level = |name| point.text(name).unwrap_or_default();
     let (load, path, timeout) = (level("load"), level("path"), level("timeout"));
     let is_real = matches!(path, "memory" | "tap-send");
+    if load == "terminal" && is_real {
+        return Err(Exclusion::impossible(
+            "a terminal's lines are in virtual time: choose path lan, slow-host or internet",
+        ));
+    }
     let is_measured = match point.response {
         "throughput" => load == "file",
         "delay" => load == "terminal",
