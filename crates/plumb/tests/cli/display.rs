@@ -55,7 +55,8 @@ fn a_tcp_in_the_clients_process_carries_what_the_kernels_does() {
     let of = |response: &str| -> Vec<f64> {
         let results = document["results"].as_array().unwrap();
         let of_response = results.iter().filter(|cell| cell["response"] == response);
-        of_response.map(|cell| cell["summary"]["median"].as_f64().unwrap()).collect()
+        // A busy machine has too few samples for a median.
+        of_response.map(|cell| cell["summary"]["mean"].as_f64().unwrap()).collect()
     };
     let (rates, bytes) = (of("rate"), of("bytes"));
     assert!(rates.len() == 2 && rates.iter().all(|rate| *rate > 0.0), "{rates:?}");

@@ -201,12 +201,12 @@ fn assert_recording_ended(bench: &LinkTestHome, stderr: &str, error: &str, most:
 #[test]
 fn a_file_size_limit_ends_the_recording_alone() {
     let Some(bench) = LinkTestHome::with(&["ping"]) else { return };
-    // The command's own file has the same limit as without a link; 25 is SIGXFSZ.
+    // The command's own file has the same limit as without a link; 25 is SIGXFSZ. Without -w, ping waits for two round trips only.
     for (before, ending) in [("", "ended with 153"), ("trap '' 25;", "ended with 1")] {
         let script = format!(
             "{before} ulimit -f 256 && exec \"$0\" link --isolated --pcap seen --report report.json -- \
-                sh -c 'ping -q -c 400 -s 1400 -i 0.001 10.77.0.2; head -c 1000000 /dev/zero > own; \
-                       echo ended with $?; ping -q -c 3 -i 0.001 10.77.0.2'"
+                sh -c 'ping -q -c 400 -w 60 -s 1400 -i 0.001 10.77.0.2; head -c 1000000 /dev/zero > own; \
+                       echo ended with $?; ping -q -c 3 -w 60 -i 0.001 10.77.0.2'"
         );
         let output = bench.command_of("sh", &["-c", &script, PLUMB]).output().unwrap();
         let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
