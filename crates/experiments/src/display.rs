@@ -157,10 +157,11 @@ fn local(
         samples.push(sample);
     }
     let mut values = of_samples(&samples);
-    let names = ["cpu", "switches", "writes"].into_iter().zip(costs);
-    let has_relay = writes.is_some();
-    let names = names.filter(|(name, _)| has_relay || *name != "writes");
-    values.extend(names.map(|(name, values)| (name.to_owned(), values)));
+    let [cpu, switches, written] = costs;
+    values.extend([("cpu".to_owned(), cpu), ("switches".to_owned(), switches)]);
+    if writes.is_some() {
+        values.push(("writes".to_owned(), written));
+    }
     Ok(values)
 }
 

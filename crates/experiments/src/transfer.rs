@@ -20,7 +20,7 @@ use plumb_wire::packet::Pool;
 
 mod memory;
 mod packet_buffers;
-mod tap;
+pub(crate) mod tap;
 pub(crate) mod virtual_hosts;
 mod virtual_path;
 

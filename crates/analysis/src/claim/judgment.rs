@@ -1,7 +1,7 @@
 //! From the cases of a claim to its verdict and its sentence.
 //!
-//! A claim about order holds when every case holds, is refuted by any case that contradicts it
-//! beyond chance (Simes over its cases) or is equivalent, and is open otherwise.
+//! A claim about order holds when every case holds, is refuted by cases that contradict it or are
+//! equivalent, beyond chance (Simes over all of its cases), and is open otherwise.
 
 use std::collections::BTreeMap;
 

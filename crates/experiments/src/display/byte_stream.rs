@@ -14,13 +14,13 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::UdpSocket;
 use std::time::Duration;
 
 use plumb_display::server::{DisplayLimits, DisplayServer};
 use plumb_display::transport::DisplayTransport;
 
-use super::connection::display_thread;
+use super::connection::{datagram_pair, display_thread};
 
 const HEADER: usize = 8;
 const PAYLOAD: usize = 532;
@@ -63,10 +63,7 @@ impl ByteStream {
     /// # Errors
     /// The kernel refuses a socket.
     pub fn open(limits: DisplayLimits, cpu: Option<u32>) -> io::Result<Self> {
-        let [near, far] = [(); 2].map(|()| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)));
-        let (near, far) = (near?, far?);
-        near.connect(far.local_addr()?)?;
-        far.connect(near.local_addr()?)?;
+        let (near, far) = datagram_pair()?;
         let far = Self::new(far)?;
         display_thread(cpu, move || serve(far, limits))?;
         Self::new(near)
@@ -185,22 +182,24 @@ fn serve(mut stream: ByteStream, limits: DisplayLimits) -> io::Result<()> {
 mod tests {
     use std::thread;
 
+    use plumb_base::seed::Seed;
+    use rand::Rng as _;
+
     use super::*;
 
     /// Passes packets on both ways, but some it loses or holds back, until one end says that it is over.
     fn lossy(near: &UdpSocket, far: &UdpSocket) {
-        let (mut count, mut packet) = (0_u32, [0; 1_024]);
-        let mut held: Option<Vec<u8>> = None;
+        let mut random = Seed(1).stream("lossy");
+        let (mut packet, mut held) = ([0; HEADER + PAYLOAD], [None, None]);
         for socket in [near, far] {
             socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
         }
         loop {
-            for (from, to) in [(near, far), (far, near)] {
+            for ((from, to), held) in [(near, far), (far, near)].into_iter().zip(&mut held) {
                 let Ok(len) = from.recv(&mut packet) else { continue };
-                count = count.wrapping_mul(1_103_515_245).wrapping_add(12_345);
-                match count >> 16 & 7 {
+                match random.next_u64() % 8 {
                     0 => {}
-                    1 if held.is_none() => held = Some(packet[..len].to_vec()),
+                    1 if held.is_none() => *held = Some(packet[..len].to_vec()),
                     _ => {
                         to.send(&packet[..len]).ok();
                         if let Some(late) = held.take() {
@@ -217,12 +216,7 @@ mod tests {
 
     #[test]
     fn every_byte_arrives_once_and_in_order_over_a_path_that_loses_and_reorders() {
-        let sockets = [(); 4].map(|()| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
-        let [a, b, c, d] = sockets;
-        a.connect(b.local_addr().unwrap()).unwrap();
-        b.connect(a.local_addr().unwrap()).unwrap();
-        c.connect(d.local_addr().unwrap()).unwrap();
-        d.connect(c.local_addr().unwrap()).unwrap();
+        let ((a, b), (c, d)) = (datagram_pair().unwrap(), datagram_pair().unwrap());
         let path = thread::spawn(move || lossy(&b, &c));
         let text: Vec<u8> = (0..8_000_u32).flat_map(u32::to_be_bytes).collect();
         let copy = text.clone();

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -276,6 +276,15 @@ fn bind_unix(path: &Path) -> io::Result<UnixListener> {
         }
         bound => bound,
     }
+}
+
+/// Two UDP sockets over loopback, each connected to the other.
+pub(super) fn datagram_pair() -> io::Result<(UdpSocket, UdpSocket)> {
+    let [near, far] = [(); 2].map(|()| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)));
+    let (near, far) = (near?, far?);
+    near.connect(far.local_addr()?)?;
+    far.connect(near.local_addr()?)?;
+    Ok((near, far))
 }
 
 /// Starts a display, on that CPU if one is named.

@@ -7,34 +7,25 @@ use std::net::{SocketAddr, TcpListener};
 use std::{fs, thread};
 
 use plumb_base::seed::Seed;
-use plumb_base::time::Span;
+use plumb_base::time::{Instant, Span};
 use plumb_clock::{InstantClock, Stopwatch, monotonic_ns};
 use plumb_display::server::DisplayLimits;
 use plumb_display::transport::DisplayTransport;
 use plumb_harness::report::LaunchFault;
+use plumb_netdev::device::Device as _;
 use plumb_netdev::device::driver::{Driver, DriverOptions};
-use plumb_netdev::device::tap::{TapDevice, TapOffload, TapOptions};
-use plumb_netdev::device::{Device as _, DeviceWait};
-use plumb_netdev::lab::{TestBed, TestBedOptions, become_root};
-use plumb_stack::host::{HostConfig, IpHost};
-use plumb_stack::interface::InterfaceConfig;
+use plumb_netdev::device::tap::TapDevice;
+use plumb_netdev::lab::TestBed;
+use plumb_stack::host::IpHost;
 use plumb_stack::tcp::config::TcpConfig;
 use plumb_stack::tcp::{Received, TcpId};
-use plumb_wire::machine::Medium;
 use plumb_wire::packet::{Pool, PoolConfig};
 
 use super::connection::{DisplayStream, display_thread, serve};
+use crate::transfer::tap::{open_tap, tap_host};
 
 /// Its name in results.
 pub const PROCESS_TCP: &str = "process-tcp";
-/// MTU of Ethernet.
-const MTU: u32 = 1_500;
-const TAP: TapOptions = TapOptions {
-    medium: Medium::Ethernet,
-    wait: DeviceWait::Block,
-    offload: TapOffload::None,
-    mtu: Some(MTU),
-};
 /// For how long threads of connections that have ended are waited for.
 const ENDING: Span = Span::from_secs(2);
 
@@ -63,40 +54,39 @@ impl ProcessTcp {
         cpu: Option<u32>,
         (watch, seed): (Stopwatch, u64),
     ) -> Result<Self, LaunchFault> {
-        let lack = |error: &dyn std::error::Error| LaunchFault::Unavailable(error.to_string());
         let failed = |error: &dyn std::error::Error| LaunchFault::Failed(error.to_string());
         wait_until_alone();
-        become_root().map_err(|error| lack(&error))?;
-        let options =
-            TestBedOptions { offloads: false, neighbors: true, ..TestBedOptions::default() };
-        let bed = TestBed::tap(options).map_err(|error| lack(&error))?;
-        let tap = bed.in_near(|| TapDevice::open(TestBed::NEAR_DEVICE, TAP));
-        let tap = tap.map_err(|error| lack(&error))?.map_err(|error| lack(&error))?;
-        bed.bring_up_near().map_err(|error| lack(&error))?;
+        let (bed, tap) = open_tap()?;
         let listener = bed
             .in_near(|| TcpListener::bind((TestBed::NEAR_V4, 0)))
             .map_err(|error| failed(&error))?
             .map_err(|error| failed(&error))?;
         let to = listener.local_addr().map_err(|error| failed(&error))?;
         let (host, id, driver) = connect(tap, to, (watch, seed))?;
-        let accept = || DisplayStream::of_tcp(listener.accept()?.0);
         let mut process = Self { driver, host, id, _bed: bed };
         process
-            .turn_until(|host, id| {
+            .turn_until(|host, id, _| {
                 host.tcp_info(id).is_none_or(|info| info.state.is_synchronized())
             })
             .map_err(|error| failed(&error))?;
-        let far = accept().map_err(|error| failed(&error))?;
+        if process.host.tcp_info(process.id).is_none() {
+            return Err(LaunchFault::Failed("the connection was not opened".to_owned()));
+        }
+        let (far, _) = listener.accept().map_err(|error| failed(&error))?;
+        let far = DisplayStream::of_tcp(far).map_err(|error| failed(&error))?;
         display_thread(cpu, move || serve(far, limits, None)).map_err(|error| failed(&error))?;
         Ok(process)
     }
 
     /// Lets the stack work until something is so.
-    fn turn_until(&mut self, mut is_so: impl FnMut(&mut IpHost, TcpId) -> bool) -> io::Result<()> {
+    fn turn_until(
+        &mut self,
+        mut is_so: impl FnMut(&mut IpHost, TcpId, Instant) -> bool,
+    ) -> io::Result<()> {
         let id = self.id;
-        let until = |host: &mut IpHost, _, _: &mut Pool| {
+        let until = |host: &mut IpHost, now, _: &mut Pool| {
             while host.poll_tcp_event().is_some() {}
-            is_so(host, id)
+            is_so(host, id, now)
         };
         self.driver.read_clock();
         self.driver.run(&mut self.host, until).map(drop).map_err(io::Error::other)
@@ -110,13 +100,7 @@ fn connect(
     (watch, seed): (Stopwatch, u64),
 ) -> Result<(IpHost, TcpId, Driver<TapDevice>), LaunchFault> {
     let fault = |error: &dyn std::error::Error| LaunchFault::Failed(error.to_string());
-    let mut host = IpHost::new(HostConfig::default(), Seed(seed));
-    let interface = InterfaceConfig {
-        capabilities: tap.info().capabilities,
-        ..InterfaceConfig::ethernet(TestBed::FAR_MAC, MTU)
-    };
-    host.add_interface(&interface.with_address(TestBed::FAR_V4, TestBed::PREFIX_LEN.0))
-        .map_err(|error| fault(&error))?;
+    let mut host = tap_host(tap.info().capabilities, Seed(seed))?;
     let pool = Pool::new(PoolConfig { count: 1_024, size: 2_048, large: 8 });
     let clock = InstantClock::begin(watch);
     let mut driver = Driver::new(vec![tap], pool, clock, DriverOptions::default());
@@ -140,8 +124,7 @@ fn wait_until_alone() {
 impl DisplayTransport for ProcessTcp {
     fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         let (mut rest, mut ended) = (bytes, Ok(()));
-        let now = self.driver.read_clock();
-        self.turn_until(|host, id| {
+        self.turn_until(|host, id, now| {
             while !rest.is_empty() {
                 match host.tcp_send(now, id, rest) {
                     Ok(0) => return false,
@@ -159,9 +142,7 @@ impl DisplayTransport for ProcessTcp {
 
     fn receive(&mut self, bytes: &mut Vec<u8>) -> io::Result<()> {
         let mut ended = Ok(());
-        let known = bytes.len();
-        let now = self.driver.read_clock();
-        self.turn_until(|host, id| {
+        self.turn_until(|host, id, now| {
             let read = |data: &[u8]| {
                 bytes.extend_from_slice(data);
                 data.len()
@@ -175,7 +156,6 @@ impl DisplayTransport for ProcessTcp {
                 }
             }
         })?;
-        debug_assert!(ended.is_err() || bytes.len() > known);
         ended
     }
 }

@@ -14,13 +14,13 @@
 //! an empty packet.
 
 use std::io;
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::UdpSocket;
 use std::time::Duration;
 
 use plumb_display::server::{DisplayLimits, DisplayServer};
 use plumb_display::transport::DisplayTransport;
 
-use super::connection::display_thread;
+use super::connection::{datagram_pair, display_thread};
 
 const HEADER: usize = 8;
 /// Payload of a packet, as of V's.
@@ -70,10 +70,7 @@ impl MessageTransactions {
     /// # Errors
     /// The kernel refuses a socket.
     pub fn open(limits: DisplayLimits, reply: ReplyTime, cpu: Option<u32>) -> io::Result<Self> {
-        let [near, far] = [(); 2].map(|()| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)));
-        let (near, far) = (near?, far?);
-        near.connect(far.local_addr()?)?;
-        far.connect(near.local_addr()?)?;
+        let (near, far) = datagram_pair()?;
         near.set_read_timeout(Some(AGAIN))?;
         far.set_read_timeout(Some(PATIENCE))?;
         display_thread(cpu, move || serve(&far, limits, reply))?;
@@ -182,10 +179,7 @@ mod tests {
 
     #[test]
     fn a_duplicate_is_answered_and_not_carried_out_again() {
-        let [client, display] =
-            [(); 2].map(|()| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap());
-        client.connect(display.local_addr().unwrap()).unwrap();
-        display.connect(client.local_addr().unwrap()).unwrap();
+        let (client, display) = datagram_pair().unwrap();
         client.set_read_timeout(Some(PATIENCE)).unwrap();
         let served =
             std::thread::spawn(move || serve(&display, DisplayLimits::default(), ReplyTime::Late));

@@ -23,7 +23,7 @@ use plumb_stack::host::{HostConfig, IpHost};
 use plumb_stack::interface::InterfaceConfig;
 use plumb_stack::service::{HostApplication, HostNode};
 use plumb_stack::tcp::{ListenerId, Received, TcpId, TcpInfo};
-use plumb_wire::machine::Medium;
+use plumb_wire::machine::{DeviceCapabilities, Medium};
 use plumb_wire::packet::{Pool, PoolConfig};
 
 use super::{MTU, PORT, add_samples, segment_samples, tcp_config};
@@ -40,6 +40,34 @@ const PLAIN: TapOptions = TapOptions {
 /// How often the stack's thread looks whether it is to end.
 const LOOK: Span = Span::from_ms(20);
 
+/// A TAP with Linux at its other side.
+///
+/// # Errors
+/// This user may make none.
+pub(crate) fn open_tap() -> Result<(TestBed, TapDevice), LaunchFault> {
+    let lack = |error: &dyn std::error::Error| LaunchFault::Unavailable(error.to_string());
+    become_root().map_err(|error| lack(&error))?;
+    let options = TestBedOptions { offloads: false, neighbors: true, ..TestBedOptions::default() };
+    let bed = TestBed::tap(options).map_err(|error| lack(&error))?;
+    let tap = bed.in_near(|| TapDevice::open(TestBed::NEAR_DEVICE, PLAIN));
+    let tap = tap.map_err(|error| lack(&error))?.map_err(|error| lack(&error))?;
+    bed.bring_up_near().map_err(|error| lack(&error))?;
+    Ok((bed, tap))
+}
+
+/// plumb's host at this side of it.
+pub(crate) fn tap_host(
+    capabilities: DeviceCapabilities,
+    seed: Seed,
+) -> Result<IpHost, LaunchFault> {
+    let mut host = IpHost::new(HostConfig::default(), seed);
+    let interface =
+        InterfaceConfig { capabilities, ..InterfaceConfig::ethernet(TestBed::FAR_MAC, MTU) };
+    host.add_interface(&interface.with_address(TestBed::FAR_V4, TestBed::PREFIX_LEN.0))
+        .map_err(|error| LaunchFault::Failed(error.to_string()))?;
+    Ok(host)
+}
+
 /// Carries out the transfers of a block: one of a file.
 pub(super) fn run(
     spec: &TransferSpec,
@@ -49,13 +77,7 @@ pub(super) fn run(
     let TransferLoad::Bulk { bytes, write, .. } = spec.load else {
         return Err(LaunchFault::Failed("a transfer over a TAP is of a file".to_owned()));
     };
-    let lack = |error: &dyn std::error::Error| LaunchFault::Unavailable(error.to_string());
-    become_root().map_err(|error| lack(&error))?;
-    let options = TestBedOptions { offloads: false, neighbors: true, ..TestBedOptions::default() };
-    let bed = TestBed::tap(options).map_err(|error| lack(&error))?;
-    let tap = bed.in_near(|| TapDevice::open(TestBed::NEAR_DEVICE, PLAIN));
-    let tap = tap.map_err(|error| lack(&error))?.map_err(|error| lack(&error))?;
-    bed.bring_up_near().map_err(|error| lack(&error))?;
+    let (bed, tap) = open_tap()?;
     let lose = f64::from(loss_ppm) * 1e-6;
     let faults = FaultRates { lose, ..FaultRates::default() };
     let device = FaultyDevice::new(tap, faults, faults, Seed(run.seed));
@@ -140,13 +162,7 @@ impl TapApplication {
         (progress, finished): (&Arc<TapProgress>, Sender<()>),
     ) -> Result<HostNode<Self>, LaunchFault> {
         let fault = |error: &dyn std::error::Error| LaunchFault::Failed(error.to_string());
-        let mut host = IpHost::new(HostConfig::default(), seed);
-        let interface = InterfaceConfig {
-            capabilities: device.info().capabilities,
-            ..InterfaceConfig::ethernet(TestBed::FAR_MAC, MTU)
-        };
-        host.add_interface(&interface.with_address(TestBed::FAR_V4, TestBed::PREFIX_LEN.0))
-            .map_err(|error| fault(&error))?;
+        let mut host = tap_host(device.info().capabilities, seed)?;
         let local = SocketAddr::from((TestBed::FAR_V4, PORT));
         let listener =
             host.tcp_listen(local, 1, tcp_config(&spec.tcp)).map_err(|error| fault(&error))?;
