@@ -48,12 +48,25 @@ fn copy_and_sum_of_any_length(src: &[u8], dst: &mut [u8]) -> Sum16 {
 /// no such instruction.
 #[inline]
 pub fn prefetch<const LINES: usize>(bytes: &[u8]) {
-    #[cfg(target_arch = "x86_64")]
     for line in bytes.chunks(64).take(LINES) {
+        prefetch_line(line.as_ptr());
+    }
+}
+
+/// The same of the line in which a value begins.
+#[inline]
+pub fn prefetch_value<T>(value: &T) {
+    prefetch_line(std::ptr::from_ref(value).cast());
+}
+
+#[inline]
+fn prefetch_line(at: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         // SAFETY: SSE is part of x86-64, and a prefetch of any address has no effect but on caches.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(at.cast()) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = bytes;
+    let _ = at;
 }

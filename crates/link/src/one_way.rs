@@ -108,6 +108,15 @@ impl OneWayLink {
         }
     }
 
+    /// The packet that comes out next, where that is known.
+    #[inline]
+    pub fn front(&self) -> Option<&Packet> {
+        match &self.hop {
+            OneWayHop::General(_) => None,
+            OneWayHop::Fifo(hop) => hop.front().map(|frame| &frame.packet),
+        }
+    }
+
     /// When anything happens inside, as the beginning of a packet's transmission; [`Instant::NEVER`] when nothing does.
     #[inline]
     pub fn next_change(&self) -> Instant {
@@ -121,15 +130,13 @@ impl OneWayLink {
     #[inline]
     pub fn advance(&mut self, now: Instant, out: &mut Vec<Packet>, pool: &mut Pool) {
         let byte_time = self.byte_time_min;
-        let is_early = |at: Instant, frame: &LinkFrame, delay: Span| {
-            let transmission = byte_time.saturating_mul(frame.wire_len.into());
-            at < frame.entered + Span::from_ps(transmission) + delay
+        let is_early = |at: Instant, entered: Instant, wire_len: u32, delay: Span| {
+            at < entered + Span::from_ps(byte_time.saturating_mul(wire_len.into())) + delay
         };
         match &mut self.hop {
             OneWayHop::Fifo(hop) => {
-                while let Some((at, frame)) = hop.pop(now) {
-                    self.early += u64::from(is_early(at, &frame, hop.delay()));
-                    out.push(frame.packet);
+                while let Some((at, entered, wire_len)) = hop.pop(now, out) {
+                    self.early += u64::from(is_early(at, entered, wire_len, hop.delay()));
                 }
                 hop.settle(now);
             }
@@ -138,7 +145,8 @@ impl OneWayLink {
                     let at = hop.next();
                     hop.step(at, &mut self.scratch, pool);
                     for frame in self.scratch.drain(..) {
-                        self.early += u64::from(is_early(at, &frame, hop.least_delay()));
+                        let delay = hop.least_delay();
+                        self.early += u64::from(is_early(at, frame.entered, frame.wire_len, delay));
                         out.push(frame.packet);
                     }
                 }

@@ -29,7 +29,7 @@ pub struct VirtualHost {
     ip: IpHost,
     address: Ipv4Addr,
     /// The flow of each connection that has not ended, and which end of it this is.
-    flows: BTreeMap<TcpId, (u32, FlowEnd)>,
+    flows: ConnectionFlows,
     listeners: BTreeMap<ListenerId, u16>,
     /// Flows that come from it, by their local ports.
     outgoing: Vec<u32>,
@@ -44,6 +44,31 @@ pub struct VirtualHost {
 enum FlowEnd {
     Sender,
     Receiver,
+}
+
+/// Flows by the slots of their connections.
+#[derive(Debug, Default)]
+struct ConnectionFlows(Vec<Option<(TcpId, u32, FlowEnd)>>);
+
+impl ConnectionFlows {
+    #[inline]
+    fn get(&self, id: TcpId) -> Option<(u32, FlowEnd)> {
+        let (owner, flow, end) = (*self.0.get(id.slot())?)?;
+        (owner == id).then_some((flow, end))
+    }
+
+    fn insert(&mut self, id: TcpId, flow: u32, end: FlowEnd) {
+        if id.slot() >= self.0.len() {
+            self.0.resize(id.slot() + 1, None);
+        }
+        self.0[id.slot()] = Some((id, flow, end));
+    }
+
+    fn remove(&mut self, id: TcpId) -> Option<(u32, FlowEnd)> {
+        let found = self.get(id)?;
+        self.0[id.slot()] = None;
+        Some(found)
+    }
 }
 
 /// A connection that a host has accepted.
@@ -78,7 +103,7 @@ impl VirtualHost {
         Self {
             ip,
             address,
-            flows: BTreeMap::new(),
+            flows: ConnectionFlows::default(),
             listeners: BTreeMap::new(),
             outgoing: Vec::new(),
             writes: BTreeSet::new(),
@@ -144,7 +169,7 @@ impl VirtualHost {
         match self.ip.tcp_connect(now, local, remote, Arc::clone(config), pool) {
             Ok(id) => {
                 flow.client = Some(id);
-                self.flows.insert(id, (index, FlowEnd::Sender));
+                self.flows.insert(id, index, FlowEnd::Sender);
             }
             Err(error) => {
                 flow.error = Some(error.to_string());
@@ -167,13 +192,13 @@ impl VirtualHost {
         flows: &mut [SimulatedFlow],
     ) {
         flows[index as usize].server = Some(accepted.id);
-        self.flows.insert(accepted.id, (index, FlowEnd::Receiver));
+        self.flows.insert(accepted.id, index, FlowEnd::Receiver);
         self.read(now, accepted.id, flows);
     }
 
     /// Aborts a connection.
     pub fn abort(&mut self, now: Instant, id: TcpId) {
-        self.flows.remove(&id);
+        self.flows.remove(id);
         self.ip.tcp_abort(now, id);
     }
 
@@ -209,7 +234,7 @@ impl VirtualHost {
     /// Reads everything that has arrived, whatever it is; of what is passed on, as much as there is room for.
     fn read(&mut self, now: Instant, id: TcpId, flows: &mut [SimulatedFlow]) {
         // One that was only accepted is read once its flow is known.
-        let Some((index, end)) = self.flows.get(&id).copied() else { return };
+        let Some((index, end)) = self.flows.get(id) else { return };
         let index = index as usize;
         let application = flows[index].application.as_ref().filter(|_| end == FlowEnd::Receiver);
         if let Some(downstream) = application.and_then(|application| application.downstream) {
@@ -217,7 +242,7 @@ impl VirtualHost {
         }
         let origin = application.and_then(|application| application.origin);
         loop {
-            match self.ip.tcp_receive_with(now, id, <[u8]>::len) {
+            match self.ip.tcp_discard(now, id, usize::MAX) {
                 Ok(Received::Data(len)) => {
                     if let Some(origin) = origin {
                         note_read(now, len as u64, (origin as usize, index), flows);
@@ -232,11 +257,11 @@ impl VirtualHost {
 
     /// The sender has ended: so does the receiver, and all has arrived.
     fn end_reading(&mut self, now: Instant, id: TcpId, flows: &mut [SimulatedFlow]) {
-        if let Some((index, FlowEnd::Receiver)) = self.flows.get(&id) {
-            let flow = &mut flows[*index as usize];
+        if let Some((index, FlowEnd::Receiver)) = self.flows.get(id) {
+            let flow = &mut flows[index as usize];
             flow.observe(None, self.ip.tcp_info(id).as_ref());
             self.ended += usize::from(flow.end(now));
-            self.flows.remove(&id);
+            self.flows.remove(id);
             self.ip.tcp_close(now, id);
         }
     }
@@ -255,7 +280,7 @@ impl VirtualHost {
             let room = usize::try_from(room).unwrap_or(usize::MAX);
             let received = match room {
                 0 => Ok(Received::Empty),
-                _ => self.ip.tcp_receive_with(now, id, |bytes| bytes.len().min(room)),
+                _ => self.ip.tcp_discard(now, id, room),
             };
             let (is_end, len) = match received {
                 Ok(Received::Data(len)) => (false, len),
@@ -281,7 +306,7 @@ impl VirtualHost {
 
     /// Writes as much as there is, and room for, whatever the memory holds.
     fn write(&mut self, now: Instant, id: TcpId, flows: &mut [SimulatedFlow]) {
-        let Some((index, FlowEnd::Sender)) = self.flows.get(&id).copied() else { return };
+        let Some((index, FlowEnd::Sender)) = self.flows.get(id) else { return };
         let application = flows[index as usize].application.as_mut();
         let upstream = application.as_ref().and_then(|application| application.upstream);
         if let Some(next) = application.and_then(|application| application.make(now)) {
@@ -289,7 +314,7 @@ impl VirtualHost {
         }
         self.write_some(now, id, index, flows);
         let server = upstream.and_then(|upstream| flows[upstream as usize].server);
-        if let Some(server) = server.filter(|server| self.flows.contains_key(server)) {
+        if let Some(server) = server.filter(|server| self.flows.get(*server).is_some()) {
             self.read(now, server, flows);
         }
     }
@@ -298,7 +323,7 @@ impl VirtualHost {
         let flow = &mut flows[index as usize];
         while flow.ready() > 0 {
             let max = usize::try_from(flow.ready()).unwrap_or(usize::MAX);
-            match self.ip.tcp_send_with(now, id, max, |room| room.len()) {
+            match self.ip.tcp_send_any(now, id, max) {
                 Ok(0) => return,
                 Ok(written) => {
                     flow.left -= written as u64;
@@ -317,7 +342,7 @@ impl VirtualHost {
 
     /// A connection has ended, well or not.
     fn end(&mut self, now: Instant, id: TcpId, flows: &mut [SimulatedFlow]) {
-        let Some((index, end)) = self.flows.remove(&id) else { return };
+        let Some((index, end)) = self.flows.remove(id) else { return };
         let flow = &mut flows[index as usize];
         let info = self.ip.tcp_info(id);
         match end {

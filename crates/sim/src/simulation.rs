@@ -4,6 +4,7 @@
 //! entry of the schedule. A packet costs one event a link; routers take no time.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use plumb_base::stats::sparse_histogram::SparseHistogram;
 use plumb_base::time::{Instant, Span};
@@ -95,11 +96,16 @@ impl Simulation {
     ///
     /// # Errors
     /// [`ScenarioError`] says what is wrong with it; so does memory for packets beyond `memory_max` bytes.
-    pub fn new(scenario: Scenario, memory_max: u64) -> Result<Self, ScenarioError> {
+    pub fn new(mut scenario: Scenario, memory_max: u64) -> Result<Self, ScenarioError> {
         let routes = RouteTable::new(&scenario.network);
         let paths = check::check(&scenario, &routes)?;
         let need = check::memory_need(&scenario, &paths);
         need.check(memory_max)?;
+        for group in &mut scenario.groups {
+            for config in [&mut group.client, &mut group.server] {
+                Arc::make_mut(config).keeps_content = false;
+            }
+        }
         let frames = PoolConfig { count: need.frames(), size: need.frame_size, large: 0 };
         let directed_links = make_links(&scenario, &paths);
         let (nodes, hosts, uplinks) = make_hosts(&scenario, &routes);
@@ -154,8 +160,12 @@ impl Simulation {
         Ok(simulation)
     }
 
-    /// Shows each packet to `observer` as it leaves a link.
+    /// Shows each packet to `observer` as it leaves a link. Payload of connections that are opened from now on is zeros; without an
+    /// observer it is never written.
     pub fn observe(&mut self, observer: Box<dyn PacketObserver>) {
+        for group in &mut self.scenario.groups {
+            Arc::make_mut(&mut group.client).keeps_content = true;
+        }
         self.observers.push(observer);
     }
 
@@ -243,6 +253,9 @@ impl Simulation {
                 }
             }
             NodeKind::Host(host) if !packets.is_empty() => {
+                if let Some(next) = self.directed_links[index].link.front() {
+                    plumb_copy::prefetch::<1>(self.pool.bytes(next));
+                }
                 self.receive(host as usize, &mut packets);
             }
             NodeKind::Host(_) => {}

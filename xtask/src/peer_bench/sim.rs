@@ -44,8 +44,8 @@ pub fn run(options: &BenchOptions, out: &mut dyn Write) -> anyhow::Result<bool> 
     let cases = options.choose(CASES.to_vec(), |_| "dumbbell")?;
     writeln!(
         out,
-        "{} launches of each side, in turn, on CPU {cpu}. A dumbbell: Reno, 1 Gb/s, 24 ms, 2,000 packets of buffer; every byte of every\n\
-         packet in plumb; ns-3 built by its distribution, routed by nix vectors.\n",
+        "{} launches of each side, in turn, on CPU {cpu}. A dumbbell: Reno, 1 Gb/s, 24 ms, 2,000 packets of buffer; all headers\n\
+         are real and payload is only counted on both sides; ns-3 built by its distribution, routed by nix vectors.\n",
         options.launches
     )?;
     writeln!(

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 
 use plumb_base::time::{Instant, Span};
-use plumb_wire::packet::Pool;
+use plumb_wire::packet::{Packet, Pool};
 
 use super::account::HopAccount;
 use super::{HopConfig, HopDirection, LinkParameters};
@@ -25,13 +25,16 @@ pub(crate) struct FifoHop {
     frames: VecDeque<ScheduledFrame>,
     /// How many of them travel.
     travelling: usize,
-    /// How many of them do not wait.
-    begun: usize,
+    /// Whether the next is being sent.
+    is_sending: bool,
     backlog: FrameTotals,
     /// When the last of them is sent.
     free_at: Instant,
-    /// When the first that waits begins to be sent, or the one that is being sent has been: before, there is nothing to count.
-    next_count: Instant,
+    /// When the first comes out, the first that waits begins to be sent, and the one that is being sent has been; [`Instant::NEVER`]
+    /// where there is none. What was just written to `frames` is not read back: that would wait for the write.
+    next_out: Instant,
+    next_begin: Instant,
+    next_sent: Instant,
     account: HopAccount,
 }
 
@@ -56,10 +59,12 @@ impl FifoHop {
             delay,
             frames: VecDeque::new(),
             travelling: 0,
-            begun: 0,
+            is_sending: false,
             backlog: FrameTotals::default(),
             free_at: Instant::ORIGIN,
-            next_count: Instant::NEVER,
+            next_out: Instant::NEVER,
+            next_begin: Instant::NEVER,
+            next_sent: Instant::NEVER,
             account: HopAccount::new(parameters.medium, now),
             config: HopConfig::new(spec, parameters, now),
         })
@@ -94,62 +99,101 @@ impl FifoHop {
         let begins = now.max(self.free_at);
         let departs = self.server.finish(begins, self.config.bits(&frame));
         self.free_at = departs;
-        self.backlog.add(&frame);
+        if begins > now {
+            self.backlog.add(&frame);
+            self.next_begin = self.next_begin.min(begins);
+        } else {
+            self.account.on_departure(now, &frame);
+            self.is_sending = true;
+            self.next_sent = departs;
+        }
+        self.next_out = self.next_out.min(departs + self.delay);
         self.frames.push_back(ScheduledFrame { frame, begins, departs });
-        self.next_count = self.next_count.min(begins);
         self.settle(now);
     }
 
     /// Counts what has begun to be sent and what has been sent by `now`.
     #[inline]
     pub fn settle(&mut self, now: Instant) {
-        if self.next_count <= now {
+        if self.next_begin <= now || self.next_sent <= now {
             self.count_until(now);
         }
     }
 
     fn count_until(&mut self, now: Instant) {
-        while let Some(next) = self.frames.get(self.begun).filter(|next| next.begins <= now) {
+        let mut begun = self.begun();
+        while let Some(next) = self.frames.get(begun).filter(|next| next.begins <= now) {
             self.account.on_queue(next.begins, self.backlog.frames);
             self.account.on_departure(next.begins, &next.frame);
             self.backlog.remove(&next.frame);
-            self.begun += 1;
+            begun += 1;
         }
         while let Some(next) = self.frames.get(self.travelling).filter(|next| next.departs <= now) {
             self.account.used += self.config.bits(&next.frame);
             self.travelling += 1;
         }
-        let begins = self.frames.get(self.begun).map_or(Instant::NEVER, |next| next.begins);
-        let sent = self.frames.get(self.travelling).map_or(Instant::NEVER, |next| next.departs);
-        self.next_count = begins.min(sent);
+        self.is_sending = begun > self.travelling;
+        self.next_begin = self.frames.get(begun).map_or(Instant::NEVER, |next| next.begins);
+        self.prefetch(begun + 1);
+        let sending = self.frames.get(self.travelling);
+        self.next_sent = sending.map_or(Instant::NEVER, |next| next.departs);
     }
 
     /// When the first comes out; [`Instant::NEVER`] when there is none.
     #[inline]
     pub fn next_arrival(&self) -> Instant {
-        self.frames.front().map_or(Instant::NEVER, |first| first.departs + self.delay)
+        self.next_out
     }
 
     /// When the first comes out, or the first that waits begins to be sent.
     #[inline]
     pub fn next_change(&self) -> Instant {
-        let begins = self.frames.get(self.begun).map_or(Instant::NEVER, |next| next.begins);
-        self.next_arrival().min(begins)
+        self.next_out.min(self.next_begin)
     }
 
-    /// Takes out the first that comes out by `now`, and when it does.
+    /// Appends the first packet to `out` if it comes out by `now`: when it does, when it came, and its length on the wire.
     #[inline]
-    pub fn pop(&mut self, now: Instant) -> Option<(Instant, LinkFrame)> {
-        let at = self.next_arrival();
+    pub fn pop(&mut self, now: Instant, out: &mut Vec<Packet>) -> Option<(Instant, Instant, u32)> {
+        let at = self.next_out;
         if at > now || at == Instant::NEVER {
             return None;
         }
         self.settle(at);
-        let first = self.frames.pop_front()?;
-        self.begun -= 1;
+        let first = &self.frames.front()?.frame;
+        self.account.left.add(first);
+        let (entered, wire_len) = (first.entered, first.wire_len);
+        out.extend(self.frames.pop_front().map(|first| first.frame.packet));
+        if self.frames.is_empty() {
+            // What comes next is written where memory is cached.
+            self.frames.clear();
+        }
+        let second = self.frames.front();
+        self.next_out = second.map_or(Instant::NEVER, |second| second.departs + self.delay);
+        self.prefetch(1);
         self.travelling -= 1;
-        self.account.left.add(&first.frame);
-        Some((at, first.frame))
+        Some((at, entered, wire_len))
+    }
+
+    /// How many frames do not wait.
+    #[inline]
+    fn begun(&self) -> usize {
+        self.travelling + usize::from(self.is_sending)
+    }
+
+    /// A frame that will be looked at soon, of a ring that may be longer than caches.
+    #[inline]
+    fn prefetch(&self, index: usize) {
+        if let Some(later) = self.frames.get(index) {
+            plumb_copy::prefetch_value(&later.frame);
+            plumb_copy::prefetch_value(&later.frame.packet);
+            plumb_copy::prefetch_value(&later.departs);
+        }
+    }
+
+    /// The first that comes out.
+    #[inline]
+    pub fn front(&self) -> Option<&LinkFrame> {
+        self.frames.front().map(|first| &first.frame)
     }
 
     pub fn delay(&self) -> Span {
@@ -179,7 +223,7 @@ impl FifoHop {
 
     fn fill(&self, now: Instant, report: &mut DirectionReport) {
         let travelling = self.frames.range(..self.travelling).map(|one| &one.frame);
-        let sending = self.frames.range(self.travelling..self.begun).next();
+        let sending = self.frames.range(self.travelling..self.begun()).next();
         let sending =
             sending.map(|one| (&one.frame, self.config.bits(&one.frame), one.begins, one.departs));
         self.account.fill(now, &self.config, self.backlog, sending, travelling, report);
@@ -190,8 +234,9 @@ impl FifoHop {
         for one in self.frames.drain(..) {
             pool.free(one.frame.packet);
         }
-        (self.travelling, self.begun, self.backlog) = (0, 0, FrameTotals::default());
-        self.next_count = Instant::NEVER;
+        (self.travelling, self.is_sending, self.backlog) = (0, false, FrameTotals::default());
+        (self.next_out, self.next_begin, self.next_sent) =
+            (Instant::NEVER, Instant::NEVER, Instant::NEVER);
     }
 }
 

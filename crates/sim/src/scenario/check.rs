@@ -19,6 +19,9 @@ const MTU_RANGE: std::ops::RangeInclusive<u32> = 576..=65_535;
 /// Bytes of a segment's headers at most: 20 of IP and 60 of TCP.
 const SEGMENT_HEADERS: u32 = 80;
 
+/// Bytes that a processor caches together.
+const CACHE_LINE: u32 = 64;
+
 /// Bytes of a connection, both ends and its report, without buffers; of a source.
 const FLOW_BYTES: u64 = 8_192;
 const SOURCE_BYTES: u64 = 1_024;
@@ -350,7 +353,8 @@ fn survey(scenario: &Scenario, routes: &RouteTable) -> Result<PathSurvey, Scenar
 pub(crate) fn memory_need(scenario: &Scenario, paths: &PathSurvey) -> MemoryNeed {
     let headroom = u32::try_from(HEADROOM).expect("a small number");
     let longest = if scenario.groups.is_empty() { PACKET_MIN } else { scenario.mtu };
-    let frame_size = (headroom + longest).next_multiple_of(64);
+    // An odd number of cache lines: so headers of successive frames share no set of the cache.
+    let frame_size = (headroom + longest).next_multiple_of(CACHE_LINE) | CACHE_LINE;
     let edges = &scenario.network.edges;
     let directions: Vec<&DirectionSpec> =
         edges.iter().flat_map(|edge| [&edge.spec.up, &edge.spec.down]).collect();
@@ -409,7 +413,7 @@ pub(crate) fn memory_need(scenario: &Scenario, paths: &PathSurvey) -> MemoryNeed
 
 /// Bytes of connections and sources, of which so many bytes are in flight.
 fn state_need(scenario: &Scenario, in_flight: u64) -> u64 {
-    // A buffer is a ring, of a power of two.
+    // A send buffer is a ring, of a power of two. What is received is not kept, and what is sent only where packets are observed.
     let ring = |bytes: u32| u64::from(bytes).next_power_of_two();
     let sum = |of: &dyn Fn(&FlowGroup) -> u64| {
         let groups = scenario.groups.iter();
@@ -417,11 +421,10 @@ fn state_need(scenario: &Scenario, in_flight: u64) -> u64 {
             .map(|group| of(group).saturating_mul(group.flows.len() as u64))
             .fold(0, u64::saturating_add)
     };
-    let full =
-        sum(&|group| ring(group.client.send_buffer.max) + ring(group.server.receive_buffer.max));
+    let full = sum(&|group| ring(group.client.send_buffer.max));
     // One that grows holds twice what is in flight.
     let grown = sum(&|group| ring(group.client.send_buffer.initial))
-        .saturating_add(in_flight.saturating_mul(4));
+        .saturating_add(in_flight.saturating_mul(2));
     let sources = scenario.sources.len() as u64 * SOURCE_BYTES;
     sum(&|_| FLOW_BYTES).saturating_add(full.min(grown)).saturating_add(sources)
 }

@@ -58,3 +58,15 @@ fn one_seed_gives_one_trace_however_it_is_built_and_driven() {
     }
     assert_ne!(trace(lossy(2), u64::MAX).0, hash);
 }
+
+/// Payload is written only where somebody may look at it: here checksums are computed over whatever frames held.
+#[test]
+fn an_observer_changes_no_figure() {
+    let mut alone = Simulation::new(lossy(1), MEMORY).expect("a scenario");
+    alone.run();
+    let mut observed = Simulation::new(lossy(1), MEMORY).expect("a scenario");
+    observed.observe(Box::new(TraceHash(Rc::default())));
+    observed.run();
+    assert_eq!(alone.events(), observed.events());
+    assert_eq!(format!("{:?}", alone.finish()), format!("{:?}", observed.finish()));
+}

@@ -179,6 +179,7 @@ impl IpHost {
     ) {
         let gathers = path.capabilities.gathers
             && segment.len >= GATHERED_MIN
+            && entry.connection.keeps_content()
             && path.link != NextHopLink::Unknown
             && !path.allow_fragmentation;
         if gathers {

@@ -141,6 +141,24 @@ impl IpHost {
         Ok(sent)
     }
 
+    /// Sends up to `max` bytes, whatever they are; how many. Where there is no room, [`TcpEvent::Writable`] tells when there is.
+    ///
+    /// # Errors
+    /// [`TcpSocketError`].
+    #[inline]
+    pub fn tcp_send_any(
+        &mut self,
+        now: Instant,
+        id: TcpId,
+        max: usize,
+    ) -> Result<usize, TcpSocketError> {
+        let sent = self.with_connection(now, id, |connection| connection.send_any(now, max))??;
+        if sent < max {
+            self.tcp.want_room(id);
+        }
+        Ok(sent)
+    }
+
     /// Copies received data to `out`.
     ///
     /// # Errors
@@ -167,6 +185,20 @@ impl IpHost {
         read: impl FnOnce(&[u8]) -> usize,
     ) -> Result<Received, TcpSocketError> {
         self.with_connection(now, id, |connection| connection.receive_with(now, read))?
+    }
+
+    /// Discards up to `max` bytes of received data.
+    ///
+    /// # Errors
+    /// [`TcpSocketError`], once what was received before has been read.
+    #[inline]
+    pub fn tcp_discard(
+        &mut self,
+        now: Instant,
+        id: TcpId,
+        max: usize,
+    ) -> Result<Received, TcpSocketError> {
+        self.with_connection(now, id, |connection| connection.discard(now, max))?
     }
 
     /// Nothing more will be sent on a connection; what arrives can still be read.

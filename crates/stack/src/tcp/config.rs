@@ -46,6 +46,9 @@ pub struct TcpConfig {
     pub time_wait: Span,
     /// How payload is copied and summed.
     pub checksum_pass: ChecksumPass,
+    /// Whether the bytes of the stream are kept. Where nobody looks at them, as in a simulation, they need not be: buffers then take no
+    /// memory, and segments are as long as before with whatever their frames held.
+    pub keeps_content: bool,
     /// What its packets have in their IP headers.
     pub marks: IpMarks,
     /// Defects, for experiments: none.
@@ -75,6 +78,7 @@ impl Default for TcpConfig {
             fin_wait_2: Span::from_secs(60),
             time_wait: Span::from_secs(60),
             checksum_pass: ChecksumPass::Fused,
+            keeps_content: true,
             marks: IpMarks::default(),
             defects: TcpDefects::default(),
         }

@@ -212,7 +212,7 @@ impl Connection {
             iss,
             una: iss,
             nxt: iss,
-            buffer: SeqRing::new(iss + 1, config.send_buffer.initial),
+            buffer: SeqRing::new(iss + 1, config.send_buffer.initial, config.keeps_content),
             end: iss + 1,
             is_closed: false,
             writes: WriteEnds::default(),
@@ -446,6 +446,7 @@ fn receiver(now: Instant, config: &TcpConfig, handshake: &Handshake) -> Receiver
     let options = ReceiverOptions {
         limits: config.receive_buffer,
         pass: config.checksum_pass,
+        keeps_content: config.keeps_content,
         silly_window: config.defects.silly_window,
         edge: config.personality.window_edge,
         discards_out_of_order: config.defects.discard_out_of_order,

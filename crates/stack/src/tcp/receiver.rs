@@ -72,6 +72,7 @@ struct BufferTuning {
 pub(super) struct ReceiverOptions {
     pub limits: BufferLimits,
     pub pass: ChecksumPass,
+    pub keeps_content: bool,
     pub silly_window: bool,
     pub edge: WindowEdge,
     pub discards_out_of_order: bool,
@@ -91,7 +92,7 @@ impl Receiver {
         Self {
             irs,
             nxt,
-            buffer: SeqRing::new(nxt, options.limits.initial),
+            buffer: SeqRing::new(nxt, options.limits.initial, options.keeps_content),
             out_of_order: OutOfOrder::default(),
             window: ReceiveWindow::new(nxt + u64::from(offered), shift),
             acks,

@@ -10,7 +10,8 @@ use super::seq::SeqNum;
 /// Least capacity once there are bytes.
 const CAPACITY_MIN: usize = 4_096;
 
-/// A ring addressed by sequence numbers. It has no memory until it is written to, and grows by doubling up to its limit.
+/// A ring addressed by sequence numbers. It has no memory until it is written to, and grows by doubling up to its limit; where its
+/// content is not kept, it never has any.
 pub(super) struct SeqRing {
     bytes: Box<[u8]>,
     /// What lies at the beginning of the memory: segments of an even size then never begin at an odd address.
@@ -18,12 +19,20 @@ pub(super) struct SeqRing {
     /// Where the bytes that are kept begin.
     start: SeqNum,
     limit: usize,
+    keeps_content: bool,
 }
 
 impl SeqRing {
     /// A ring for at most `limit` bytes that begins at `start`.
-    pub fn new(start: SeqNum, limit: u32) -> Self {
-        Self { bytes: Box::default(), origin: start, start, limit: limit as usize }
+    pub fn new(start: SeqNum, limit: u32, keeps_content: bool) -> Self {
+        let limit = limit as usize;
+        Self { bytes: Box::default(), origin: start, start, limit, keeps_content }
+    }
+
+    /// Whether it holds bytes, and not only their number.
+    #[inline]
+    pub const fn keeps_content(&self) -> bool {
+        self.keeps_content
     }
 
     /// Where it begins.
@@ -71,7 +80,7 @@ impl SeqRing {
     pub fn reserve(&mut self, end: SeqNum, kept: SeqNum) {
         let needed = usize::try_from(end - self.start).expect("within the limit");
         debug_assert!(needed <= self.limit, "bytes within the limit");
-        if needed > self.bytes.len() {
+        if needed > self.bytes.len() && self.keeps_content {
             self.grow(needed, kept);
         }
     }
@@ -123,6 +132,9 @@ impl SeqRing {
     /// Writes `bytes` at `at`, for which memory was reserved; their sum, if it is asked for.
     #[inline]
     pub fn write(&mut self, at: SeqNum, bytes: &[u8], pass: Option<ChecksumPass>) -> Sum16 {
+        if !self.keeps_content {
+            return sum_if(pass, bytes);
+        }
         let end = at + bytes.len() as u64;
         let first = self.contiguous_mut(at, end);
         let cut = first.len();
@@ -134,9 +146,12 @@ impl SeqRing {
         total
     }
 
-    /// Copies the bytes at `at` to `out`; their sum, if it is asked for.
+    /// Copies the bytes at `at` to `out`, which stays as it is where they are not kept; the sum of `out`, if it is asked for.
     #[inline]
     pub fn read(&self, at: SeqNum, out: &mut [u8], pass: Option<ChecksumPass>) -> Sum16 {
+        if !self.keeps_content {
+            return sum_if(pass, out);
+        }
         let end = at + out.len() as u64;
         let first = self.contiguous(at, end);
         let cut = first.len();
@@ -170,6 +185,11 @@ fn copy(from: &[u8], to: &mut [u8], pass: Option<ChecksumPass>) -> Sum16 {
     }
 }
 
+#[inline]
+fn sum_if(pass: Option<ChecksumPass>, bytes: &[u8]) -> Sum16 {
+    pass.map_or(Sum16::ZERO, |_| sum(bytes))
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -182,7 +202,7 @@ mod tests {
             start in any::<u32>(), lens in prop::collection::vec(0_usize..9_000, 1..20),
         ) {
             let start = SeqNum::initial(start);
-            let mut ring = SeqRing::new(start, 1 << 20);
+            let mut ring = SeqRing::new(start, 1 << 20, true);
             let mut end = start;
             let mut kept: Vec<u8> = Vec::new();
             for (n, len) in lens.into_iter().enumerate() {
@@ -204,8 +224,23 @@ mod tests {
     }
 
     #[test]
+    fn content_that_is_not_kept_takes_no_memory_and_has_a_right_sum() {
+        let start = SeqNum::initial(7);
+        let mut ring = SeqRing::new(start, 65_536, false);
+        let end = start + 65_536;
+        ring.reserve(end, start);
+        assert_eq!(ring.write(start, &[1, 2], Some(ChecksumPass::Fused)), Sum16::of(&[1, 2]));
+        let mut frame = [3, 4, 5];
+        assert_eq!(
+            ring.read(start, &mut frame, Some(ChecksumPass::Separate)),
+            Sum16::of(&[3, 4, 5])
+        );
+        assert_eq!((frame, ring.memory()), ([3, 4, 5], 0));
+    }
+
+    #[test]
     fn it_takes_no_memory_before_it_is_used() {
-        let mut ring = SeqRing::new(SeqNum::initial(7), 65_536);
+        let mut ring = SeqRing::new(SeqNum::initial(7), 65_536, true);
         assert_eq!(ring.memory(), 0);
         ring.reserve(SeqNum::initial(8), SeqNum::initial(7));
         assert_eq!(ring.memory(), CAPACITY_MIN);

@@ -13,6 +13,14 @@ pub struct TcpId {
     pub(super) generation: u32,
 }
 
+impl TcpId {
+    /// A small number that no other connection of its host has at the same time: an index of tables beside the host's.
+    #[inline]
+    pub const fn slot(self) -> usize {
+        self.index as usize
+    }
+}
+
 /// Identifies a listener; not reused after it is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ListenerId {

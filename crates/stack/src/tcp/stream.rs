@@ -99,6 +99,22 @@ impl Connection {
         Ok(len)
     }
 
+    /// Queues up to `max` bytes, whatever they are; how many.
+    ///
+    /// # Errors
+    /// [`TcpSocketError`].
+    pub fn send_any(&mut self, now: Instant, max: usize) -> Result<usize, TcpSocketError> {
+        self.check_sendable()?;
+        self.tune_send_buffer();
+        let tx = &mut self.tx;
+        let len = max.min(tx.room());
+        let end = tx.end + len as u64;
+        tx.buffer.reserve(end, tx.end);
+        tx.end = end;
+        self.on_queued(now, len, WriteEnd::Push);
+        Ok(len)
+    }
+
     fn check_sendable(&self) -> Result<(), TcpSocketError> {
         match self.error {
             Some(error) => Err(error),
@@ -166,6 +182,19 @@ impl Connection {
         Ok(Received::Data(len))
     }
 
+    /// Discards up to `max` bytes of received data.
+    ///
+    /// # Errors
+    /// [`TcpSocketError`], once what was received before has been read.
+    pub fn discard(&mut self, now: Instant, max: usize) -> Result<Received, TcpSocketError> {
+        let len = usize::try_from(self.rx.readable()).unwrap_or(usize::MAX).min(max);
+        if len == 0 {
+            return self.received_nothing(max == 0);
+        }
+        self.on_read(now, len);
+        Ok(Received::Data(len))
+    }
+
     fn received_nothing(&self, asked_nothing: bool) -> Result<Received, TcpSocketError> {
         match self.error {
             _ if asked_nothing => Ok(Received::Empty),
@@ -198,6 +227,12 @@ impl Connection {
     pub fn set_cork(&mut self, corked: bool) {
         self.tx.writes.cork(corked);
         self.is_ready = true;
+    }
+
+    /// Whether the bytes that it sends can be read.
+    #[inline]
+    pub const fn keeps_content(&self) -> bool {
+        self.tx.buffer.keeps_content()
     }
 
     /// The payload of such a segment where it lies.
