@@ -7,12 +7,12 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::codec::{self, MessageReader};
 use crate::geometry::ViewPort;
-use crate::item::DisplayItem;
+use crate::item::{DisplayItem, ITEM_LEN};
 use crate::message::{
     BODY_MIN, DisplayReply, DisplayRequest, HEADER_LEN, MessageOpcode, REPLY_WANTED, RefusalCode,
     VERSION,
 };
-use crate::scene::{DisplayScene, SceneLimits};
+use crate::scene::{DisplayScene, SceneError, SceneLimits};
 
 /// Bytes of a batch, at most; every display takes so many.
 const BATCH_BYTES: usize = BODY_MIN - 4_096;
@@ -51,7 +51,7 @@ pub enum ClientStep {
         symbol: u32,
         /// What.
         item: DisplayItem,
-        /// Its text or corners, from offset 0.
+        /// Its text, corners or rows, from offset 0.
         tail: Vec<u8>,
     },
     /// Replaces an item.
@@ -62,7 +62,7 @@ pub enum ClientStep {
         index: u32,
         /// By what.
         item: DisplayItem,
-        /// Its text or corners, from offset 0.
+        /// Its text, corners or rows, from offset 0.
         tail: Vec<u8>,
     },
     /// Removes a symbol.
@@ -80,6 +80,11 @@ pub enum ClientStep {
         size: (u16, u16),
         /// What part of it.
         port: ViewPort,
+    },
+    /// Removes a view.
+    Close {
+        /// Which.
+        view: u32,
     },
     /// Draws.
     Display {
@@ -156,6 +161,7 @@ pub struct DisplayClient {
     /// Messages that a reply was asked for.
     awaited: VecDeque<u64>,
     checksum: Option<u64>,
+    items: u32,
     picture: Option<Vec<u8>>,
     error: Option<ClientError>,
     counts: ClientCounts,
@@ -174,6 +180,7 @@ impl DisplayClient {
             answered: 0,
             awaited: VecDeque::new(),
             checksum: None,
+            items: 0,
             picture: None,
             error: None,
             counts: ClientCounts::default(),
@@ -256,6 +263,7 @@ impl DisplayClient {
                 DisplayRequest::View { view: *view, symbol: *symbol, size: *size, port: *port },
                 false,
             ),
+            ClientStep::Close { view } => (DisplayRequest::Close { view: *view }, false),
             ClientStep::Display { view, is_whole, is_proved } => {
                 (DisplayRequest::Display { view: *view, is_whole: *is_whole }, *is_proved)
             }
@@ -266,7 +274,9 @@ impl DisplayClient {
 
     fn add(&mut self, symbol: u32, item: &DisplayItem, tail: &[u8], batch: u32) {
         let is_other = |open: &OpenBatch| open.symbol != symbol;
-        if self.batch.as_ref().is_some_and(is_other) {
+        let len = |open: &OpenBatch| self.output.len() - open.start + open.tail.len();
+        let is_full = |open: &OpenBatch| len(open) + ITEM_LEN + tail.len() > BATCH_BYTES;
+        if self.batch.as_ref().is_some_and(|open| is_other(open) || is_full(open)) {
             self.flush();
         }
         if self.batch.is_none() {
@@ -283,8 +293,7 @@ impl DisplayClient {
         }
         self.output.extend_from_slice(&item.encode());
         open.count += 1;
-        let is_full = self.output.len() - open.start + open.tail.len() > BATCH_BYTES;
-        if open.count >= batch || is_full {
+        if open.count >= batch {
             self.flush();
         }
     }
@@ -366,7 +375,7 @@ impl DisplayClient {
     /// They are no replies, or a message was refused.
     pub fn handle(&mut self, input: &[u8]) -> Result<(), ClientError> {
         self.counts.bytes_received += input.len() as u64;
-        let Self { reader, awaited, answered, checksum, picture, error, counts, .. } = self;
+        let Self { reader, awaited, answered, checksum, items, picture, error, counts, .. } = self;
         let fed = reader.feed(input, |header, body| {
             let Ok(reply) = DisplayReply::decode(header, body) else {
                 error.get_or_insert(ClientError::NoReply);
@@ -374,7 +383,9 @@ impl DisplayClient {
             };
             counts.replies += 1;
             match reply {
-                DisplayReply::Displayed { checksum: proof, .. } => *checksum = Some(proof),
+                DisplayReply::Displayed { checksum: proof, items: drawn, .. } => {
+                    (*checksum, *items) = (Some(proof), drawn);
+                }
                 DisplayReply::Pixels(bytes) => *picture = Some(bytes.to_vec()),
                 DisplayReply::Refused(code) => {
                     counts.refused += 1;
@@ -394,9 +405,19 @@ impl DisplayClient {
         self.error.map_or(Ok(()), Err)
     }
 
+    /// Goes on after a message was refused.
+    pub(crate) fn forget_refusal(&mut self) {
+        self.error.take_if(|error| matches!(error, ClientError::Refused(_)));
+    }
+
     /// Checksum of the frame that was proved last.
     pub const fn checksum(&self) -> Option<u64> {
         self.checksum
+    }
+
+    /// Items drawn for it.
+    pub const fn items(&self) -> u32 {
+        self.items
     }
 
     /// The picture that came last.
@@ -413,23 +434,38 @@ impl DisplayClient {
 impl SceneMirror {
     /// Does what the display does; what it would refuse is refused here too, and not kept.
     fn perform(&mut self, step: &ClientStep) {
-        let scene = &mut self.scene;
-        let performed = match step {
-            ClientStep::Define { symbol } => scene.define(*symbol),
-            ClientStep::Add { symbol, item, tail } => {
-                scene.add(*symbol, std::iter::once(Ok(*item)), tail)
-            }
-            ClientStep::Edit { symbol, index, item, tail } => {
-                scene.edit(*symbol, *index, *item, tail)
-            }
-            ClientStep::Remove { symbol } => scene.remove(*symbol),
+        match step {
             ClientStep::View { view, symbol, size, port } => {
                 self.views.insert(*view, (*symbol, *size, *port));
-                return;
             }
-            ClientStep::Display { .. } | ClientStep::Picture { .. } => return,
+            ClientStep::Close { view } => {
+                self.views.remove(view);
+            }
+            _ => {
+                self.scene.apply(step).ok();
+            }
+        }
+    }
+}
+
+impl DisplayScene {
+    /// Does what a display does for a step; nothing for those of views.
+    pub(crate) fn apply(&mut self, step: &ClientStep) -> Result<(), SceneError> {
+        match step {
+            ClientStep::Define { symbol } => self.define(*symbol)?,
+            ClientStep::Add { symbol, item, tail } => {
+                self.add(*symbol, std::iter::once(Ok(*item)), tail)?
+            }
+            ClientStep::Edit { symbol, index, item, tail } => {
+                self.edit(*symbol, *index, *item, tail)?
+            }
+            ClientStep::Remove { symbol } => self.remove(*symbol)?,
+            ClientStep::View { .. }
+            | ClientStep::Close { .. }
+            | ClientStep::Display { .. }
+            | ClientStep::Picture { .. } => return Ok(()),
         };
-        performed.ok();
+        Ok(())
     }
 }
 

@@ -14,6 +14,8 @@ pub const TEXT_MAX: u32 = 1_024;
 pub const CORNERS_MAX: u32 = 1_024;
 /// Bytes of a corner of a polygon: x and y.
 pub const CORNER_LEN: usize = 8;
+/// Bytes before the rows of a bitmap: width and height.
+pub const BITMAP_HEADER_LEN: usize = 4;
 
 /// What an item is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,6 +34,8 @@ pub enum ItemKind {
     Polygon = 4,
     /// Another symbol, somewhere.
     Call = 5,
+    /// Rows of pixels, a bit each: those that are set are drawn.
+    Bitmap = 6,
 }
 
 impl ItemKind {
@@ -44,6 +48,7 @@ impl ItemKind {
             3 => Self::Text,
             4 => Self::Polygon,
             5 => Self::Call,
+            6 => Self::Bitmap,
             _ => return None,
         })
     }
@@ -92,8 +97,8 @@ pub enum ItemError {
     /// A coordinate is too far away.
     #[error("a coordinate of an item is more than 16,777,216 from zero")]
     Coordinate,
-    /// Its text or corners are not in the message's tail, or are too many.
-    #[error("the text or the corners of an item are not in its message")]
+    /// Its text, corners or rows are not in the message's tail, or are too many.
+    #[error("the text, the corners or the rows of an item are not in its message")]
     Tail,
 }
 
@@ -129,6 +134,15 @@ impl DisplayItem {
         Self { kind: ItemKind::Polygon, style, values: [0, 0, tail.offset, tail.len] }
     }
 
+    /// Pixels with the upper left one at a point; `tail` is where [`BitmapRows`] are.
+    pub const fn bitmap(color: u8, at: (i32, i32), tail: TailRange) -> Self {
+        Self {
+            kind: ItemKind::Bitmap,
+            style: color & 15,
+            values: [at.0, at.1, tail.offset, tail.len],
+        }
+    }
+
     /// Another symbol, turned by an orientation as [`CallPlacement::new`] has it, then moved.
     pub const fn call(symbol: i32, orientation: u8, offset: (i32, i32)) -> Self {
         Self {
@@ -148,14 +162,14 @@ impl DisplayItem {
         (self.style >> 4) as usize
     }
 
-    /// Where its text or corners are.
+    /// Where its text, corners or rows are.
     pub(crate) const fn tail(&self) -> TailRange {
         TailRange { offset: self.values[2], len: self.values[3] }
     }
 
     /// Whether it has bytes in the tail.
     pub(crate) const fn has_tail(&self) -> bool {
-        matches!(self.kind, ItemKind::Text | ItemKind::Polygon)
+        matches!(self.kind, ItemKind::Text | ItemKind::Polygon | ItemKind::Bitmap)
     }
 
     /// Where it puts the symbol that it calls.
@@ -200,6 +214,9 @@ impl DisplayItem {
         if self.kind == ItemKind::Text {
             return if len <= TEXT_MAX { Ok(()) } else { Err(ItemError::Tail) };
         }
+        if self.kind == ItemKind::Bitmap {
+            return BitmapRows::new(bytes).map(drop).ok_or(ItemError::Tail);
+        }
         let is_near = |(x, y): (i32, i32)| {
             [x, y].iter().all(|value| (-COORDINATE_MAX..=COORDINATE_MAX).contains(value))
         };
@@ -236,6 +253,13 @@ impl DisplayItem {
                 let width = self.tail().len * GLYPH_WIDTH;
                 GridExtent { x0, y0, x1: x0 + width, y1: y0 + GLYPH_HEIGHT }
             }
+            ItemKind::Bitmap => {
+                let rows = self.tail().of(tail).and_then(BitmapRows::new);
+                rows.map_or(GridExtent::EMPTY, |rows| {
+                    let (width, height) = rows.size();
+                    GridExtent { x0, y0, x1: x0 + width, y1: y0 + height }
+                })
+            }
             ItemKind::Polygon => {
                 let bytes = self.tail().of(tail).unwrap_or_default();
                 corners(bytes).fold(GridExtent::EMPTY, |extent, (x, y)| {
@@ -261,6 +285,64 @@ impl TailRange {
         let offset = usize::try_from(self.offset).ok()?;
         let len = usize::try_from(self.len).ok()?;
         tail.get(offset..offset.checked_add(len)?)
+    }
+}
+
+/// The pixels of a bitmap: width and height, two bytes each, then row after row from the top, each of whole bytes, its leftmost pixel in
+/// bit 0 of the first. Bits that a row does not need are 0.
+#[derive(Clone, Copy, Debug)]
+pub struct BitmapRows<'a> {
+    width: u16,
+    height: u16,
+    rows: &'a [u8],
+}
+
+impl<'a> BitmapRows<'a> {
+    /// Reads them; none where there are other bytes than these.
+    pub fn new(bytes: &'a [u8]) -> Option<Self> {
+        let (header, rows) = bytes.split_first_chunk::<BITMAP_HEADER_LEN>()?;
+        let [width, height] =
+            [[header[0], header[1]], [header[2], header[3]]].map(u16::from_le_bytes);
+        let stride = usize::from(width).div_ceil(8);
+        let is_whole = width > 0 && height > 0 && rows.len() == stride * usize::from(height);
+        let unused = 0xff_u8.checked_shl(u32::from(width) % 8).filter(|_| width % 8 > 0);
+        let is_clean = |row: &[u8]| row[stride - 1] & unused.unwrap_or(0) == 0;
+        let is_bitmap = is_whole && rows.chunks_exact(stride).all(is_clean);
+        is_bitmap.then_some(Self { width, height, rows })
+    }
+
+    /// Appends a bitmap of this size to `out`; `is_set` tells which pixels are.
+    pub fn encode(
+        (width, height): (u16, u16),
+        is_set: impl Fn(u16, u16) -> bool,
+        out: &mut Vec<u8>,
+    ) {
+        out.extend(width.to_le_bytes());
+        out.extend(height.to_le_bytes());
+        for y in 0..height {
+            for left in (0..width).step_by(8) {
+                let pixels = left..width.min(left.saturating_add(8));
+                out.push(pixels.fold(0, |bits, x| bits | u8::from(is_set(x, y)) << (x - left)));
+            }
+        }
+    }
+
+    /// Width and height.
+    pub(crate) fn size(&self) -> (i32, i32) {
+        (self.width.into(), self.height.into())
+    }
+
+    /// The bytes of a row.
+    pub(crate) fn row(&self, y: i32) -> &'a [u8] {
+        let stride = usize::from(self.width).div_ceil(8);
+        let from = usize::try_from(y).map_or(self.rows.len(), |y| y * stride);
+        self.rows.get(from..from + stride).unwrap_or_default()
+    }
+
+    /// Whether a pixel is set.
+    pub(crate) fn has_dot(&self, (x, y): (i32, i32)) -> bool {
+        let byte = usize::try_from(x / 8).ok().and_then(|at| self.row(y).get(at));
+        byte.is_some_and(|bits| bits >> (x % 8) & 1 == 1)
     }
 }
 
@@ -292,6 +374,16 @@ mod tests {
         ] {
             assert_eq!(DisplayItem::decode(&item.encode(), &[0; 8]), Ok(item));
         }
+        let item = DisplayItem::bitmap(4, (1, 2), range);
+        let mut tail = Vec::new();
+        BitmapRows::encode((10, 2), |x, y| x > y, &mut tail);
+        assert_eq!(tail, [10, 0, 2, 0, 0xfe, 3, 0xfc, 3]);
+        assert_eq!(DisplayItem::decode(&item.encode(), &tail), Ok(item));
+        for (at, wrong) in [(0, 17), (2, 3), (2, 0), (5, 7)] {
+            let mut tail = tail.clone();
+            tail[at] = wrong;
+            assert_eq!(DisplayItem::decode(&item.encode(), &tail), Err(ItemError::Tail), "{at}");
+        }
     }
 
     #[test]
@@ -303,7 +395,7 @@ mod tests {
         let negative = DisplayItem::text(0, (0, 0), TailRange { offset: -1, len: 1 });
         assert_eq!(DisplayItem::decode(&negative.encode(), &[0; 8]), Err(ItemError::Tail));
         let mut unknown = DisplayItem::default().encode();
-        unknown[0] = 6;
+        unknown[0] = 7;
         assert_eq!(DisplayItem::decode(&unknown, &[]), Err(ItemError::Kind));
         unknown[..2].copy_from_slice(&[2, 0x5f]);
         assert_eq!(DisplayItem::decode(&unknown, &[]), Err(ItemError::Style));

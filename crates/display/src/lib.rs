@@ -5,6 +5,7 @@
 //! integer arithmetic alone, so that one scene has one checksum everywhere.
 #![forbid(unsafe_code)]
 
+pub mod agent;
 pub mod client;
 pub mod codec;
 mod font;
@@ -16,6 +17,7 @@ pub mod png;
 pub mod render;
 pub mod scene;
 pub mod server;
+pub mod text_page;
 pub mod transport;
 mod view;
 pub mod workload;

@@ -126,7 +126,7 @@ pub enum DisplayRequest<'a> {
         symbol: u32,
         /// [`ITEM_LEN`] bytes each.
         items: &'a [u8],
-        /// Text and corners.
+        /// Text, corners and rows.
         tail: &'a [u8],
     },
     /// Another item.
@@ -137,7 +137,7 @@ pub enum DisplayRequest<'a> {
         index: u32,
         /// Its bytes.
         item: &'a [u8; ITEM_LEN],
-        /// Its text or corners.
+        /// Its text, corners or rows.
         tail: &'a [u8],
     },
     /// A symbol no more.
@@ -242,7 +242,7 @@ pub enum RefusalCode {
     #[error("a symbol has fewer items")]
     ItemNumber = 11,
     /// [`ItemError`]
-    #[error("an item is of an unknown kind or style, or lacks its text or corners")]
+    #[error("an item is of an unknown kind or style, or lacks its text, corners or rows")]
     Item = 12,
     /// [`ItemError::Coordinate`]
     #[error("a coordinate of an item is too far from zero")]

@@ -5,7 +5,9 @@
 use crate::font;
 use crate::frame::{DisplayFrame, LineWalk};
 use crate::geometry::{CallPlacement, GridExtent, SCALE_ONE, ViewPort};
-use crate::item::{CORNER_LEN, DisplayItem, GLYPH_HEIGHT, GLYPH_WIDTH, ItemKind, corners};
+use crate::item::{
+    BitmapRows, CORNER_LEN, DisplayItem, GLYPH_HEIGHT, GLYPH_WIDTH, ItemKind, corners,
+};
 use crate::scene::{DisplayScene, DisplaySymbol};
 
 /// Drawing would have taken more than the display allows for one frame.
@@ -61,6 +63,7 @@ impl ScenePainter<'_> {
                 ItemKind::Vector => self.vector(item, placement)?,
                 ItemKind::Text => self.text(item, tail, placement)?,
                 ItemKind::Polygon => self.polygon(item, tail, placement)?,
+                ItemKind::Bitmap => self.bitmap(item, tail, placement)?,
                 ItemKind::Call => {
                     self.call(item, placement)?;
                     continue;
@@ -199,12 +202,51 @@ impl ScenePainter<'_> {
             }
             return self.charge(shown.len() as u64 * u64::from(GLYPH_HEIGHT.unsigned_abs()));
         }
+        let size = (GLYPH_WIDTH * item.values[3], GLYPH_HEIGHT);
+        self.dots((&extent, size), placement, item.color(), |unit| font::has_dot(text, unit))
+    }
+
+    fn bitmap(
+        &mut self,
+        item: &DisplayItem,
+        tail: &[u8],
+        placement: &CallPlacement,
+    ) -> Result<(), OutOfBudget> {
+        let Some(rows) = item.tail().of(tail).and_then(BitmapRows::new) else { return Ok(()) };
+        let extent = placement.extent(&item.extent(tail));
+        let area = self.area(&extent);
+        let inside = area.intersection(&self.clip);
+        if inside.is_empty() {
+            return Ok(());
+        }
+        if self.view.scale == SCALE_ONE && placement.is_upright() {
+            for y in inside.y0..inside.y1 {
+                let row = rows.row(y - area.y0);
+                self.charge(row.len() as u64)?;
+                for (x, bits) in (area.x0..).step_by(8).zip(row) {
+                    self.frame.draw_bits(x, y, *bits, item.color(), &self.clip);
+                }
+            }
+            return Ok(());
+        }
+        self.dots((&extent, rows.size()), placement, item.color(), |unit| rows.has_dot(unit))
+    }
+
+    /// The units of an extent that have dots, turned and scaled; upright they have this size.
+    fn dots(
+        &mut self,
+        (extent, size): (&GridExtent, (i32, i32)),
+        placement: &CallPlacement,
+        color: u8,
+        has_dot: impl Fn((i32, i32)) -> bool,
+    ) -> Result<(), OutOfBudget> {
+        let area = self.area(extent);
+        let inside = area.intersection(&self.clip);
         self.frame.touch_rows(&inside);
         let units = (extent.x1 - extent.x0, extent.y1 - extent.y0);
+        let upright = GridExtent { x0: 0, y0: 0, x1: size.0, y1: size.1 };
         let size = (area.x1 - area.x0, area.y1 - area.y0);
         let turned = CallPlacement::new(item_orientation(placement), 0, 0);
-        let upright =
-            GridExtent { x0: 0, y0: 0, x1: GLYPH_WIDTH * item.values[3], y1: GLYPH_HEIGHT };
         let corner = turned.extent(&upright);
         let unit = |pixel: i32, pixels: i32, units: i32| {
             i32::try_from(i64::from(pixel) * i64::from(units) / i64::from(pixels)).unwrap_or(0)
@@ -213,8 +255,8 @@ impl ScenePainter<'_> {
             for x in inside.x0..inside.x1 {
                 let unit_x = corner.x0 + unit(x - area.x0, size.0, units.0);
                 let unit_y = corner.y0 + unit(y - area.y0, size.1, units.1);
-                if font::has_dot(text, turned.source(unit_x, unit_y)) {
-                    self.frame.set(x, y, item.color());
+                if has_dot(turned.source(unit_x, unit_y)) {
+                    self.frame.set(x, y, color);
                 }
             }
         }

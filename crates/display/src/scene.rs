@@ -64,7 +64,7 @@ pub enum SceneError {
 #[derive(Clone, Debug, Default)]
 pub struct DisplaySymbol {
     items: Vec<DisplayItem>,
-    /// Text and corners that items refer to.
+    /// Text, corners and rows that items refer to.
     tail: Vec<u8>,
     /// Bytes of the tail that no item refers to.
     wasted: usize,
@@ -145,6 +145,11 @@ impl DisplayScene {
     /// Bytes that it takes.
     pub const fn memory(&self) -> usize {
         self.memory
+    }
+
+    /// What it may take.
+    pub const fn limits(&self) -> SceneLimits {
+        self.limits
     }
 
     /// A symbol.
@@ -518,7 +523,7 @@ impl DisplayScene {
 }
 
 impl DisplayItem {
-    /// The same item for a tail of its own: its text or corners at the beginning.
+    /// The same item for a tail of its own: its text, corners or rows at the beginning.
     pub(crate) fn with_tail<'a>(&self, tail: &'a [u8]) -> (Self, &'a [u8]) {
         if !self.has_tail() {
             return (*self, &[]);

@@ -52,6 +52,11 @@ impl<T: DisplayTransport> DisplayConnection<T> {
         Ok(connection)
     }
 
+    /// What connects it.
+    pub const fn transport(&self) -> &T {
+        &self.transport
+    }
+
     /// Does steps in a mode until every reply that was asked for has come. Bytes are sent once there are so many, or when there is nothing
     /// else to do.
     ///
@@ -74,6 +79,17 @@ impl<T: DisplayTransport> DisplayConnection<T> {
             }
         }
         self.finish()
+    }
+
+    /// Goes on after a refusal, once every reply that was asked for before has come.
+    pub(crate) fn recover(&mut self) -> Result<(), DriveError> {
+        loop {
+            self.client.forget_refusal();
+            match self.finish() {
+                Err(DriveError::Client(ClientError::Refused(code))) if !code.is_final() => {}
+                done => return done,
+            }
+        }
     }
 
     /// Sends what is there and waits for every reply.

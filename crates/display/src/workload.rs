@@ -2,9 +2,11 @@
 
 use std::f64::consts::TAU;
 
-use crate::client::{ClientMode, ClientStep};
+use crate::client::{ClientMode, ClientStep, DisplayClient};
+use crate::frame::DisplayFrame;
 use crate::geometry::{SCALE_ONE, ViewPort};
-use crate::item::{DisplayItem, GLYPH_HEIGHT, STIPPLES, TailRange};
+use crate::item::{BITMAP_HEADER_LEN, BitmapRows, DisplayItem, GLYPH_HEIGHT, STIPPLES, TailRange};
+use crate::server::{DisplayLimits, DisplayServer};
 
 /// The symbol that is shown.
 pub const ROOT: u32 = 0;
@@ -25,6 +27,11 @@ const INVERTER_ITEMS: u32 = 26;
 const LINE: u16 = 80;
 const LINES: u16 = 48;
 
+/// Colors of pixels that are drawn.
+const COLORS: std::ops::Range<u8> = 1..16;
+/// Bytes of a bitmap, at most: two go in a message.
+const BITMAP_MAX: usize = 30_000;
+
 /// Layers: a stipple and a color each.
 const METAL: usize = 0;
 const POLY: usize = 1;
@@ -43,6 +50,10 @@ pub enum DisplayDrawing {
         /// Kinds.
         kinds: u32,
     },
+    /// What [`DisplayDrawing::Polygon`] looks like, drawn by the client: a bit a pixel.
+    PolygonBitmap,
+    /// What [`DisplayDrawing::FlatArray`] looks like: a bit a pixel and color.
+    ArrayBitmap,
     /// A page of text of 48 lines.
     Text,
     /// So many by so many inverters in one list.
@@ -73,11 +84,13 @@ pub enum DisplayRate {
 }
 
 impl DisplayDrawing {
-    /// Items that it draws, those of called symbols as often as they are.
+    /// Items that it shows, those of called symbols as often as they are, those of a bitmap as what it was made of.
     pub const fn items(self) -> u32 {
         match self {
-            Self::Polygon => SIDES as u32 * (SIDES as u32 - 1) / 2,
-            Self::FlatArray | Self::StructuredArray { .. } => ROWS * COLUMNS * INVERTER_ITEMS,
+            Self::Polygon | Self::PolygonBitmap => SIDES as u32 * (SIDES as u32 - 1) / 2,
+            Self::FlatArray | Self::ArrayBitmap | Self::StructuredArray { .. } => {
+                ROWS * COLUMNS * INVERTER_ITEMS
+            }
             Self::Text => LINES as u32,
             Self::FlatChip { side } | Self::StructuredChip { side } => side * side * INVERTER_ITEMS,
         }
@@ -94,7 +107,7 @@ impl DisplayDrawing {
     /// Width and height of its frame.
     pub const fn size(self) -> (u16, u16) {
         match self {
-            Self::Polygon => (800, 800),
+            Self::Polygon | Self::PolygonBitmap => (800, 800),
             Self::Text => (640, 768),
             _ => (400, 400),
         }
@@ -119,8 +132,24 @@ impl DisplayDrawing {
             }
             Self::StructuredChip { side } => chip(&mut steps, side),
             Self::Text => steps.extend((0..LINES).map(|line| add_line(ROOT, line))),
+            Self::PolygonBitmap => bitmaps(&mut steps, &Self::Polygon.frame()),
+            Self::ArrayBitmap => bitmaps(&mut steps, &Self::FlatArray.frame()),
         }
         steps
+    }
+
+    /// What it looks like.
+    fn frame(self) -> DisplayFrame {
+        let mut client = DisplayClient::new(ClientMode::BATCHED);
+        client.perform(&ClientStep::Define { symbol: ROOT });
+        client.perform(&self.view());
+        for step in DisplayRate::Batch.steps(self) {
+            client.perform(&step);
+        }
+        client.finish();
+        let mut server = DisplayServer::new(DisplayLimits::default());
+        server.handle(client.output());
+        server.shown().expect("a drawing within the limits").clone()
     }
 }
 
@@ -248,6 +277,27 @@ fn flat(steps: &mut Vec<ClientStep>, columns: u32, rows: u32) {
             for (dx, dy) in CONTACTS {
                 steps.extend(contact((x + dx, y + dy)).map(|item| add(ROOT, item)));
             }
+        }
+    }
+}
+
+/// Adds what a frame shows: strips of each color that occurs in them.
+fn bitmaps(steps: &mut Vec<ClientStep>, frame: &DisplayFrame) {
+    let width = frame.width();
+    let strip = (BITMAP_MAX - BITMAP_HEADER_LEN) / usize::from(width).div_ceil(8);
+    let strip = u16::try_from(strip).unwrap_or(u16::MAX);
+    for top in (0..frame.height()).step_by(strip.into()) {
+        let height = strip.min(frame.height() - top);
+        for color in COLORS {
+            let is_set = |x, y| frame.color(x, top + y) == Some(color);
+            if !(0..height).any(|y| (0..width).any(|x| is_set(x, y))) {
+                continue;
+            }
+            let mut tail = Vec::new();
+            BitmapRows::encode((width, height), is_set, &mut tail);
+            let len = i32::try_from(tail.len()).expect("less than BITMAP_MAX");
+            let item = DisplayItem::bitmap(color, (0, top.into()), TailRange { offset: 0, len });
+            steps.push(ClientStep::Add { symbol: ROOT, item, tail });
         }
     }
 }

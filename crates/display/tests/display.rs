@@ -2,19 +2,114 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::cell::RefCell;
+use std::io;
+use std::rc::Rc;
+
+use plumb_display::agent::AgentSession;
 use plumb_display::client::{ClientError, ClientMode, ClientStep, DisplayClient};
 use plumb_display::geometry::{SCALE_ONE, ViewPort};
-use plumb_display::item::{CORNER_LEN, DisplayItem, FillStipple, TailRange};
+use plumb_display::item::{BitmapRows, CORNER_LEN, DisplayItem, FillStipple, TailRange};
 use plumb_display::message::{DisplayReply, DisplayRequest, RefusalCode, VERSION};
 use plumb_display::render::LineCoding;
 use plumb_display::scene::SceneLimits;
 use plumb_display::server::{DisplayLimits, DisplayServer};
-use plumb_display::transport::{DirectTransport, DisplayConnection, DriveError};
+use plumb_display::transport::{DirectTransport, DisplayConnection, DisplayTransport, DriveError};
 use plumb_display::workload::{DisplayDrawing, DisplayRate, ROOT, VIEW};
 use proptest::prelude::*;
 
 fn connect() -> DisplayConnection<DirectTransport> {
     DisplayConnection::open(DirectTransport::new(DisplayLimits::default())).unwrap()
+}
+
+/// To an agent in the same thread, beside other applications of one display.
+struct AgentTransport {
+    session: AgentSession,
+    display: Rc<RefCell<DisplayConnection<DirectTransport>>>,
+}
+
+impl AgentTransport {
+    fn new(place: u32) -> Self {
+        Self::to(place, &Rc::new(RefCell::new(connect())))
+    }
+
+    fn to(place: u32, display: &Rc<RefCell<DisplayConnection<DirectTransport>>>) -> Self {
+        Self { session: AgentSession::new(place, 64 << 20), display: Rc::clone(display) }
+    }
+}
+
+impl DisplayTransport for AgentTransport {
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let mut display = self.display.borrow_mut();
+        self.session.handle(bytes, &mut |steps| display.pass_on(steps)).map_err(io::Error::other)
+    }
+
+    fn receive(&mut self, bytes: &mut Vec<u8>) -> io::Result<()> {
+        bytes.extend_from_slice(self.session.output());
+        self.session.clear_output();
+        Ok(())
+    }
+}
+
+#[test]
+fn a_picture_drawn_anew_costs_the_display_what_differs() {
+    let mut agent = DisplayConnection::open(AgentTransport::new(1)).unwrap();
+    let drawing = DisplayDrawing::FlatArray;
+    agent.perform(&drawing.steps()[..1], ClientMode::BATCHED, 1).unwrap();
+    agent.perform(&[drawing.view()], ClientMode::BATCHED, 1).unwrap();
+    let counts = |agent: &DisplayConnection<AgentTransport>| {
+        let display = agent.transport().display.borrow();
+        let counts = display.transport().0.counts();
+        (counts.items, display.client.counts().bytes_sent)
+    };
+    let mut steps = DisplayRate::Batch.steps(drawing);
+    agent.perform(&steps, ClientMode::BATCHED, 1).unwrap();
+    let first = counts(&agent);
+    assert_eq!(first.0, u64::from(drawing.items()));
+    let Some(ClientStep::Add { item, .. }) = steps.get_mut(400) else { panic!("an item") };
+    item.values[0] += 1;
+    agent.perform(&steps, ClientMode::BATCHED, 1).unwrap();
+    let second = counts(&agent);
+    assert_eq!(second.0 - first.0, 1, "one item differs");
+    assert!((second.1 - first.1) * 100 < first.1, "{first:?} {second:?}");
+}
+
+#[test]
+fn applications_of_an_agent_do_not_see_each_other() {
+    let server = Rc::new(RefCell::new(connect()));
+    let open = |place| DisplayConnection::open(AgentTransport::to(place, &server)).unwrap();
+    let (mut one, mut other) = (open(0), open(1));
+    let draw = |agent: &mut DisplayConnection<AgentTransport>, drawing: DisplayDrawing| {
+        let steps = [drawing.steps(), vec![drawing.view(), display(false)]].concat();
+        agent.perform(&steps, ClientMode::BATCHED, 4_096).unwrap();
+        agent.client.checksum()
+    };
+    let alone = |drawing| Some(self::draw(drawing, DisplayRate::Batch, 4_096).0);
+    let (array, text) = (DisplayDrawing::StructuredArray { kinds: 3 }, DisplayDrawing::Text);
+    assert_eq!(draw(&mut one, array), alone(array));
+    assert_eq!(draw(&mut other, text), alone(text));
+    one.perform(&[display(true)], ClientMode::BATCHED, 1).unwrap();
+    assert_eq!(one.client.checksum(), alone(array));
+}
+
+#[test]
+fn an_agent_tells_its_application_what_the_display_refuses_and_goes_on() {
+    let limits = DisplayLimits { work: 40_000, ..DisplayLimits::default() };
+    let server = DisplayConnection::open(DirectTransport::new(limits)).unwrap();
+    let server = Rc::new(RefCell::new(server));
+    let drawn = |place, drawing: DisplayDrawing| {
+        let mut agent = DisplayConnection::open(AgentTransport::to(place, &server)).unwrap();
+        let steps = [drawing.steps(), vec![drawing.view(), display(false)]].concat();
+        let drawn = agent.perform(&steps, ClientMode::BATCHED, 4_096);
+        drawn.map(|()| agent.client.checksum())
+    };
+    let refused = drawn(0, DisplayDrawing::FlatChip { side: 40 });
+    let code = RefusalCode::Work;
+    assert!(
+        matches!(&refused, Err(DriveError::Client(ClientError::Refused(it))) if *it == code),
+        "{refused:?}"
+    );
+    assert!(drawn(1, DisplayDrawing::FlatArray).unwrap().is_some());
 }
 
 /// The frame of a drawing, and what it took.
@@ -51,6 +146,8 @@ fn structure_draws_what_a_flat_list_does_with_fewer_bytes() {
         frame(DisplayDrawing::FlatChip { side: 9 }),
         frame(DisplayDrawing::StructuredChip { side: 9 })
     );
+    assert_eq!(frame(DisplayDrawing::FlatArray), frame(DisplayDrawing::ArrayBitmap));
+    assert_eq!(frame(DisplayDrawing::Polygon), frame(DisplayDrawing::PolygonBitmap));
     let bytes = |drawing: DisplayDrawing| {
         let mut connection = connect();
         connection.perform(&drawing.steps(), ClientMode::BATCHED, 4_096).unwrap();
@@ -78,6 +175,12 @@ fn item() -> impl Strategy<Value = (DisplayItem, Vec<u8>)> {
         (0..16_u8, stipple, prop::collection::vec(corner, 0..7)).prop_map(|(c, s, corners)| {
             let len = i32::try_from(corners.len() * CORNER_LEN).unwrap();
             (DisplayItem::polygon(c, s, TailRange { offset: 0, len }), corners.concat())
+        }),
+        (0..16_u8, point(), (1..20_u16, 1..9_u16), any::<u64>()).prop_map(|(c, p, size, bits)| {
+            let mut tail = Vec::new();
+            BitmapRows::encode(size, |x, y| bits >> ((x * 7 + y * 5) % 64) & 1 == 1, &mut tail);
+            let len = i32::try_from(tail.len()).unwrap();
+            (DisplayItem::bitmap(c, p, TailRange { offset: 0, len }), tail)
         }),
         (0..8_u8, point()).prop_map(|(turn, at)| (DisplayItem::call(1, turn, at), vec![])),
     ]
@@ -107,6 +210,48 @@ fn change() -> impl Strategy<Value = SceneChange> {
     ]
 }
 
+fn display(is_whole: bool) -> ClientStep {
+    ClientStep::Display { view: VIEW, is_whole, is_proved: true }
+}
+
+/// Two empty symbols and a view, then these changes.
+fn steps_of(changes: Vec<SceneChange>) -> Vec<ClientStep> {
+    let mut port = ViewPort { x: 0, y: 0, scale: SCALE_ONE };
+    let view = |port| ClientStep::View { view: VIEW, symbol: ROOT, size: (150, 130), port };
+    let define = |symbol| ClientStep::Define { symbol };
+    let mut steps = vec![define(0), define(1), view(port)];
+    let mut lens = [0_usize; 2];
+    for change in changes {
+        steps.push(match change {
+            SceneChange::Add(symbol, item, tail) => {
+                lens[symbol as usize] += 1;
+                ClientStep::Add { symbol, item, tail }
+            }
+            SceneChange::Edit(symbol, at, item, tail) => {
+                let len = lens[symbol as usize];
+                if len == 0 {
+                    continue;
+                }
+                let index = u32::try_from(at % len).unwrap();
+                ClientStep::Edit { symbol, index, item, tail }
+            }
+            SceneChange::Pan(x, y) => {
+                port = ViewPort { x: port.x + x, y: port.y + y, ..port };
+                view(port)
+            }
+            SceneChange::Zoom(scale) => {
+                port.scale = scale;
+                view(port)
+            }
+            SceneChange::Clear(symbol) => {
+                lens[symbol as usize] = 0;
+                define(symbol)
+            }
+        });
+    }
+    steps
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
@@ -114,38 +259,10 @@ proptest! {
     #[test]
     fn drawing_what_changed_gives_the_whole_frame(changes in prop::collection::vec(change(), 1..40)) {
         let mut connection = connect();
-        let mut port = ViewPort { x: 0, y: 0, scale: SCALE_ONE };
-        let view = |port| ClientStep::View { view: VIEW, symbol: ROOT, size: (150, 130), port };
-        let display = |is_whole| ClientStep::Display { view: VIEW, is_whole, is_proved: true };
-        let define = |symbol| ClientStep::Define { symbol };
-        let begin = [define(0), define(1), view(port), display(false)];
-        connection.perform(&begin, ClientMode::BATCHED, 1).unwrap();
-        let mut lens = [0_usize; 2];
-        for change in changes {
-            let step = match change {
-                SceneChange::Add(symbol, item, tail) => {
-                    lens[symbol as usize] += 1;
-                    ClientStep::Add { symbol, item, tail }
-                }
-                SceneChange::Edit(symbol, at, item, tail) => {
-                    let len = lens[symbol as usize];
-                    if len == 0 { continue; }
-                    let index = u32::try_from(at % len).unwrap();
-                    ClientStep::Edit { symbol, index, item, tail }
-                }
-                SceneChange::Pan(x, y) => {
-                    port = ViewPort { x: port.x + x, y: port.y + y, ..port };
-                    view(port)
-                }
-                SceneChange::Zoom(scale) => {
-                    port.scale = scale;
-                    view(port)
-                }
-                SceneChange::Clear(symbol) => {
-                    lens[symbol as usize] = 0;
-                    define(symbol)
-                }
-            };
+        let steps = steps_of(changes);
+        connection.perform(&steps[..3], ClientMode::BATCHED, 1).unwrap();
+        connection.perform(&[display(false)], ClientMode::BATCHED, 1).unwrap();
+        for step in steps.into_iter().skip(3) {
             connection.perform(&[step, display(false)], ClientMode::BATCHED, 1).unwrap();
         }
         let partial = connection.client.checksum();
@@ -153,13 +270,40 @@ proptest! {
         prop_assert_eq!(partial, connection.client.checksum());
     }
 
+    /// Whenever it is drawn, and however often.
     #[test]
-    fn no_bytes_panic_a_display(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
+    fn an_agent_draws_what_its_application_does(
+        changes in prop::collection::vec((change(), any::<bool>()), 1..40), place in 0..8_u32,
+    ) {
+        let mut direct = connect();
+        let mut agent = DisplayConnection::open(AgentTransport::new(place)).unwrap();
+        let (changes, draws): (Vec<_>, Vec<_>) = changes.into_iter().unzip();
+        for (step, draws) in steps_of(changes).into_iter().zip([false; 3].into_iter().chain(draws)) {
+            direct.perform(std::slice::from_ref(&step), ClientMode::BATCHED, 1).unwrap();
+            agent.perform(&[step], ClientMode::BATCHED, 1).unwrap();
+            if draws {
+                agent.perform(&[display(false)], ClientMode::BATCHED, 1).unwrap();
+            }
+        }
+        direct.perform(&[display(true)], ClientMode::BATCHED, 1).unwrap();
+        agent.perform(&[display(false)], ClientMode::BATCHED, 1).unwrap();
+        prop_assert_eq!(direct.client.checksum(), agent.client.checksum());
+        let AgentTransport { session, display } = agent.transport();
+        let mut server = display.borrow_mut();
+        server.pass_on(&session.leave()).unwrap();
+        prop_assert_eq!(server.transport().0.scene().symbol_ids().count(), 0, "nothing stays");
+    }
+
+    #[test]
+    fn no_bytes_panic_a_display_or_an_agent(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
         let mut server = DisplayServer::new(DisplayLimits::default());
         let mut hello = Vec::new();
         DisplayRequest::Hello { version: VERSION }.encode(0, true, &mut hello);
         server.handle(&hello);
         server.handle(&bytes);
+        let mut agent = AgentTransport::new(0);
+        agent.send(&hello).unwrap();
+        agent.send(&bytes).unwrap();
     }
 }
 

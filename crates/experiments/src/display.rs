@@ -33,6 +33,7 @@ pub mod relay;
 pub mod session;
 pub mod transactions;
 pub mod virtual_path;
+pub mod websocket;
 
 /// A drawing with its name.
 pub type NamedDrawing = (&'static str, DisplayDrawing);
@@ -41,10 +42,12 @@ pub type NamedDrawing = (&'static str, DisplayDrawing);
 const CHIP: u32 = 197;
 
 /// Every drawing.
-pub const DRAWINGS: [NamedDrawing; 6] = [
+pub const DRAWINGS: [NamedDrawing; 8] = [
     ("polygon", DisplayDrawing::Polygon),
     ("array", DisplayDrawing::FlatArray),
     ("structured-array", DisplayDrawing::StructuredArray { kinds: 1 }),
+    ("polygon-bitmap", DisplayDrawing::PolygonBitmap),
+    ("array-bitmap", DisplayDrawing::ArrayBitmap),
     ("text", DisplayDrawing::Text),
     ("chip", DisplayDrawing::FlatChip { side: CHIP }),
     ("structured-chip", DisplayDrawing::StructuredChip { side: CHIP }),

@@ -1,11 +1,13 @@
 //! A display under arbitrary messages: nothing panics, and memory stays within its limit.
 
 use plumb_base::seed::{RandomStream, Seed};
+use plumb_display::agent::AgentSession;
 use plumb_display::item::ITEM_LEN;
 use plumb_display::message::{DisplayRequest, MessageHeader, VERSION};
 use plumb_display::render::LineCoding;
 use plumb_display::scene::SceneLimits;
 use plumb_display::server::{DisplayCounts, DisplayLimits, DisplayServer};
+use plumb_display::transport::{DirectTransport, DisplayConnection};
 use rand::{Rng, RngExt};
 
 /// What a client may use: little, so that every limit is reached.
@@ -19,13 +21,17 @@ const LIMITS: DisplayLimits = DisplayLimits {
     replies: 1 << 16,
     lines: LineCoding::Tuned,
 };
+/// A place of an agent that is not the first.
+const PLACE: u32 = 2;
 /// Opcodes of requests, and some that are none.
 const OPCODES: u8 = 12;
 
-/// A display, and messages that are mostly right.
+/// A display, an agent with a display of its own, and messages to both that are mostly right.
 #[derive(Debug)]
 pub struct FuzzDisplay {
     server: DisplayServer,
+    session: AgentSession,
+    display: DisplayConnection<DirectTransport>,
     stream: RandomStream,
     message: Vec<u8>,
     total: DisplayCounts,
@@ -34,8 +40,19 @@ pub struct FuzzDisplay {
 impl FuzzDisplay {
     /// A display that has greeted its client.
     pub fn new(seed: Seed) -> Self {
-        let stream = seed.stream("display");
-        Self { server: greeted(), stream, message: Vec::new(), total: DisplayCounts::default() }
+        let scene = SceneLimits { symbols: 1 << 16, ..LIMITS.scene };
+        let display = DirectTransport::new(DisplayLimits { scene, views: 64, ..LIMITS });
+        let display = DisplayConnection::open(display).expect("a display greets");
+        let mut subject = Self {
+            server: greeted(),
+            session: AgentSession::new(PLACE, LIMITS.scene.memory),
+            display,
+            stream: seed.stream("display"),
+            message: Vec::new(),
+            total: DisplayCounts::default(),
+        };
+        subject.hand_on(&hello());
+        subject
     }
 
     /// Sends a message, at times damaged, in one piece or two; checks the limits.
@@ -54,6 +71,10 @@ impl FuzzDisplay {
         self.server.handle(first);
         self.server.handle(second);
         self.server.clear_output();
+        let message = std::mem::take(&mut self.message);
+        self.hand_on(&message[..cut]);
+        self.hand_on(&message[cut..]);
+        self.message = message;
         let limit = LIMITS.scene.memory + LIMITS.frames;
         assert!(self.server.memory() <= limit, "{} of {limit} bytes", self.server.memory());
         if self.server.is_closed() {
@@ -65,6 +86,21 @@ impl FuzzDisplay {
     pub fn finish(mut self) -> DisplayCounts {
         self.restart();
         self.total
+    }
+
+    /// Gives bytes to the agent, whose display never goes.
+    fn hand_on(&mut self, bytes: &[u8]) {
+        let Self { session, display, .. } = self;
+        session.handle(bytes, &mut |steps| display.pass_on(steps)).expect("the display is there");
+        session.clear_output();
+        assert!(session.memory() <= LIMITS.scene.memory, "{} bytes", session.memory());
+        if session.is_closed() {
+            display.pass_on(&session.leave()).expect("what was told is removed");
+            let left = display.transport().0.scene().symbol_ids().count();
+            assert_eq!(left, 0, "symbols of an application that has gone");
+            *session = AgentSession::new(PLACE, LIMITS.scene.memory);
+            self.hand_on(&hello());
+        }
     }
 
     fn restart(&mut self) {
@@ -148,7 +184,7 @@ impl FuzzDisplay {
 
     fn item(&mut self, body: &mut Vec<u8>) {
         let start = body.len();
-        let kind = self.stream.random_range(0..6);
+        let kind = self.stream.random_range(0..7);
         let style = self.stream.random_range(0..0x50);
         body.extend([kind, if kind == 5 { style & 7 } else { style }, 0, 0]);
         self.coordinate(body);
@@ -163,6 +199,7 @@ impl FuzzDisplay {
                 self.symbol(body);
                 body.extend([0; 4]);
             }
+            6 => body.extend([0, 0, 0, 0, 8, 0, 0, 0]),
             _ => {
                 self.coordinate(body);
                 self.coordinate(body);
@@ -176,6 +213,11 @@ impl FuzzDisplay {
         self.stream.fill_bytes(&mut tail);
         // Corners that are not too far away.
         tail.as_chunks_mut::<4>().0.iter_mut().for_each(|number| number[2..].fill(0));
+        if self.stream.random() {
+            // A bitmap of 4 rows of up to 8 pixels.
+            tail[..4].copy_from_slice(&[self.stream.random_range(5..9), 0, 4, 0]);
+            tail[4..8].iter_mut().for_each(|row| *row &= 0x1f);
+        }
         let len = self.stream.random_range(0..=tail.len());
         body.extend_from_slice(&tail[..len]);
     }
@@ -183,11 +225,15 @@ impl FuzzDisplay {
 
 fn greeted() -> DisplayServer {
     let mut server = DisplayServer::new(LIMITS);
-    let mut hello = Vec::new();
-    DisplayRequest::Hello { version: VERSION }.encode(0, true, &mut hello);
-    server.handle(&hello);
+    server.handle(&hello());
     server.clear_output();
     server
+}
+
+fn hello() -> Vec<u8> {
+    let mut hello = Vec::new();
+    DisplayRequest::Hello { version: VERSION }.encode(0, true, &mut hello);
+    hello
 }
 
 /// Gives any bytes to a display that has greeted its client.

@@ -47,7 +47,7 @@ pub struct DisplayTaskResult {
 pub struct DisplayRateResult {
     /// `direct`, `unix`, `tcp`, or the address of a display.
     pub path: String,
-    /// `polygon`, `array`, `structured-array`, `text`, `chip` or `structured-chip`.
+    /// `polygon`, `array`, `structured-array`, `polygon-bitmap`, `array-bitmap`, `text`, `chip` or `structured-chip`.
     pub drawing: String,
     /// `construction`, `batch`, `incremental`, `pipelined-incremental`, `display`, or `decode`: what a display reads and stores of bytes
     /// that are there already.

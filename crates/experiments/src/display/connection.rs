@@ -8,10 +8,14 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use plumb_display::agent::AgentSession;
+use plumb_display::client::ClientError;
 use plumb_display::server::{DisplayCounts, DisplayLimits, DisplayServer};
+use plumb_display::transport::{DisplayConnection, DisplayTransport, DriveError};
 use plumb_harness::program_task::bind_thread;
 
 /// Bytes read at once: a batch over loopback arrives in a few reads.
@@ -154,6 +158,36 @@ impl DisplayStream {
     }
 }
 
+/// A client's end of a connection. A display that is silent for long is given up.
+#[derive(Debug)]
+pub struct SocketTransport {
+    stream: DisplayStream,
+    buffer: Vec<u8>,
+}
+
+impl SocketTransport {
+    /// Over this connection.
+    pub fn new(stream: DisplayStream) -> Self {
+        stream.set_read_timeout(Some(PATIENCE)).ok();
+        Self { stream, buffer: vec![0; READ] }
+    }
+}
+
+impl DisplayTransport for SocketTransport {
+    fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes)
+    }
+
+    fn receive(&mut self, bytes: &mut Vec<u8>) -> io::Result<()> {
+        let len = self.stream.read(&mut self.buffer)?;
+        if len == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        bytes.extend_from_slice(&self.buffer[..len]);
+        Ok(())
+    }
+}
+
 /// Serves a client until it goes, or is to be closed; what it did. `observe` is told whenever something was carried
 /// out, and some times a second while nothing is.
 ///
@@ -194,6 +228,34 @@ pub fn serve(
         }
     }
     Ok(server.counts().clone())
+}
+
+/// Passes on what an application draws until it goes, or is to be closed; in the end nothing of it is left at the display.
+///
+/// # Errors
+/// The display is gone.
+pub fn serve_application<T: DisplayTransport>(
+    mut stream: DisplayStream,
+    mut session: AgentSession,
+    display: &Mutex<DisplayConnection<T>>,
+) -> Result<(), DriveError> {
+    let lock = || display.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut buffer = vec![0; READ];
+    // An application that breaks off has gone as well.
+    while !session.is_closed()
+        && let Ok(len @ 1..) = stream.read(&mut buffer)
+    {
+        session.handle(&buffer[..len], &mut |steps| lock().pass_on(steps))?;
+        if stream.write_all(session.output()).is_err() {
+            break;
+        }
+        session.clear_output();
+    }
+    match lock().pass_on(&session.leave()) {
+        // Of a symbol that the display had no room for.
+        Ok(_) | Err(DriveError::Client(ClientError::Refused(_))) => Ok(()),
+        Err(error) => Err(error),
+    }
 }
 
 /// What accepts connections of clients.

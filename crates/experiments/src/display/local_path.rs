@@ -8,9 +8,10 @@ use plumb_display::server::DisplayLimits;
 use plumb_display::transport::{DirectTransport, DisplayTransport};
 
 use super::byte_stream::ByteStream;
-use super::connection::{DisplayStream, PATIENCE, READ, display_thread, serve};
+use super::connection::{DisplayStream, SocketTransport, display_thread, serve};
 use super::process_tcp::ProcessTcp;
 use super::transactions::{MessageTransactions, ReplyTime};
+use super::websocket::WebSocketStream;
 
 /// Between the two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,17 +26,20 @@ pub enum LocalPath {
     Messages(ReplyTime),
     /// A byte stream over UDP.
     Bytes,
+    /// A WebSocket over loopback.
+    WebSocket,
 }
 
 impl LocalPath {
     /// Every one.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Direct,
         Self::Unix,
         Self::Tcp,
         Self::Messages(ReplyTime::Late),
         Self::Messages(ReplyTime::Early),
         Self::Bytes,
+        Self::WebSocket,
     ];
 
     /// Its name in results.
@@ -47,6 +51,7 @@ impl LocalPath {
             Self::Messages(ReplyTime::Late) => "messages",
             Self::Messages(ReplyTime::Early) => "messages-early",
             Self::Bytes => "byte-stream",
+            Self::WebSocket => "websocket",
         }
     }
 
@@ -69,6 +74,10 @@ impl LocalPath {
                 return Ok(AnyTransport::Messages(messages));
             }
             Self::Bytes => return Ok(AnyTransport::Bytes(ByteStream::open(limits, cpu)?)),
+            Self::WebSocket => {
+                let socket = WebSocketStream::open(limits, cpu)?;
+                return Ok(AnyTransport::WebSocket(Box::new(socket)));
+            }
             Self::Unix => {
                 let (near, far) = UnixStream::pair()?;
                 (DisplayStream::of_unix(near)?, DisplayStream::of_unix(far)?)
@@ -90,12 +99,14 @@ impl LocalPath {
 pub enum AnyTransport {
     /// In the same thread.
     Direct(Box<DirectTransport>),
-    /// Over a socket, with room for what is read.
-    Socket(DisplayStream, Vec<u8>),
+    /// Over a socket.
+    Socket(SocketTransport),
     /// By message transactions.
     Messages(MessageTransactions),
     /// By a byte stream over UDP.
     Bytes(ByteStream),
+    /// Over a WebSocket.
+    WebSocket(Box<WebSocketStream>),
     /// By plumb's TCP, in this process.
     Process(Box<ProcessTcp>),
 }
@@ -103,8 +114,7 @@ pub enum AnyTransport {
 impl AnyTransport {
     /// Over a socket. A display that is silent for long is given up.
     pub fn socket(stream: DisplayStream) -> Self {
-        stream.set_read_timeout(Some(PATIENCE)).ok();
-        Self::Socket(stream, vec![0; READ])
+        Self::Socket(SocketTransport::new(stream))
     }
 }
 
@@ -112,9 +122,10 @@ impl DisplayTransport for AnyTransport {
     fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         match self {
             Self::Direct(direct) => direct.send(bytes),
-            Self::Socket(stream, _) => stream.write_all(bytes),
+            Self::Socket(socket) => socket.send(bytes),
             Self::Messages(messages) => messages.send(bytes),
             Self::Bytes(stream) => stream.send(bytes),
+            Self::WebSocket(socket) => socket.send(bytes),
             Self::Process(process) => process.send(bytes),
         }
     }
@@ -124,15 +135,9 @@ impl DisplayTransport for AnyTransport {
             Self::Direct(direct) => direct.receive(bytes),
             Self::Messages(messages) => messages.receive(bytes),
             Self::Bytes(stream) => stream.receive(bytes),
+            Self::WebSocket(socket) => socket.receive(bytes),
             Self::Process(process) => process.receive(bytes),
-            Self::Socket(stream, buffer) => {
-                let len = stream.read(buffer)?;
-                if len == 0 {
-                    return Err(io::ErrorKind::UnexpectedEof.into());
-                }
-                bytes.extend_from_slice(&buffer[..len]);
-                Ok(())
-            }
+            Self::Socket(socket) => socket.receive(bytes),
         }
     }
 }

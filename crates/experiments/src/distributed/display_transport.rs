@@ -25,7 +25,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     factors: &[
         Factor::of_words(
             "transport",
-            "a call, a unix socket, TCP over loopback, or over UDP message transactions of up to 1 KiB, replied to after or before they are \
+            "a call, a unix socket, TCP over loopback, a WebSocket over it, or over UDP message transactions of up to 1 KiB, replied to after or before they are \
              carried out, or a byte stream in packets of 532 bytes; plumb's TCP in the client's process, over a TAP; or TCP behind a relay at a pseudoterminal, or one that polls its end \
              each 100 µs",
             &TRANSPORTS,
@@ -33,6 +33,7 @@ pub static EXPERIMENT: Experiment = Experiment {
         .labelled(&[
             ("messages", "messages, late reply"),
             (EARLY, "messages, early reply"),
+            ("websocket", "WebSocket"),
             (BYTES_OVER_UDP, "byte stream over UDP"),
             (PROCESS_TCP, "TCP in the client's process"),
             (RELAY, "TCP behind a relay at a terminal"),
@@ -75,8 +76,18 @@ const POLLING: &str = "relay-polling";
 const PIPELINED: &str = "pipelined-incremental";
 const RELAY: &str = "relay-terminal";
 const BYTES_OVER_UDP: &str = "byte-stream";
-const TRANSPORTS: [&str; 9] =
-    ["direct", "unix", "tcp", "messages", EARLY, BYTES_OVER_UDP, PROCESS_TCP, RELAY, POLLING];
+const TRANSPORTS: [&str; 10] = [
+    "direct",
+    "unix",
+    "tcp",
+    "websocket",
+    "messages",
+    EARLY,
+    BYTES_OVER_UDP,
+    PROCESS_TCP,
+    RELAY,
+    POLLING,
+];
 
 const PLOT: LevelPlot = LevelPlot {
     factor: "transport",

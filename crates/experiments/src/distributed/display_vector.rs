@@ -23,7 +23,7 @@ pub static EXPERIMENT: Experiment = Experiment {
         PATH,
         Factor::of_words(
             "mode",
-            "all added in batches; the same, then drawn; each drawn as it is added, waiting for every reply or not; or all that is there drawn again, also pixel by pixel",
+            "all added in batches; the same, then drawn; each drawn as it is added, waiting for every reply or not; all that is there drawn again, also pixel by pixel; or the pixels, drawn by the client beforehand, sent as a bitmap",
             &MODES,
         ),
     ],
@@ -46,8 +46,15 @@ pub static EXPERIMENT: Experiment = Experiment {
 };
 
 const PLAIN_DISPLAY: &str = "display-plain";
-const MODES: [&str; 6] =
-    ["construction", "batch", "incremental", "pipelined-incremental", "display", PLAIN_DISPLAY];
+const MODES: [&str; 7] = [
+    "construction",
+    "batch",
+    "incremental",
+    "pipelined-incremental",
+    "display",
+    PLAIN_DISPLAY,
+    "bitmap",
+];
 
 const PLOT: LevelPlot = LevelPlot {
     factor: "mode",

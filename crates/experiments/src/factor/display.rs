@@ -122,14 +122,15 @@ pub(crate) fn path(level: &str) -> Option<DisplayPath> {
     })
 }
 
-/// A drawing in a mode over a path. A mode `structured` is a batch of the structured array.
+/// A drawing in a mode over a path. A mode `structured` is a batch of the structured array, and `bitmap` one of what the drawing looks like.
 pub(crate) fn cell(drawing: &str, mode: &str, path: Option<DisplayPath>) -> CellDecision {
     let path = path.ok_or_else(|| Exclusion::impossible("there is no such path"))?;
     let (drawing, mode) = match mode {
-        "structured" => ("structured-array", "batch"),
-        _ => (drawing, mode),
+        "structured" => ("structured-array".to_owned(), "batch"),
+        "bitmap" => (format!("{drawing}-bitmap"), "batch"),
+        _ => (drawing.to_owned(), mode),
     };
-    let spec = DisplaySpec { drawing: drawing.to_owned(), mode: mode.to_owned(), path };
+    let spec = DisplaySpec { drawing, mode: mode.to_owned(), path };
     Ok((LaunchGroup::alone(), BlockTask::Display(Box::new(spec))))
 }
 

@@ -108,6 +108,57 @@ fn a_display_serves_its_clients_and_leaves_nothing_behind() {
 }
 
 #[test]
+fn an_agent_draws_for_applications_that_speak_the_protocol_and_for_those_that_do_not() {
+    let place = TestHome::new();
+    let at = |name: &str| format!("unix:{}", place.path(name).display());
+    let (display, agent) = (at("display"), at("agent"));
+    let mut serve = KilledOnDrop(place.spawn(&["display", "serve", &display]));
+    wait_for("the display", || UnixStream::connect(place.path("display")).is_ok());
+    let mut agent_process =
+        KilledOnDrop(place.spawn(&["display", "agent", "--to", &display, &agent]));
+    wait_for("the agent", || UnixStream::connect(place.path("agent")).is_ok());
+
+    let bench = |address: &str| {
+        let line = ["display", "bench", "--connect", address, "--drawing=array,array-bitmap"];
+        let bench =
+            place.assert_success(&[&line[..], &["--rounds=1", "--time=1ms", "--json"]].concat());
+        let document = valid(&bench, "plumb.display/1");
+        let rates = document["rates"].as_array().unwrap();
+        assert_eq!(rates.len(), 2 * 5);
+        rates.iter().filter_map(|rate| rate["checksum"].as_str().map(str::to_owned)).collect()
+    };
+    let (frames, direct): (Vec<String>, Vec<String>) = (bench(&agent), bench(&display));
+    assert_eq!(frames, direct);
+
+    let picture = place.path("text.png");
+    let text = ["display", "agent", "--text", "--to", &display, "--png", picture.to_str().unwrap()];
+    let mut text = place.command(&text);
+    let mut text = KilledOnDrop(text.stdin(Stdio::piped()).spawn().unwrap());
+    text.0.stdin.take().unwrap().write_all(b"hello\nworld").unwrap();
+    assert_eq!(wait_for_exit(&mut text.0).code(), Some(0));
+    assert!(std::fs::read(&picture).unwrap().starts_with(b"\x89PNG"));
+
+    // A display that goes ends the agent, which says so.
+    signal(serve.0.id(), "KILL");
+    wait_for_exit(&mut serve.0);
+    let mut application = UnixStream::connect(place.path("agent")).unwrap();
+    let mut hello_and_picture = Vec::new();
+    for request in [
+        &b"\x01\x01\0\0\x02\0\0\0\x01\0"[..],
+        b"\x02\0\x01\0\x04\0\0\0\0\0\0\0",
+        b"\x06\0\x02\0\x18\0\0\0\0\0\0\0\0\0\0\0\x08\0\x08\0\0\0\0\0\0\0\0\0\0\0\x01\0",
+        b"\x08\x01\x03\0\x08\0\0\0\0\0\0\0\0\0\0\0",
+    ] {
+        hello_and_picture.extend_from_slice(request);
+    }
+    application.write_all(&hello_and_picture).unwrap();
+    assert_eq!(wait_for_exit(&mut agent_process.0).code(), Some(4));
+    let mut said = String::new();
+    agent_process.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(said.contains("no display at unix:"), "{said}");
+}
+
+#[test]
 fn a_chip_of_a_million_rectangles_is_drawn_structured_in_few_bytes() {
     let place = TestHome::new();
     let line =
@@ -150,6 +201,8 @@ fn bad_requests_of_a_display_name_what_would_do() {
         ("display bench --connect=unix:absent --rounds=1", 4, "plumb display serve unix:absent"),
         ("display serve here", 2, "unix:/tmp/display"),
         ("display serve --memory=1", 2, "at least"),
+        ("display agent --to=unix:absent", 4, "plumb display serve"),
+        ("display agent --png=text.png", 2, "--text"),
         ("display serve --http=here", 2, "127.0.0.1:8080"),
     ]);
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();

@@ -50,7 +50,8 @@ pub struct DisplayBenchCommand {
     #[arg(long, value_name = "PATH,…", value_delimiter = ',', default_value = "direct,unix,tcp")]
     #[arg(value_parser = parse_path)]
     path: Vec<LocalPath>,
-    /// Drawings: polygon, array, structured-array, text, chip, structured-chip
+    /// Drawings: polygon, array, structured-array, polygon-bitmap, array-bitmap, text, chip,
+    /// structured-chip
     #[arg(long, value_name = "DRAWING,…", value_delimiter = ',', value_parser = parse_drawing)]
     #[arg(default_value = "polygon,array,structured-array,text")]
     drawing: Vec<NamedDrawing>,

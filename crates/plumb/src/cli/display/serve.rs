@@ -1,10 +1,8 @@
 //! `plumb display serve`: a display for clients on sockets, a thread each.
 
 use std::net::SocketAddr;
-use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
 
 use clap::Args;
 use plumb_base::units::{format_bytes, parse_bytes};
@@ -12,12 +10,9 @@ use plumb_display::scene::SceneLimits;
 use plumb_display::server::DisplayLimits;
 use plumb_display_page::clients::{DisplayClients, PresentClient};
 use plumb_display_page::server::DisplayPage;
-use plumb_experiments::display::connection::{
-    DisplayAddress, DisplayListener, DisplayStream, serve,
-};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
+use plumb_experiments::display::connection::{DisplayAddress, DisplayStream, serve};
 
+use super::listening::{accept_clients, announce, listen};
 use crate::cli::output::{CliOutput, CommandResult};
 use crate::cli::{handle_stop_signals, is_stopped};
 use crate::problem::{ExitReason, Problem};
@@ -55,10 +50,8 @@ pub struct DisplayServeCommand {
 
 /// Least memory of a client.
 const MEMORY_MIN: u64 = 1 << 20;
-/// Between two looks at whether Ctrl-C was pressed.
-const LOOK: Duration = Duration::from_millis(200);
 
-fn parse_memory(text: &str) -> Result<usize, String> {
+pub(super) fn parse_memory(text: &str) -> Result<usize, String> {
     let bytes = parse_bytes(text).map_err(|error| error.to_string())?;
     let enough = usize::try_from(bytes).ok().filter(|_| bytes >= MEMORY_MIN);
     enough.ok_or_else(|| format!("a client needs {} at least", format_bytes(MEMORY_MIN)))
@@ -78,15 +71,7 @@ impl DisplayServeCommand {
     /// # Errors
     /// An address that cannot be listened at.
     pub fn perform(self, output: &CliOutput) -> CommandResult {
-        let mut listeners = Vec::new();
-        for address in &self.addresses {
-            let listener = DisplayListener::bind(address).map_err(|error| {
-                Problem::failure(format!("cannot listen at {address}"))
-                    .because(error)
-                    .fix("name another address, or end what listens there")
-            })?;
-            listeners.push(listener);
-        }
+        let listeners = listen(&self.addresses)?;
         // A fourth for frames, the rest for drawings.
         let limits = DisplayLimits {
             scene: SceneLimits { memory: self.memory / 4 * 3, ..SceneLimits::default() },
@@ -103,10 +88,7 @@ impl DisplayServeCommand {
         });
         let page = page.transpose()?;
         handle_stop_signals()?;
-        for listener in &listeners {
-            let address = listener.address().map_err(Problem::failed)?;
-            output.note(&format!("display at {address}; Ctrl-C ends it"));
-        }
+        announce("display", &listeners, output)?;
         let page = page.map(|page| {
             output.note(&format!("page at {}", page.url()));
             thread::Builder::new().name("page".to_owned()).spawn(move || page.run(is_stopped))
@@ -114,7 +96,14 @@ impl DisplayServeCommand {
         let page = page.transpose();
         let page =
             page.map_err(|error| Problem::failure("cannot serve the page").because(error))?;
-        accept_clients(&listeners, limits, &clients, page.is_some())?;
+        let is_shown = page.is_some();
+        accept_clients(&listeners, is_stopped, |stream| {
+            if let Some(client) = clients.admit(stream.kind()) {
+                return serve_client(stream, limits, client, is_shown);
+            }
+            stream.shut_down();
+            Ok(())
+        })?;
         if let Some(Ok(Err(error))) = page.map(thread::JoinHandle::join) {
             return Err(Problem::failure("the page ended").because(error).into());
         }
@@ -136,35 +125,6 @@ impl DisplayServeCommand {
         }
         Ok(ExitReason::Success)
     }
-}
-
-/// Accepts clients until it is stopped.
-fn accept_clients(
-    listeners: &[DisplayListener],
-    limits: DisplayLimits,
-    clients: &Arc<DisplayClients>,
-    are_shown: bool,
-) -> Result<(), Problem> {
-    let wait = Timespec::try_from(LOOK).expect("a fraction of a second");
-    while !is_stopped() {
-        let mut fds: Vec<PollFd<'_>> = listeners
-            .iter()
-            .map(|listener| PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN))
-            .collect();
-        match poll(&mut fds, Some(&wait)) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(error) => return Err(Problem::failure("cannot wait for clients").because(error)),
-        }
-        for listener in listeners {
-            // Out of descriptors, or gone again: those that are served go on.
-            let Ok(Some(stream)) = listener.accept() else { continue };
-            match clients.admit(stream.kind()) {
-                Some(client) => serve_client(stream, limits, client, are_shown)?,
-                None => stream.shut_down(),
-            }
-        }
-    }
-    Ok(())
 }
 
 fn serve_client(
