@@ -1,6 +1,6 @@
 //! The protocol in WebSocket messages over loopback (RFC 6455), as a browser speaks it: what the client sends is masked.
 
-use std::io;
+use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
 use plumb_display::server::{DisplayLimits, DisplayServer};
@@ -9,9 +9,38 @@ use tungstenite::{Error, HandshakeError, Message, WebSocket};
 
 use super::connection::{PATIENCE, display_thread};
 
+/// A stream that goes on after a signal that concerns another part of the process.
+#[derive(Debug)]
+struct UninterruptedStream(TcpStream);
+
+fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        let done = call();
+        if !done.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::Interrupted) {
+            return done;
+        }
+    }
+}
+
+impl Read for UninterruptedStream {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        uninterrupted(|| self.0.read(bytes))
+    }
+}
+
+impl Write for UninterruptedStream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        uninterrupted(|| self.0.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 /// The client's end.
 #[derive(Debug)]
-pub struct WebSocketStream(WebSocket<TcpStream>);
+pub struct WebSocketStream(WebSocket<UninterruptedStream>);
 
 impl WebSocketStream {
     /// To a display of its own, in a thread on that CPU, if one is named, that ends with the connection.
@@ -28,10 +57,12 @@ impl WebSocketStream {
         }
         near.set_read_timeout(Some(PATIENCE))?;
         display_thread(cpu, move || {
-            let socket = tungstenite::accept(far).map_err(|error| refused(&error))?;
+            let socket =
+                tungstenite::accept(UninterruptedStream(far)).map_err(|error| refused(&error))?;
             serve(socket, limits).map_err(io_error)
         })?;
-        let opened = tungstenite::client(format!("ws://{address}/display"), near);
+        let opened =
+            tungstenite::client(format!("ws://{address}/display"), UninterruptedStream(near));
         Ok(Self(opened.map_err(|error| refused(&error))?.0))
     }
 }
@@ -49,7 +80,7 @@ impl DisplayTransport for WebSocketStream {
 }
 
 /// Answers a client until it goes.
-fn serve(mut socket: WebSocket<TcpStream>, limits: DisplayLimits) -> Result<(), Error> {
+fn serve(mut socket: WebSocket<UninterruptedStream>, limits: DisplayLimits) -> Result<(), Error> {
     let mut server = DisplayServer::new(limits);
     loop {
         server.handle(&socket.read()?.into_data());
