@@ -13,7 +13,7 @@ use plumb_display::server::DisplayLimits;
 use plumb_display::transport::DisplayConnection;
 use plumb_display::workload::{DisplayDrawing, DisplayRate};
 use plumb_harness::mirror::mirror_process::NamedSamples;
-use plumb_harness::program_task::{ProgramRun, hold_thread_back, process_cost};
+use plumb_harness::program_task::{ProgramRun, end_preparation, hold_thread_back, process_cost};
 use plumb_harness::report::LaunchFault;
 use plumb_harness::spec::{DisplayPath, DisplaySpec};
 
@@ -137,6 +137,8 @@ fn local(
     let failed = |why: &dyn ToString| LaunchFault::Failed(why.to_string());
     let transport = transport.map_err(|error| failed(&error))?;
     let mut connection = DisplayConnection::open(transport).map_err(|error| failed(&error))?;
+    plan.prepare(&mut connection).map_err(|error| failed(&error))?;
+    end_preparation();
     let mut samples = Vec::new();
     let mut costs: [Vec<f64>; 3] = Default::default();
     let begun = run.watch.begin();
@@ -151,8 +153,7 @@ fn local(
         let sample = plan.sample(&mut connection, run.watch, ticks);
         let sample = sample.map_err(|error| failed(&error))?;
         let after = (process_cost(), written());
-        // One more was drawn first.
-        let drawings = sample.drawings as f64 + 1.0;
+        let drawings = sample.drawings as f64;
         let items = drawings * f64::from(plan.drawing.units());
         costs[0].push((after.0.cpu_ns - before.0.cpu_ns) as f64 / items);
         costs[1].push((after.0.switches - before.0.switches) as f64 / items);

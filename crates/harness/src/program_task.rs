@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use plumb_clock::Stopwatch;
 use plumb_sys::clock::{self, ClockId};
@@ -64,6 +65,15 @@ pub fn process_cost() -> ProcessCost {
         cpu_ns: clock::read_ns(ClockId::ProcessCpu),
         switches: usage.switches_voluntary + usage.switches_involuntary,
     }
+}
+
+/// Page faults of this process when the block under way had prepared itself, and one; 0 while it has not. A worker has one block at a time.
+static PREPARED: AtomicU64 = AtomicU64::new(0);
+
+/// Ends the preparation of a block: page faults before, of memory and threads that did not exist, disturb no sample.
+pub fn end_preparation() {
+    let faults = process::usage().unwrap_or_default().page_faults;
+    PREPARED.store(faults + 1, Ordering::Relaxed);
 }
 
 /// A terminal in raw mode: the side of whoever emulates it, and the program's.
@@ -129,6 +139,7 @@ fn report(
     let canary = Canary::before(watch, block);
     let mut kernel = KernelTimes::new(Vec::new());
     let meter = EffortMeter::start(&mut kernel, watch, block);
+    PREPARED.store(0, Ordering::Relaxed);
     let samples = samples().map_err(|fault| match fault {
         LaunchFault::Unavailable(reason) => BlockError::Unavailable(reason),
         LaunchFault::Failed(reason) => BlockError::Failed(reason),
@@ -136,6 +147,10 @@ fn report(
     let operations = samples.iter().map(|(_, values)| values.len()).max().unwrap_or(0) as u64;
     let effort = meter.stop(&mut kernel, watch, operations);
     let mut report = BlockReport { batch: 1, effort, ..BlockReport::default() };
+    if let Some(prepared) = PREPARED.load(Ordering::Relaxed).checked_sub(1) {
+        let faults = process::usage().unwrap_or_default().page_faults;
+        report.effort.local.page_faults = faults.saturating_sub(prepared);
+    }
     report.effort.canary_ns = canary.after();
     if is_virtual {
         report.flags.push(SIMULATED.to_owned());

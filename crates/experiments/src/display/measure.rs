@@ -69,7 +69,21 @@ impl DisplayPlan {
         self.write
     }
 
-    /// Draws until so many ticks have passed, and once at least.
+    /// Draws twice: the first drawing finds memory that is not there yet, and the second memory that the first has left.
+    ///
+    /// # Errors
+    /// The display refuses it, or is gone.
+    pub fn prepare<T: DisplayTransport>(
+        &self,
+        connection: &mut DisplayConnection<T>,
+    ) -> Result<(), DriveError> {
+        let mode = self.rate.mode();
+        connection.perform(&self.before, mode, self.write)?;
+        connection.perform(&self.steps, mode, self.write)?;
+        connection.perform(&self.steps, mode, self.write)
+    }
+
+    /// Draws until so many ticks have passed, and once at least; to be called after [`DisplayPlan::prepare`].
     ///
     /// # Errors
     /// The display refuses it, or is gone.
@@ -80,9 +94,6 @@ impl DisplayPlan {
         ticks: u64,
     ) -> Result<DisplaySample, DriveError> {
         let mode = self.rate.mode();
-        connection.perform(&self.before, mode, self.write)?;
-        // The first drawing finds memory that is not there yet.
-        connection.perform(&self.steps, mode, self.write)?;
         let counts = connection.client.counts();
         let mut drawings = 0_u64;
         let begun = watch.begin();
@@ -174,6 +185,7 @@ mod tests {
                 .map(|path| {
                     let transport = path.open(DisplayLimits::default(), None).unwrap();
                     let mut connection = DisplayConnection::open(transport).unwrap();
+                    plan.prepare(&mut connection).unwrap();
                     plan.sample(&mut connection, watch, 1).unwrap()
                 })
                 .collect();

@@ -174,6 +174,7 @@ mod tests {
         let plan = DisplayPlan::new(DisplayDrawing::FlatArray, DisplayRate::PipelinedIncremental);
         let drawn = |transport: io::Result<AnyTransport>| {
             let mut connection = DisplayConnection::open(transport.unwrap()).unwrap();
+            plan.prepare(&mut connection).unwrap();
             plan.sample(&mut connection, Stopwatch::new(None), 0).unwrap()
         };
         let limits = DisplayLimits::default;

@@ -223,7 +223,9 @@ impl DisplayBenchCommand {
         let ticks = watch.ticks(self.time.as_ns() as f64);
         match &cell.plan {
             Some(plan) => {
-                plan.sample(&mut self.open(&cell.path)?, watch, ticks).map_err(Problem::failed)
+                let mut connection = self.open(&cell.path)?;
+                plan.prepare(&mut connection).map_err(Problem::failed)?;
+                plan.sample(&mut connection, watch, ticks).map_err(Problem::failed)
             }
             None => Ok(decoding(cell.drawing.1, watch, ticks)),
         }
