@@ -230,7 +230,7 @@ fn advice_is_scored_against_drawings_that_were_measured() {
         "run display.vector --quick --launches=2 --set=path=direct,unix,tcp,lan,wan,slow-lan",
     );
     let scores = place.json_of("advise --score last --json")["scores"].clone();
-    assert_eq!(scores[0]["score"]["predictions"], 23, "{scores}");
+    assert_eq!(scores[0]["score"]["predictions"], 28, "{scores}");
     assert!(scores[0]["score"]["error_median"].as_f64().unwrap() < 0.25, "{scores}");
     assert_narrow(&place.stdout_of("advise --score last"));
     place.assert_success("run call.kernel --quick --launches=2 --set=call=getpid");
