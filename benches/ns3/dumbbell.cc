@@ -1,6 +1,6 @@
 // The dumbbell of crates/sim/examples/race.rs in ns-3: as many Reno connections as the first argument says, for as many
-// simulated seconds as the second, through a bottleneck of 1 Gb/s. Prints one line of JSON. With "count" behind them it counts
-// packets at every device, which takes time, so that speed is measured without.
+// simulated seconds as the second, through a bottleneck of 1 Gb/s; the third is a seed. Prints one line of JSON. With "count" behind them
+// it counts packets at every device, which takes time, so that speed is measured without.
 //
 // `make race-sim` builds it. Routes are by nix vectors, which of what ns-3 has take the least time for each packet.
 #include <chrono>
@@ -30,7 +30,8 @@ int main(int argc, char *argv[])
 {
     const uint32_t flows = argc > 1 ? std::atoi(argv[1]) : 10;
     const double seconds = argc > 2 ? std::atof(argv[2]) : 5.0;
-    const bool counts = argc > 3 && std::string(argv[3]) == "count";
+    RngSeedManager::SetRun(argc > 3 ? std::atoi(argv[3]) : 1);
+    const bool counts = argc > 4 && std::string(argv[4]) == "count";
 
     Config::SetDefault("ns3::TcpL4Protocol::SocketType", TypeIdValue(TcpLinuxReno::GetTypeId()));
     Config::SetDefault("ns3::TcpSocket::SegmentSize", UintegerValue(1448));
@@ -45,7 +46,7 @@ int main(int argc, char *argv[])
     right.Create(flows);
 
     PointToPointHelper access, bottleneck;
-    access.SetDeviceAttribute("DataRate", StringValue("1Gbps"));
+    access.SetDeviceAttribute("DataRate", StringValue("10Gbps"));
     access.SetChannelAttribute("Delay", StringValue("1ms"));
     access.SetQueue("ns3::DropTailQueue", "MaxSize", StringValue("2000p"));
     bottleneck.SetDeviceAttribute("DataRate", StringValue("1Gbps"));

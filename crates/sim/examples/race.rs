@@ -1,4 +1,5 @@
-//! A dumbbell of Reno connections through 1 Gb/s, to be timed: `race [CONNECTIONS [SECONDS]]`. `benches/ns3/dumbbell.cc` is the same in ns-3.
+//! A dumbbell of Reno connections through 1 Gb/s, to be timed: `race [CONNECTIONS [SECONDS [SEED]]]`. `benches/ns3/dumbbell.cc` is the same
+//! in ns-3. Connections start at random within a tenth of a second.
 #![expect(clippy::print_stdout, reason = "an example prints what it found")]
 #![expect(
     clippy::disallowed_methods,
@@ -7,6 +8,7 @@
 
 use std::sync::Arc;
 
+use plumb_base::seed::Seed;
 use plumb_base::time::Span;
 use plumb_link::spec::{HopSpec, LinkSpec};
 use plumb_sim::network::Topology;
@@ -14,16 +16,19 @@ use plumb_sim::scenario::{FlowGroup, FlowSpec, Scenario};
 use plumb_sim::simulation::Simulation;
 use plumb_stack::tcp::config::{BufferLimits, TcpConfig};
 use plumb_stack::tcp::congestion::CongestionChoice;
+use rand::RngExt as _;
 
 fn main() {
     let mut arguments = std::env::args().skip(1);
     let pairs: u32 = arguments.next().map_or(10, |text| text.parse().expect("a number"));
     let seconds: f64 = arguments.next().map_or(5.0, |text| text.parse().expect("seconds"));
+    let seed: u64 = arguments.next().map_or(1, |text| text.parse().expect("a seed"));
+    let mut starts = Seed(seed).stream("starts");
     let hop = |text: &str| -> HopSpec { text.parse::<LinkSpec>().expect("a link").hops.remove(0) };
     // Point-to-point links of ns-3 have a header of two bytes.
     let topology = Topology::Dumbbell {
         pairs,
-        access: hop("rate=1gbit,delay=1ms,overhead=2,limit=2000packets"),
+        access: hop("rate=10gbit,delay=1ms,overhead=2,limit=2000packets"),
         bottleneck: hop("rate=1gbit,delay=10ms,overhead=2,limit=2000packets"),
     };
     let mut scenario = Scenario::new(topology.plan());
@@ -39,7 +44,7 @@ fn main() {
     let flows = (0..pairs).map(|number| FlowSpec {
         from: hosts[format!("left{}", number + 1).as_str()],
         to: hosts[format!("right{}", number + 1).as_str()],
-        start: Span::from_ms(100) * u64::from(number) / u64::from(pairs),
+        start: Span::from_us(starts.random_range(0..100_000)),
         stop: None,
         bytes: None,
         ..FlowSpec::default()
@@ -52,7 +57,7 @@ fn main() {
         flows,
     }];
     let mut simulation =
-        Simulation::new(scenario, 8 << 30).expect("a scenario that can be simulated");
+        Simulation::new(scenario, 32 << 30).expect("a scenario that can be simulated");
     let begun = std::time::Instant::now();
     simulation.run();
     let wall = begun.elapsed().as_secs_f64();

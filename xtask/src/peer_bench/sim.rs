@@ -69,7 +69,7 @@ fn measure(
     launches: usize,
 ) -> anyhow::Result<[Vec<SimOutcome>; 2]> {
     let task = [connections.to_string(), seconds.to_string()];
-    let counted = launch(&programs[1], cpu, &[task[0].as_str(), &task[1], "count"])?;
+    let counted = launch(&programs[1], cpu, &[task[0].as_str(), &task[1], "1", "count"])?;
     let mut values = [Vec::new(), Vec::new()];
     for round in 0..launches {
         for side in if round % 2 == 0 { [0, 1] } else { [1, 0] } {
