@@ -46,7 +46,8 @@ pub struct DisplayBenchCommand {
     /// Measure a display that runs already, instead of this process's own
     #[arg(long, value_name = "ADDRESS", conflicts_with = "path")]
     connect: Option<DisplayAddress>,
-    /// Paths to the display: direct, unix, tcp, messages (transactions over UDP), messages-early (replied to before they are carried out)
+    /// Paths to the display: direct, unix, tcp, websocket, messages (transactions over UDP), messages-early (replied to before they are
+    /// carried out), byte-stream (over UDP)
     #[arg(long, value_name = "PATH,…", value_delimiter = ',', default_value = "direct,unix,tcp")]
     #[arg(value_parser = parse_path)]
     path: Vec<LocalPath>,
