@@ -21,6 +21,8 @@ pub const APPLICATIONS: u32 = 16;
 const SYMBOLS: u32 = (1 << 16) / APPLICATIONS;
 /// Views of an application.
 const VIEWS: u32 = 64 / APPLICATIONS;
+/// Bytes of replies that an application has not taken, before its messages wait: a short request may have a picture as its reply.
+const REPLIES: usize = 1 << 20;
 /// Bytes written to the display at once.
 const WRITE: usize = 32 << 10;
 
@@ -108,22 +110,30 @@ impl AgentSession {
         }
     }
 
-    /// Takes bytes from the application; `pass_on` performs steps at the display.
+    /// Takes bytes from the application until there is enough for it to take; what is left. `pass_on` performs steps at the display.
     ///
     /// # Errors
     /// The display is gone: nothing more can be passed on.
-    pub fn handle(&mut self, input: &[u8], pass_on: &mut PassOn<'_>) -> Result<(), DriveError> {
+    pub fn handle<'a>(
+        &mut self,
+        input: &'a [u8],
+        pass_on: &mut PassOn<'_>,
+    ) -> Result<&'a [u8], DriveError> {
+        if self.is_closed {
+            return Ok(&[]);
+        }
         let mut reader = std::mem::replace(&mut self.reader, MessageReader::new(BODY_MIN));
         let mut failed = None;
         let fed = reader.feed(input, |header, body| {
             failed = self.handle_message(header, body, pass_on).err();
-            failed.is_none() && !self.is_closed
+            failed.is_none() && !self.is_closed && self.output.len() < REPLIES
         });
-        if fed.is_err() {
+        let left = fed.unwrap_or_else(|_| {
             self.refuse(0, RefusalCode::Length);
-        }
+            &[]
+        });
         self.reader = reader;
-        failed.map_or(Ok(()), Err)
+        failed.map_or(Ok(left), Err)
     }
 
     /// Bytes for the application.
@@ -270,7 +280,10 @@ impl AgentSession {
             }
             DisplayRequest::Picture { view } => {
                 self.known(view)?;
-                return Ok(Some(vec![ClientStep::Picture { view: self.view(view) }]));
+                // The display may not have the view yet; what changed is not drawn by this.
+                let mut steps = self.differences()?;
+                steps.push(ClientStep::Picture { view: self.view(view) });
+                return Ok(Some(steps));
             }
         };
         self.changed.insert(change.symbol);

@@ -41,7 +41,12 @@ impl AgentTransport {
 impl DisplayTransport for AgentTransport {
     fn send(&mut self, bytes: &[u8]) -> io::Result<()> {
         let mut display = self.display.borrow_mut();
-        self.session.handle(bytes, &mut |steps| display.pass_on(steps)).map_err(io::Error::other)
+        let mut input = bytes;
+        while !input.is_empty() {
+            let left = self.session.handle(input, &mut |steps| display.pass_on(steps));
+            input = left.map_err(io::Error::other)?;
+        }
+        Ok(())
     }
 
     fn receive(&mut self, bytes: &mut Vec<u8>) -> io::Result<()> {
@@ -72,6 +77,28 @@ fn a_picture_drawn_anew_costs_the_display_what_differs() {
     let second = counts(&agent);
     assert_eq!(second.0 - first.0, 1, "one item differs");
     assert!((second.1 - first.1) * 100 < first.1, "{first:?} {second:?}");
+}
+
+#[test]
+fn an_agent_makes_no_more_pictures_than_its_application_takes() {
+    let mut display = connect();
+    let mut session = AgentSession::new(0, 1 << 20);
+    let view = DisplayDrawing::Text.view();
+    let mut client = DisplayClient::new(ClientMode::BATCHED);
+    for step in [ClientStep::Define { symbol: ROOT }, view] {
+        client.perform(&step);
+    }
+    // Not drawn before: as a display has it, an empty frame.
+    (0..10_000).for_each(|_| client.perform(&ClientStep::Picture { view: VIEW }));
+    let (mut input, mut pictures, mut most) = (client.output(), 0, 0);
+    while !input.is_empty() {
+        input = session.handle(input, &mut |steps| display.pass_on(steps)).unwrap();
+        most = most.max(session.output().len());
+        pictures += session.output().windows(4).filter(|bytes| *bytes == b"\x89PNG").count();
+        session.clear_output();
+    }
+    assert_eq!(pictures, 10_000);
+    assert!(most < 2 << 20, "{most} bytes waited");
 }
 
 #[test]

@@ -91,8 +91,12 @@ impl FuzzDisplay {
     /// Gives bytes to the agent, whose display never goes.
     fn hand_on(&mut self, bytes: &[u8]) {
         let Self { session, display, .. } = self;
-        session.handle(bytes, &mut |steps| display.pass_on(steps)).expect("the display is there");
-        session.clear_output();
+        let mut input = bytes;
+        while !input.is_empty() {
+            let left = session.handle(input, &mut |steps| display.pass_on(steps));
+            input = left.expect("the display is there");
+            session.clear_output();
+        }
         assert!(session.memory() <= LIMITS.scene.memory, "{} bytes", session.memory());
         if session.is_closed() {
             display.pass_on(&session.leave()).expect("what was told is removed");

@@ -242,14 +242,17 @@ pub fn serve_application<T: DisplayTransport>(
     let lock = || display.lock().unwrap_or_else(PoisonError::into_inner);
     let mut buffer = vec![0; READ];
     // An application that breaks off has gone as well.
-    while !session.is_closed()
+    'application: while !session.is_closed()
         && let Ok(len @ 1..) = stream.read(&mut buffer)
     {
-        session.handle(&buffer[..len], &mut |steps| lock().pass_on(steps))?;
-        if stream.write_all(session.output()).is_err() {
-            break;
+        let mut input = &buffer[..len];
+        while !input.is_empty() {
+            input = session.handle(input, &mut |steps| lock().pass_on(steps))?;
+            if stream.write_all(session.output()).is_err() {
+                break 'application;
+            }
+            session.clear_output();
         }
-        session.clear_output();
     }
     match lock().pass_on(&session.leave()) {
         // Of a symbol that the display had no room for.

@@ -47,7 +47,8 @@ pub struct TcpConfig {
     /// How payload is copied and summed.
     pub checksum_pass: ChecksumPass,
     /// Whether the bytes of the stream are kept. Where nobody looks at them, as in a simulation, they need not be: buffers then take no
-    /// memory, and segments are as long as before with whatever their frames held.
+    /// memory, and segments are as long as before with whatever their frames held. Such a connection sends by `tcp_send_any` and reads by
+    /// `tcp_discard`: other calls would find or leave no bytes.
     pub keeps_content: bool,
     /// What its packets have in their IP headers.
     pub marks: IpMarks,
