@@ -1,4 +1,4 @@
-//! An agent that represents applications to a display: it keeps what each draws, and passes on what has changed since it was shown.
+//! An agent that represents applications to a display: it keeps what each draws, and forwards what has changed since it was shown.
 //!
 //! After the classes C to E of Lantz, Nowicki & Theimer (1985, §2.4). Applications speak the display's protocol to the agent; it has one
 //! connection to the display, in which each application has symbols and views of its own. One that draws everything anew costs the display
@@ -26,9 +26,9 @@ const REPLIES: usize = 1 << 20;
 /// Bytes written to the display at once.
 const WRITE: usize = 32 << 10;
 
-/// What the display did with what an agent passed on.
+/// What a display did with steps that were forwarded.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PassedOn {
+pub struct ForwardOutcome {
     /// Items drawn for the last frame.
     pub items: u32,
     /// Its checksum.
@@ -38,7 +38,7 @@ pub struct PassedOn {
 }
 
 /// Performs steps at a display.
-pub type PassOn<'a> = dyn FnMut(&[ClientStep]) -> Result<PassedOn, DriveError> + 'a;
+pub type ForwardSteps<'a> = dyn FnMut(&[ClientStep]) -> Result<ForwardOutcome, DriveError> + 'a;
 
 /// What is said to a request that the display is not asked about.
 fn own_reply(request: &DisplayRequest<'_>) -> DisplayReply<'static> {
@@ -54,7 +54,7 @@ impl<T: DisplayTransport> DisplayConnection<T> {
     ///
     /// # Errors
     /// The display refuses a step, or is gone.
-    pub fn pass_on(&mut self, steps: &[ClientStep]) -> Result<PassedOn, DriveError> {
+    pub fn forward(&mut self, steps: &[ClientStep]) -> Result<ForwardOutcome, DriveError> {
         let done = self.perform(steps, ClientMode::BATCHED, WRITE);
         if let Err(DriveError::Client(ClientError::Refused(code))) = &done
             && !code.is_final()
@@ -62,7 +62,7 @@ impl<T: DisplayTransport> DisplayConnection<T> {
             self.recover()?;
         }
         done?;
-        Ok(PassedOn {
+        Ok(ForwardOutcome {
             items: self.client.items(),
             checksum: self.client.checksum().unwrap_or_default(),
             picture: self.client.take_picture(),
@@ -110,14 +110,14 @@ impl AgentSession {
         }
     }
 
-    /// Takes bytes from the application until there is enough for it to take; what is left. `pass_on` performs steps at the display.
+    /// Takes bytes from the application until there is enough for it to take; what is left. `forward` performs steps at the display.
     ///
     /// # Errors
-    /// The display is gone: nothing more can be passed on.
+    /// The display is gone: nothing more can be forwarded.
     pub fn handle<'a>(
         &mut self,
         input: &'a [u8],
-        pass_on: &mut PassOn<'_>,
+        forward: &mut ForwardSteps<'_>,
     ) -> Result<&'a [u8], DriveError> {
         if self.is_closed {
             return Ok(&[]);
@@ -125,7 +125,7 @@ impl AgentSession {
         let mut reader = std::mem::replace(&mut self.reader, MessageReader::new(BODY_MIN));
         let mut failed = None;
         let fed = reader.feed(input, |header, body| {
-            failed = self.handle_message(header, body, pass_on).err();
+            failed = self.handle_message(header, body, forward).err();
             failed.is_none() && !self.is_closed && self.output.len() < REPLIES
         });
         let left = fed.unwrap_or_else(|_| {
@@ -185,7 +185,7 @@ impl AgentSession {
         &mut self,
         header: MessageHeader,
         body: &[u8],
-        pass_on: &mut PassOn<'_>,
+        forward: &mut ForwardSteps<'_>,
     ) -> Result<(), DriveError> {
         let wants_reply = header.flags & REPLY_WANTED != 0;
         let request = match DisplayRequest::decode(header, body) {
@@ -208,7 +208,7 @@ impl AgentSession {
                 return Ok(());
             }
         };
-        let passed = match pass_on(&steps) {
+        let passed = match forward(&steps) {
             Ok(passed) => passed,
             Err(DriveError::Client(ClientError::Refused(code))) if !code.is_final() => {
                 // What was done before is not known: it is told everything the next time.
@@ -319,7 +319,7 @@ impl AgentSession {
             for step in self.changes_of(id) {
                 self.shown.apply(&step)?;
                 self.told.insert(id);
-                steps.push(self.as_passed_on(step));
+                steps.push(self.as_forwarded(step));
             }
         }
         let is_gone = |id: &u32| self.wanted.symbol(*id).is_none();
@@ -359,7 +359,7 @@ impl AgentSession {
     }
 
     /// A step with the display's numbers.
-    fn as_passed_on(&self, mut step: ClientStep) -> ClientStep {
+    fn as_forwarded(&self, mut step: ClientStep) -> ClientStep {
         if let ClientStep::Define { symbol }
         | ClientStep::Add { symbol, .. }
         | ClientStep::Edit { symbol, .. } = &mut step

@@ -43,7 +43,7 @@ impl DisplayTransport for AgentTransport {
         let mut display = self.display.borrow_mut();
         let mut input = bytes;
         while !input.is_empty() {
-            let left = self.session.handle(input, &mut |steps| display.pass_on(steps));
+            let left = self.session.handle(input, &mut |steps| display.forward(steps));
             input = left.map_err(io::Error::other)?;
         }
         Ok(())
@@ -92,7 +92,7 @@ fn an_agent_makes_no_more_pictures_than_its_application_takes() {
     (0..10_000).for_each(|_| client.perform(&ClientStep::Picture { view: VIEW }));
     let (mut input, mut pictures, mut most) = (client.output(), 0, 0);
     while !input.is_empty() {
-        input = session.handle(input, &mut |steps| display.pass_on(steps)).unwrap();
+        input = session.handle(input, &mut |steps| display.forward(steps)).unwrap();
         most = most.max(session.output().len());
         pictures += session.output().windows(4).filter(|bytes| *bytes == b"\x89PNG").count();
         session.clear_output();
@@ -317,7 +317,7 @@ proptest! {
         prop_assert_eq!(direct.client.checksum(), agent.client.checksum());
         let AgentTransport { session, display } = agent.transport();
         let mut server = display.borrow_mut();
-        server.pass_on(&session.leave()).unwrap();
+        server.forward(&session.leave()).unwrap();
         prop_assert_eq!(server.transport().0.scene().symbol_ids().count(), 0, "nothing stays");
     }
 

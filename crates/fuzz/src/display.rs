@@ -93,13 +93,13 @@ impl FuzzDisplay {
         let Self { session, display, .. } = self;
         let mut input = bytes;
         while !input.is_empty() {
-            let left = session.handle(input, &mut |steps| display.pass_on(steps));
+            let left = session.handle(input, &mut |steps| display.forward(steps));
             input = left.expect("the display is there");
             session.clear_output();
         }
         assert!(session.memory() <= LIMITS.scene.memory, "{} bytes", session.memory());
         if session.is_closed() {
-            display.pass_on(&session.leave()).expect("what was told is removed");
+            display.forward(&session.leave()).expect("what was told is removed");
             let left = display.transport().0.scene().symbol_ids().count();
             assert_eq!(left, 0, "symbols of an application that has gone");
             *session = AgentSession::new(PLACE, LIMITS.scene.memory);

@@ -230,7 +230,7 @@ pub fn serve(
     Ok(server.counts().clone())
 }
 
-/// Passes on what an application draws until it goes, or is to be closed; in the end nothing of it is left at the display.
+/// Forwards what an application draws until it goes, or is to be closed; in the end nothing of it is left at the display.
 ///
 /// # Errors
 /// The display is gone.
@@ -247,14 +247,14 @@ pub fn serve_application<T: DisplayTransport>(
     {
         let mut input = &buffer[..len];
         while !input.is_empty() {
-            input = session.handle(input, &mut |steps| lock().pass_on(steps))?;
+            input = session.handle(input, &mut |steps| lock().forward(steps))?;
             if stream.write_all(session.output()).is_err() {
                 break 'application;
             }
             session.clear_output();
         }
     }
-    match lock().pass_on(&session.leave()) {
+    match lock().forward(&session.leave()) {
         // Of a symbol that the display had no room for.
         Ok(_) | Err(DriveError::Client(ClientError::Refused(_))) => Ok(()),
         Err(error) => Err(error),

@@ -21,7 +21,7 @@ use crate::cli::output::{CliOutput, CommandResult};
 use crate::cli::{handle_stop_signals, is_stopped};
 use crate::problem::{ExitReason, Problem};
 
-/// Represent applications to a display: pass on what changes, or show text
+/// Represent applications to a display: forward what changes, or show text
 #[derive(Clone, Debug, Args)]
 #[command(after_help = "\
 Applications speak the display's protocol to the agent, which has one connection to the display for up to 16 of
@@ -92,7 +92,7 @@ impl DisplayAgentCommand {
         let state = Arc::new(AgentState { display: Mutex::new(display), places, lost: gone });
         let is_over = || is_stopped() || lock(&state.lost).is_some();
         accept_clients(&listeners, is_over, |stream| serve(stream, self.memory, &state))?;
-        // What is being passed on comes to its end, and nothing begins.
+        // What is being forwarded comes to its end, and nothing begins.
         let _display = lock(&state.display);
         match lock(&state.lost).take() {
             Some(error) => Err(lost(error.to_string()).into()),
