@@ -53,6 +53,7 @@ fn main() {
             size: 1_500,
             is_size_exponential: false,
             dscp: 0,
+            floods: None,
             start: start(number),
             stop: None,
         };

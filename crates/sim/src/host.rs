@@ -383,6 +383,7 @@ fn note_read(now: Instant, len: u64, (origin, flow): (usize, usize), flows: &mut
     }
 }
 
-fn service_port(group: u32) -> u16 {
+/// Where hosts listen for the connections of a group.
+pub fn service_port(group: u32) -> u16 {
     FIRST_SERVICE + u16::try_from(group).expect("groups were counted")
 }

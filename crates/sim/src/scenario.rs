@@ -108,6 +108,8 @@ pub struct SourceSpec {
     pub is_size_exponential: bool,
     /// Differentiated services code point of its packets, of six bits (RFC 2474).
     pub dscp: u8,
+    /// The group of connections whose listener it floods: its packets are SYNs then, each from a forged address.
+    pub floods: Option<u32>,
     /// When it begins.
     pub start: Span,
     /// When it ends.

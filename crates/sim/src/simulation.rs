@@ -305,17 +305,21 @@ impl Simulation {
     fn deliver(&mut self, host: usize, packets: &mut Vec<Packet>) {
         let (now, pool) = (self.now, &mut self.pool);
         for mut packet in packets.drain(..) {
-            if let Err(source) = destination_or_source(&packet) {
-                let source = &mut self.sources[source as usize];
-                if let Some(delay) = source.receive(now, pool.bytes(&packet)) {
-                    self.delays[source.delays as usize].record(delay.as_ns());
+            match destination_or_source(&packet) {
+                Err(source) if self.scenario.sources[source as usize].floods.is_none() => {
+                    let source = &mut self.sources[source as usize];
+                    if let Some(delay) = source.receive(now, pool.bytes(&packet)) {
+                        self.delays[source.delays as usize].record(delay.as_ns());
+                    }
+                    pool.free(packet);
+                    continue;
                 }
-                pool.free(packet);
-            } else {
-                packet.meta.received = now;
-                packet.meta.flow_rate = 0.0;
-                self.batch.push(packet);
+                Err(source) => self.sources[source as usize].receive_syn(),
+                Ok(_) => {}
             }
+            packet.meta.received = now;
+            packet.meta.flow_rate = 0.0;
+            self.batch.push(packet);
         }
         if !self.batch.is_empty() {
             self.hosts[host].ip_mut().handle_packets(now, PORT, &mut self.batch, pool);

@@ -8,17 +8,25 @@ use plumb_base::seed::{RandomStream, Seed};
 use plumb_base::time::{Instant, Span};
 use plumb_link::rate::ConstantRate;
 use plumb_wire::compose::PacketTemplate;
-use plumb_wire::ip::{Ecn, TrafficClass};
+use plumb_wire::ip::{Ecn, IpProtocol, TrafficClass};
+use plumb_wire::option::OptionArea;
 use plumb_wire::packet::{Packet, Pool};
+use plumb_wire::tcp::{TcpFlags, TcpHeader};
 use plumb_wire::{ipv4, udp};
 use rand::Rng as _;
 
+use crate::host::{address_of, service_port};
 use crate::scenario::{PACKET_MIN, SendPattern, SourceSpec};
 
 /// Bytes of headers.
 const HEADERS: usize = ipv4::HEADER_LEN + udp::HEADER_LEN;
 // Behind them the moment at which it was sent, and its length on links.
 const _: () = assert!(HEADERS + 8 + 4 == PACKET_MIN as usize, "what a packet holds");
+/// Where IPv4's header says what follows it.
+const PROTOCOL_OFFSET: usize = 9;
+/// The upper half of the network that hosts are numbered in from below.
+const FORGED: u32 = 0x0a80_0000;
+
 /// A source, and the account of its sink. What it is, is beside it: there may be a million.
 #[derive(Debug)]
 pub struct TrafficSource {
@@ -102,14 +110,44 @@ impl TrafficSource {
         };
         let size = size.max(PACKET_MIN);
         self.schedule(spec, now, size);
-        let mut packet = pool.packet_of(&self.template[..])?;
-        let payload = &mut pool.bytes_mut(&mut packet)[HEADERS..];
-        payload[..8].copy_from_slice(&now.since_origin().as_ps().to_be_bytes());
-        payload[8..12].copy_from_slice(&size.to_be_bytes());
+        let packet = match spec.floods {
+            Some(group) => pool.packet_of(&self.forged_syn(spec.to, service_port(group))),
+            None => pool.packet_of(&self.template[..]),
+        };
+        let mut packet = packet?;
+        if spec.floods.is_none() {
+            let payload = &mut pool.bytes_mut(&mut packet)[HEADERS..];
+            payload[..8].copy_from_slice(&now.since_origin().as_ps().to_be_bytes());
+            payload[8..12].copy_from_slice(&size.to_be_bytes());
+        }
         packet.meta.flow = self.tag;
         self.counts.sent += 1;
         self.counts.sent_bytes += u64::from(size);
         Some((packet, size.saturating_sub(PACKET_MIN)))
+    }
+
+    /// A SYN from an address that no node has.
+    fn forged_syn(&mut self, to: u32, port: u16) -> Vec<u8> {
+        let [a, b, c, d, seq @ ..] = self.stream.next_u64().to_be_bytes();
+        let header = TcpHeader {
+            source_port: u16::from_be_bytes([a | 0x80, b]),
+            destination_port: port,
+            seq: u32::from_be_bytes(seq),
+            ack: 0,
+            flags: TcpFlags::SYN,
+            window: u16::MAX,
+            checksum: 0,
+            urgent: 0,
+            options: OptionArea::EMPTY,
+        };
+        let from = Ipv4Addr::from_bits(FORGED | u32::from_be_bytes([0, 0, c, d]));
+        PacketTemplate::new(from, address_of(to)).tcp(header, &[])
+    }
+
+    /// A SYN of it has arrived.
+    pub fn receive_syn(&mut self) {
+        self.counts.received += 1;
+        self.counts.received_bytes += u64::from(PACKET_MIN);
     }
 
     fn schedule(&mut self, spec: &SourceSpec, now: Instant, size: u32) {
@@ -171,7 +209,11 @@ pub fn extra_len(packet: &Packet, pool: &Pool) -> u32 {
     if packet.meta.flow & SOURCE_TAG == 0 {
         return 0;
     }
-    let size = pool.bytes(packet).get(HEADERS + 8..).and_then(<[u8]>::first_chunk);
+    let bytes = pool.bytes(packet);
+    if bytes.get(PROTOCOL_OFFSET) == Some(&IpProtocol::TCP.0) {
+        return 0;
+    }
+    let size = bytes.get(HEADERS + 8..).and_then(<[u8]>::first_chunk);
     size.map_or(0, |size| u32::from_be_bytes(*size).saturating_sub(PACKET_MIN))
 }
 

@@ -166,6 +166,8 @@ counts! {
         TcpGroup = "tcp_group",
         /// A SYN, or the end of a handshake, for a listener whose accept queue was full.
         TcpAcceptQueueFull = "tcp_accept_queue_full",
+        /// A SYN for a listener with too many half-open connections, which sends no SYN cookies.
+        TcpSynQueueFull = "tcp_syn_queue_full",
         /// A TCP segment with a timestamp older than one received before (PAWS, RFC 7323 §5).
         TcpOldTimestamp = "tcp_old_timestamp",
         /// A TCP segment without a timestamp where both ends agreed to send them.

@@ -110,6 +110,11 @@ pub(super) const SIMULATED: &[VerdictPair] = &[
     (&["gigabit.flood.the-link-is-the-throttle"], |holds| {
         flood(if holds { 1.0 } else { 0.2 }, 0.3)
     }),
+    (&["gigabit.flood.tcp-has-no-defence"], |holds| {
+        let served = if holds { 0.2 } else { 1.0 };
+        let at = "access=56kbit attackers=1 attack=syn defence=cookies";
+        results("flood.host", "served", &[(at, served)])
+    }),
     (&["gigabit.udp.reliable-udp-collapses"], |holds| {
         let at =
             |senders: &str| format!("network=shared sender=reliable queue=fifo senders={senders}");
@@ -140,7 +145,7 @@ fn model(response: &str, change: &str, link: &str, value: f64) -> SyntheticRun {
 
 /// The share of requests that a server serves under four attackers behind modems, and on fast Ethernet.
 fn flood(modems: f64, ethernet: f64) -> SyntheticRun {
-    let at = |access: &str| format!("access={access} attackers=4 defence=none");
+    let at = |access: &str| format!("access={access} attackers=4 attack=packets defence=none");
     results("flood.host", "served", &[(&at("56kbit"), modems), (&at("100mbit"), ethernet)])
 }
 

@@ -1,7 +1,8 @@
 //! `flood.host`: what a server still serves while others send it as much as they can.
 //!
 //! Simulated. Each attacker is a PC that makes a packet in as much time as the server needs to take one; what arrives of that depends on its
-//! link. Honest clients send a request of 4 kB each, 20 a second, for six seconds.
+//! link. The packets are noise, or SYNs from forged addresses, of which each makes the server remember a connection that never comes.
+//! Honest clients send a request of 4 kB each, 20 a second, for six seconds.
 
 use plumb_base::time::Span;
 use plumb_harness::report::LaunchFault;
@@ -18,26 +19,39 @@ pub static EXPERIMENT: Experiment = Experiment {
     question: "How many attackers does it take to overwhelm a server, and what stops them?",
     hypothesis: "Where the attackers' links are faster than their processors, as few of them as the server has times their power leave it no \
                  time for others; behind modems thousands would not. Queues by flow before the server, or a rate that the network allows \
-                 each, give it its time back.",
+                 each, give it its time back. Forged SYNs need no rate: one modem fills the server's memory, unless it answers with \
+                 cookies.",
     factors: &[
         Factor::of_words("access", "link of each attacker", &["56kbit", "1500kbit", "100mbit"])
             .labelled(&[("56kbit", "modem"), ("1500kbit", "DSL"), ("100mbit", "fast Ethernet")]),
         Factor::new("attackers", "how many", FactorDomain::Between(0, 256, "a number"), Numbers(&[0, 1, 4, 16, 64]))
             .at_quick(Numbers(&[0, 1, 4, 16])),
+        Factor::of_words("attack", "packets that mean nothing, or SYNs from forged addresses", &["packets", "syn"])
+            .labelled(&[("packets", "meaningless packets"), ("syn", "forged SYNs")]),
         Factor::of_words(
             "defence",
-            "before the server: nothing, a queue by flow on its link, which is slower than the server then, or a policer of 500 kb/s \
-             on the link of each attacker",
-            &["none", "fair", "policed"],
+            "nothing; before the server a queue by flow on its link, which is slower than the server then, or a policer of 500 kb/s \
+             on the link of each attacker; SYN cookies",
+            &["none", "fair", "policed", "cookies"],
         )
-        .labelled(&[("none", "no defence"), ("fair", "queue by flow"), ("policed", "policed at their links")]),
+        .labelled(&[
+            ("none", "no defence"),
+            ("fair", "queue by flow"),
+            ("policed", "policed at their links"),
+            ("cookies", "SYN cookies"),
+        ]),
     ],
     responses: &[
         ResponseVariable::share("served", Better::Higher, "share of honest requests that are read within 2 s"),
         ResponseVariable::share("busy", Better::Lower, "share of the server's time that it is busy"),
         ResponseVariable::time("recovery", "time after the attack until everything that was asked is read"),
     ],
-    plan_cell: |point| Ok(simulation::cell(EXPERIMENT.id, point)),
+    plan_cell: |point| match (point.text("attack"), point.text("defence")) {
+        (Some("packets"), Some("cookies")) | (Some("syn"), Some("fair" | "policed")) => {
+            Err(Exclusion::NotApplicable)
+        }
+        _ => Ok(simulation::cell(EXPERIMENT.id, point)),
+    },
     analysis: ExperimentAnalysis { claims: CLAIMS, ..ExperimentAnalysis::PLAIN },
     page: ExperimentPage {
         title: "A server under a flood",
@@ -52,7 +66,7 @@ const ATTACKERS: FactorPlot = FactorPlot {
     label: "attackers",
     unit: "count",
     scale: FactorScale::Linear,
-    panel_factors: &["defence"],
+    panel_factors: &["attack", "defence"],
     pictures: &[
         ("Requests served", &["served"]),
         ("Server busy", &["busy"]),
@@ -65,6 +79,8 @@ const ATTACKERS: FactorPlot = FactorPlot {
 const PACKET_US: u64 = 50;
 /// Bytes of a packet of an attack.
 const PACKET: u64 = 128;
+/// Bytes of a SYN.
+const SYN: u64 = 40;
 /// Bytes of an honest request.
 const REQUEST: u64 = 4_000;
 /// A request that takes longer is not served.
@@ -88,11 +104,13 @@ pub(crate) fn simulate(cell: &SimulatedCell<'_>) -> Result<ResponseValues, Launc
         _ => "rate=1gbit,delay=1ms,limit=1000packets".to_owned(),
     };
     let gap = (END_S - BEGIN_S) * 1_000_000 / REQUESTS;
+    let is_syn = cell.level("attack") == "syn";
+    let cookies = if is_syn { cell.level("defence") == "cookies" } else { true };
     let mut text = format!(
         "duration = \"12s\"\n\
          [[link]]\nbetween = [\"router\", \"server\"]\nlink = \"{queue}|rate=1gbit,delay=1ms\"\n\
          [[link]]\nbetween = [\"client\", \"router\"]\nlink = \"rate=100mbit,delay=10ms\"\n\
-         [[flow]]\nfrom = \"client\"\nto = \"server\"\nbytes = \"{REQUEST}\"\ncount = {REQUESTS}\nstart = \"{BEGIN_S}s..{BEGIN_S}.1s\"\n\
+         [[flow]]\nname = \"requests\"\nsyn_cookies = {cookies}\nfrom = \"client\"\nto = \"server\"\nbytes = \"{REQUEST}\"\ncount = {REQUESTS}\nstart = \"{BEGIN_S}s..{BEGIN_S}.1s\"\n\
          stagger = \"{gap}us\"\n\
          [[processor]]\nhosts = \"server\"\nper_packet = \"{PACKET_US}us\"\nring = 256\n"
     );
@@ -102,7 +120,13 @@ pub(crate) fn simulate(cell: &SimulatedCell<'_>) -> Result<ResponseValues, Launc
             format!("rate={access},delay=10ms,limit=50packets{police}|rate={access},delay=10ms");
         let stop = format!("stop = \"{END_S}s\"");
         text += &simulation::link(&from, "router", &up);
-        text += &simulation::source((&from, "server"), "poisson", flood as f64, PACKET, &stop);
+        text += &if is_syn {
+            let flood = SYN * 8 * 1_000_000 / PACKET_US;
+            let more = format!("floods = \"requests\"\n{stop}");
+            simulation::source((&from, "server"), "poisson", flood as f64, SYN, &more)
+        } else {
+            simulation::source((&from, "server"), "poisson", flood as f64, PACKET, &stop)
+        };
     }
     let report = cell.simulate(&text)?;
     let took = report.flows.iter().map(|flow| flow.ended.map(|end| end.saturating_sub(flow.start)));
@@ -127,9 +151,7 @@ const CLAIMS: &[PublishedClaim] = &[
                 the server's power on fast Ethernet leave half of the honest requests unserved, or more).",
         judge: |evidence| {
             let cases = medians_within(evidence, (EXPERIMENT.id, "served"), (0.0, 0.5), |cell| {
-                cell.is("access", "100mbit")
-                    && cell.is("attackers", 4_u64)
-                    && cell.is("defence", "none")
+                cell.is("access", "100mbit") && is_undefended(cell, 4)
             });
             judge_all(cases, "plumb run flood.host --set access=100mbit --set attackers=4")
         },
@@ -142,9 +164,7 @@ const CLAIMS: &[PublishedClaim] = &[
         judge: |evidence| {
             let of = |access: &'static str, bounds| {
                 medians_within(evidence, (EXPERIMENT.id, "served"), bounds, move |cell| {
-                    cell.is("access", access)
-                        && cell.is("attackers", 4_u64)
-                        && cell.is("defence", "none")
+                    cell.is("access", access) && is_undefended(cell, 4)
                 })
             };
             let mut found = of("56kbit", (0.9, f64::INFINITY));
@@ -153,4 +173,23 @@ const CLAIMS: &[PublishedClaim] = &[
         },
         ..PublishedClaim::of(WEIGLE)
     },
+    PublishedClaim {
+        id: "gigabit.flood.tcp-has-no-defence",
+        claim: "TCP contains no effective security mechanisms (judged by simulations: forged SYNs that a modem carries leave half of the \
+                honest requests unserved, or more, of a server that answers with SYN cookies).",
+        judge: |evidence| {
+            let cases = medians_within(evidence, (EXPERIMENT.id, "served"), (0.0, 0.5), |cell| {
+                cell.is("access", "56kbit")
+                    && cell.is("attackers", 1_u64)
+                    && cell.is("defence", "cookies")
+            });
+            judge_all(cases, "plumb run flood.host --set attack=syn --set access=56kbit")
+        },
+        ..PublishedClaim::of(WEIGLE)
+    },
 ];
+
+/// So many attackers send packets, and nothing stops them.
+fn is_undefended(cell: &MeasuredCell<'_>, attackers: u64) -> bool {
+    cell.is("attackers", attackers) && cell.is("attack", "packets") && cell.is("defence", "none")
+}

@@ -88,6 +88,7 @@ fn collapse(queue: &str) -> (f64, f64) {
         size: 1_500,
         is_size_exponential: false,
         dscp: 0,
+        floods: None,
         start: Span::ZERO,
         stop: None,
     };

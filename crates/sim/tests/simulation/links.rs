@@ -37,6 +37,7 @@ fn busy(rate: &str, duration: Span) -> (u64, Span, u64) {
         size: 576,
         is_size_exponential: false,
         dscp: 0,
+        floods: None,
         start: Span::ZERO,
         stop: None,
     }];

@@ -37,6 +37,7 @@ fn received(bits_per_second: u64, change: impl FnOnce(&mut ProcessorSpec)) -> Si
         size: 1_500,
         is_size_exponential: false,
         dscp: 0,
+        floods: None,
         start: Span::ZERO,
         stop: None,
     }];

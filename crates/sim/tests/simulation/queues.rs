@@ -31,6 +31,7 @@ fn poisson(
         size: SIZE,
         is_size_exponential,
         dscp: 0,
+        floods: None,
         start: Span::ZERO,
         stop: None,
     }];
@@ -56,6 +57,7 @@ fn pages_have_their_mean_and_pauses_theirs() {
         size: 1_000,
         is_size_exponential: false,
         dscp: 0,
+        floods: None,
         start: Span::ZERO,
         stop: None,
     }];
@@ -153,6 +155,7 @@ fn servers_in_a_row_are_as_jackson_says_each_by_itself() {
         size: SIZE,
         is_size_exponential: true,
         dscp: 0,
+        floods: None,
         start: Span::ZERO,
         stop: None,
     });

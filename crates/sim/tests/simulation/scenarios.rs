@@ -57,6 +57,12 @@ fn mistakes_are_named_with_their_lines() {
         ("[[flow]]", "[flow]", 7, "two brackets"),
         ("kind = ", "kind ", 3, "TOML"),
         ("delay=10ms", "delay=10ms,mtu=1400", 2, "mtu"),
+        (
+            "[[flow]]",
+            "[[source]]\npattern = \"poisson\"\nrate = \"1mbit\"\nfloods = \"a\"",
+            10,
+            "no flow 'a'",
+        ),
     ] {
         let error = replaced(from, to);
         assert!(
@@ -64,6 +70,21 @@ fn mistakes_are_named_with_their_lines() {
             "{to}: {error}"
         );
     }
+}
+
+#[test]
+fn forged_syns_fill_a_listener_that_sends_no_cookies() {
+    let served = |cookies: bool| {
+        let flood = format!(
+            "bytes = \"4000\"\nstart = \"1s\"\nname = \"requests\"\nsyn_cookies = {cookies}\n[[source]]\n\
+             from = \"left1\"\nto = \"right*\"\npattern = \"poisson\"\nrate = \"56kbit\"\nfloods = \"requests\"\n"
+        );
+        let report = run(read(&format!("{BASE}{flood}")).expect("a scenario"));
+        let counts = &report.sources[0].counts;
+        assert!(counts.received > 300 && counts.received <= counts.sent, "{counts:?}");
+        report.flows.iter().filter(|flow| flow.ended.is_some()).count()
+    };
+    assert_eq!((served(true), served(false)), (2, 0));
 }
 
 #[test]

@@ -50,6 +50,8 @@ pub struct TcpConfig {
     /// memory, and segments are as long as before with whatever their frames held. Such a connection sends by `tcp_send_any` and reads by
     /// `tcp_discard`: other calls would find or leave no bytes.
     pub keeps_content: bool,
+    /// Whether a listener whose half-open connections are too many answers with SYN cookies; without, it drops further SYNs.
+    pub syn_cookies: bool,
     /// What its packets have in their IP headers.
     pub marks: IpMarks,
     /// Defects, for experiments: none.
@@ -80,6 +82,7 @@ impl Default for TcpConfig {
             time_wait: Span::from_secs(60),
             checksum_pass: ChecksumPass::Fused,
             keeps_content: true,
+            syn_cookies: true,
             marks: IpMarks::default(),
             defects: TcpDefects::default(),
         }

@@ -17,7 +17,7 @@ use crate::scenario::{
     FlowGroup, FlowSpec, PACKET_MIN, Scenario, SendPattern, SourceSpec, TimedWrites,
 };
 
-const FLOW: [&str; 25] = [
+const FLOW: [&str; 26] = [
     "name",
     "from",
     "to",
@@ -43,10 +43,11 @@ const FLOW: [&str; 25] = [
     "personality",
     "rto_min",
     "nagle",
+    "syn_cookies",
 ];
-const SOURCE: [&str; 16] = [
+const SOURCE: [&str; 17] = [
     "name", "from", "to", "count", "pattern", "rate", "on", "off", "shape", "page", "think",
-    "size", "sizes", "dscp", "start", "stop",
+    "size", "sizes", "dscp", "floods", "start", "stop",
 ];
 /// Patterns that have keys of their own.
 const ON_OFF: &[&str] = &["on-off", "pareto"];
@@ -54,6 +55,8 @@ const WEB: &[&str] = &["web"];
 const SHAPED: &[&str] = &["pareto", "web"];
 const PROCESSOR: [&str; 6] =
     ["hosts", "per_interrupt", "per_packet", "per_byte", "coalesce", "ring"];
+/// Bytes of a SYN without options.
+const SYN_LEN: u64 = PACKET_MIN as u64;
 /// Connections of one group, and sources of one entry, at most.
 const COUNT_MAX: u64 = 1_000_000;
 
@@ -201,6 +204,7 @@ impl ScenarioReader<'_> {
         self.set(table, "sack", &mut config.sack, truth)?;
         self.set(table, "timestamps", &mut config.timestamps, truth)?;
         self.set(table, "nagle", &mut config.nagle, truth)?;
+        self.set(table, "syn_cookies", &mut config.syn_cookies, truth)?;
         self.set_some(table, "mss", &mut config.mss_max, whole::<u16>)?;
         self.set(table, "initial_window", &mut config.personality.initial_window, whole::<u16>)?;
         self.set(table, "rto_min", &mut config.personality.rto_min, span)?;
@@ -238,7 +242,8 @@ impl ScenarioReader<'_> {
         let mut name = format!("source {number}");
         self.set(table, "name", &mut name, |text| Ok::<_, String>(text.to_owned()))?;
         let pattern = self.pattern(table, at)?;
-        let (mut size, mut sizes) = (1_000, String::new());
+        let is_flood = table.contains_key("floods");
+        let (mut size, mut sizes) = (if is_flood { SYN_LEN } else { 1_000 }, String::new());
         self.set(table, "size", &mut size, positive_bytes)?;
         self.set(table, "sizes", &mut sizes, |text| Ok::<_, String>(text.to_owned()))?;
         let size = u32::try_from(size).ok().filter(|size| (PACKET_MIN..=1 << 24).contains(size));
@@ -249,6 +254,12 @@ impl ScenarioReader<'_> {
                 format!("size: a packet of a source has {PACKET_MIN} bytes to 16 MiB"),
             )
         })?;
+        if is_flood && (u64::from(size), sizes.as_str()) != (SYN_LEN, "") {
+            let span = table.get("size").or(table.get("sizes")).map_or(at.clone(), TomlValue::span);
+            return Err(
+                self.fault_at(&span, format!("a SYN has {SYN_LEN} bytes; remove this line"))
+            );
+        }
         let is_size_exponential = match sizes.as_str() {
             "" | "fixed" => false,
             "exponential" => true,
@@ -266,6 +277,7 @@ impl ScenarioReader<'_> {
         let mut dscp = 0;
         self.set(table, "dscp", &mut dscp, code_point)?;
         let ends = self.ends(table, at, scenario)?;
+        let floods = self.flooded(table, &ends, scenario)?;
         let count = self.count(table, at, ends.len())?;
         let mut random = scenario.seed.stream(&format!("source starts {number}"));
         let mut source = |(from, to)| SourceSpec {
@@ -276,11 +288,34 @@ impl ScenarioReader<'_> {
             size,
             is_size_exponential,
             dscp,
+            floods,
             start: draw_start(start, &mut random),
             stop,
         };
         let each = ends.iter().flat_map(|ends| (0..count).map(|_| *ends));
         Ok(each.map(&mut source).collect())
+    }
+
+    /// The group whose listener a source floods, on the host that it sends to.
+    fn flooded(
+        &self,
+        table: &DeTable<'_>,
+        ends: &[(u32, u32)],
+        scenario: &Scenario,
+    ) -> ReadResult<Option<u32>> {
+        let Some(value) = table.get("floods") else { return Ok(None) };
+        let named = self.text_of(value, "floods")?;
+        let listens = |group: &FlowGroup| {
+            ends.iter().all(|(_, to)| group.flows.iter().any(|flow| flow.to == *to))
+        };
+        let found = (0..).zip(&scenario.groups).find(|(_, group)| group.name == named);
+        let found = found.filter(|(_, group)| listens(group)).map(|(number, _)| number);
+        found.map(Some).ok_or_else(|| {
+            let text = format!(
+                "floods: there is no flow '{named}' to the same host, whose listener it could flood; give a [[flow]] this name"
+            );
+            self.fault(value, text)
+        })
     }
 
     /// How many there are of each of so many pairs of hosts.

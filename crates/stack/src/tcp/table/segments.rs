@@ -337,11 +337,16 @@ impl TcpTable {
         let (now, clock) = (core.now, self.numbers.clock(ends));
         let iss = first_after(self.numbers.number(now, ends), last);
         let listener = self.listener_mut(id)?;
+        let needs_cookie = listener.is_syn_queue_full() && last.is_none();
+        if needs_cookie && !listener.config.syn_cookies {
+            core.counters.add(CounterId::TcpSynQueueFull);
+            return None;
+        }
         let mut handshake = listener.handshake(now, segment, (ends, iss, clock));
         core.counters.add(CounterId::TcpAccepted);
         let (limits, is_v6) = (paths(ends).limits, ends.local.is_ipv6());
         let config = Arc::clone(&listener.config);
-        if listener.is_syn_queue_full() && last.is_none() {
+        if needs_cookie {
             let timestamp = Listener::limit_to_cookie(&mut handshake).encode(clock.value(now));
             listener.on_cookie_sent(now);
             core.counters.add(CounterId::TcpCookieSent);

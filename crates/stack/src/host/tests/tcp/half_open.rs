@@ -259,3 +259,18 @@ fn illegal_option_is_survived_and_the_default_size_used() {
         }
     }
 }
+
+#[test]
+fn without_cookies_a_full_listener_drops_further_syns() {
+    for family in Family::both() {
+        let config = TcpConfig { syn_cookies: false, ..TcpConfig::default() };
+        let (mut bench, _) = listening_with(family, 64, config);
+        for port in 1..=100 {
+            let answers = bench.exchange(&RawPeer::new(family, port).syn());
+            assert_eq!(answers.len(), usize::from(port <= 64), "SYN {port}");
+        }
+        assert_eq!(bench.count(CounterId::TcpSynQueueFull), 36);
+        assert_eq!(bench.count(CounterId::TcpCookieSent), 0);
+        bench.account();
+    }
+}
