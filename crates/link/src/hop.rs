@@ -94,6 +94,11 @@ impl HopDirection {
         self.queue.backlog()
     }
 
+    /// Bytes of memory that its queue takes to tell flows apart.
+    pub fn flow_state(&self) -> usize {
+        self.queue.flow_state()
+    }
+
     /// Takes a frame that arrives at `now`.
     pub fn arrive(&mut self, now: Instant, mut frame: LinkFrame, pool: &mut Pool) {
         frame.arrived = now;

@@ -85,6 +85,14 @@ impl OneWayLink {
         }
     }
 
+    /// Bytes of memory that its queue takes to tell flows apart, beside what waits.
+    pub fn flow_state(&self) -> usize {
+        match &self.hop {
+            OneWayHop::General(hop) => hop.flow_state(),
+            OneWayHop::Fifo(_) => 0,
+        }
+    }
+
     /// Takes a packet that enters at `now`, up to which [`OneWayLink::advance`] has been called; it counts `extra` bytes more
     /// than it has.
     #[inline]

@@ -48,6 +48,11 @@ pub trait QueueDiscipline: std::fmt::Debug + Send {
     /// What waits.
     fn backlog(&self) -> FrameTotals;
 
+    /// Bytes of memory that it takes to tell flows apart, beside what waits.
+    fn flow_state(&self) -> usize {
+        0
+    }
+
     /// Moves every frame to `out`, for another discipline that replaces this one while a link runs.
     fn drain(&mut self, out: &mut Vec<LinkFrame>);
 

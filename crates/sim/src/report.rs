@@ -137,6 +137,8 @@ pub struct LinkReport {
     pub utilization: Option<f64>,
     /// Frames that waited on average after the warm-up.
     pub queue_mean: f64,
+    /// Bytes of memory that its queue takes at the end to tell flows apart, beside what waits.
+    pub flow_state: usize,
     /// Frames that waited at each sample, where they are kept.
     pub queue_series: Vec<(Span, u64)>,
 }
@@ -156,6 +158,7 @@ impl LinkReport {
             utilization: (offered > 0.0)
                 .then(|| ((whole.used_bits - before.used_bits) / offered).min(1.0)),
             queue_mean: (length(&whole) - length(before)) / span.max(1e-12),
+            flow_state: 0,
             queue_series: Vec::new(),
             whole,
         }

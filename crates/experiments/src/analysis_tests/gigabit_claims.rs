@@ -61,6 +61,12 @@ pub(super) const SIMULATED: &[VerdictPair] = &[
             [(at("fifo", 9_000), 3.7e7), (at("fifo", 53), better), (at("priority", 9_000), better)];
         results("mtu.path", "urgent", &cells.each_ref().map(|(at, value)| (at.as_str(), *value)))
     }),
+    (&["gigabit.mtu.fragmentation-costs"], |holds| {
+        let at =
+            |packet: u64| format!("path=linux-narrow fragments=allowed packet={packet} ahead=0");
+        let cut = if holds { 1e8 } else { 4e8 };
+        results("mtu.path", "goodput", &[(&at(1_500), 1.6e8), (&at(9_000), cut)])
+    }),
     (&["gigabit.coalescing.trade-off"], |holds| {
         let mut run = SyntheticRun::new(1);
         for (step, receive) in (0..).zip(["sim-each", "sim-20us", "sim-100us", "sim-500us"]) {
@@ -131,6 +137,13 @@ pub(super) const SIMULATED: &[VerdictPair] = &[
     }),
     (&["gigabit.punish.striping-evades"], |holds| {
         punished("striped", if holds { 4.8 } else { 1.0 })
+    }),
+    (&["gigabit.punish.state-does-not-scale"], |holds| {
+        let mut run = SyntheticRun::new(1);
+        let at = factors("defence=drr cheat=plain deployment=all flows=10000");
+        run.measure("punish", "arrived", at.clone(), 0.99);
+        run.measure("punish", "state", at, if holds { 2e6 } else { 6e4 });
+        run
     }),
     (&["gigabit.punish.needs-wide-adoption"], |holds| {
         let won = if holds { 7.8 } else { 1.0 };

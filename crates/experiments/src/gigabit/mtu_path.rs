@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use plumb_harness::report::LaunchFault;
 use plumb_harness::spec::{PathKind, PathSpec, SocketOptions};
+use plumb_report::figure::against_factor::{self, FactorPlot, FactorScale};
 use plumb_report::figure::by_level::{self, LevelPlot};
 use plumb_report::figure::highest_median;
 
@@ -102,6 +103,10 @@ pub static EXPERIMENT: Experiment = Experiment {
             Better::Higher,
             "share of TCP connections that carry a segment of this size and its answer",
         ),
+        ResponseVariable::rate(
+            GOODPUT,
+            "bytes a second of datagrams that arrive whole through Linux's routers, which may cut them",
+        ),
         ResponseVariable::time(
             "urgent",
             "round trip of a small packet sent right behind those ahead; of a simulated switch the time on the way that nine of ten \
@@ -166,6 +171,9 @@ pub(crate) fn simulate(cell: &SimulatedCell<'_>) -> Result<ResponseValues, Launc
 /// A path over Linux's own routers: what they do is not plumb's doing.
 const LINUX: &str = "linux-narrow";
 
+/// The response of datagrams that are cut and put together again, or fit.
+const GOODPUT: &str = "goodput";
+
 /// The response of TCP's connections.
 const CONNECTED: &str = "connected";
 
@@ -208,11 +216,18 @@ fn plan_cell(point: &DesignPoint<'_>) -> CellDecision {
             BlockTask::RoundTripBehindLoad { size: URGENT, ahead: size, count }
         }
         _ if ahead > 0 => return Err(Exclusion::NotApplicable),
-        // Nobody cuts where nothing is too long, and nothing arrives in a black hole either way.
+        // Nobody cuts where nothing is too long.
+        "pieces" | "delivered" if is_cut && path == "jumbo" => {
+            return Err(Exclusion::NotApplicable);
+        }
+        // And nothing arrives in a black hole either way.
         CONNECTED if is_cut && !matches!(path, "narrow" | LINUX) => {
             return Err(Exclusion::NotApplicable);
         }
         CONNECTED => BlockTask::ConnectedShare { size },
+        // Where only processors limit it.
+        GOODPUT if path != LINUX || !is_cut => return Err(Exclusion::NotApplicable),
+        GOODPUT => BlockTask::Throughput { size },
         // What does not arrive has no pieces.
         "pieces" if path == "black-hole" || !is_cut => return Err(Exclusion::NotApplicable),
         "pieces" => BlockTask::ReplyPackets { size },
@@ -290,6 +305,27 @@ const CLAIMS: &[PublishedClaim] = &[
             fragments (judged by Linux's routers).",
         historical: Some("'fragment them to 1500 bytes or drop them entirely'; no figure"),
         judge: |evidence| delivered_share(evidence, &DATAGRAMS, "allowed", ALL),
+        ..PublishedClaim::of(WEIGLE)
+    },
+    PublishedClaim {
+        id: "gigabit.mtu.fragmentation-costs",
+        claim: "Fragmentation and reassembly cost enough that high-performance systems avoid them (judged by bytes a second through Linux's \
+            routers, where sender, router and receiver share a processor: jumbo datagrams that are cut carry fewer than datagrams of 1500 \
+            bytes).",
+        judge: |evidence| {
+            let twins = evidence.twins(
+                EXPERIMENT.id,
+                GOODPUT,
+                "packet",
+                |cell| packet(cell) > ETHERNET,
+                |cell| packet(cell) == ETHERNET,
+            );
+            let label = |cut: &MeasuredCell<'_>| format!("{ETHERNET}/{} cut", packet(cut));
+            let case = |cut: &MeasuredCell<'_>, whole: &MeasuredCell<'_>| {
+                ClaimCase::order(cut.level("placement"), label(cut), whole, cut)
+            };
+            judge_all(ClaimCases::of_twins(twins, case, label), NARROW)
+        },
         ..PublishedClaim::of(WEIGLE)
     },
     PublishedClaim {
@@ -574,9 +610,21 @@ fn figures(data: &PageData<'_>) -> Vec<Figure> {
         of(cells, "urgent").into_iter().partition(|cell| cell.level("path") == SWITCH);
     figures.extend(by_rate(&real).iter().map(|cells| urgent_figure(cells)));
     figures.extend(by_level::figures(&switched, &SWITCHED));
+    figures.extend(against_factor::figures(&of(cells, GOODPUT), &CUT));
     figures.retain(|figure| !figure.is_empty());
     figures
 }
+
+/// What datagrams carry that are cut or fit.
+const CUT: FactorPlot = FactorPlot {
+    factor: "packet",
+    label: "bytes of a packet, of which routers take 1500",
+    unit: "B",
+    scale: FactorScale::Linear,
+    panel_factors: &[],
+    pictures: &[("Datagrams through Linux's routers", &[GOODPUT])],
+    power_law_responses: &[],
+};
 
 /// What an urgent packet takes through a simulated switch.
 const SWITCHED: LevelPlot = LevelPlot {

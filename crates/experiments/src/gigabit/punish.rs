@@ -1,13 +1,15 @@
 //! `punish`: what queues that punish win against senders that do not listen, and what evades them.
 //!
 //! Simulated. Eight connections of TCP and a cheat, which sends as fast as the link by itself, share a link of 10 Mb/s; or two such links in a
-//! row, of which only the first, or both, have the defence.
+//! row, of which only the first, or both, have the defence. Or a great number of flows that send 10 kb/s each, and nine tenths of the link
+//! together, share it with a cheat that sends as much as the link by itself.
 
 use plumb_harness::report::LaunchFault;
 use plumb_report::figure::by_level::{self, LevelPlot};
 use plumb_sim::report::jain;
 
 use crate::claims::{WEIGLE, medians_within};
+use crate::factor::channel;
 use crate::prelude::*;
 use crate::simulation::{self, ResponseValues, SimulatedCell};
 
@@ -44,18 +46,45 @@ pub static EXPERIMENT: Experiment = Experiment {
             &["all", "elsewhere"],
         )
         .labelled(&[("all", "defence everywhere"), ("elsewhere", "no defence where the cheat sends")]),
+        Factor::new(
+            "flows",
+            "flows beside the cheat: 8 connections of TCP, or as many as are given that send 10 kb/s each whatever becomes of them",
+            FactorDomain::Between(8, 1_000_000, "a number"),
+            Numbers(&[TCP_FLOWS, 100, 10_000, 100_000]),
+        )
+        .at_quick(Numbers(&[TCP_FLOWS, 100, 10_000])),
     ],
     responses: &[
         ResponseVariable::new("won", Unit::Count, Better::Lower, "what the cheat gets, in shares of nine that are equal"),
         ResponseVariable::rate("honest", "bytes a second of each TCP that shares a link with it"),
         ResponseVariable::share("fairness", Better::Higher, "Jain's index of all nine"),
+        ResponseVariable::share("arrived", Better::Higher, "share of what the others send that arrives"),
+        ResponseVariable::new("state", Unit::Bytes, Better::Lower, "memory by which the queue tells flows apart"),
     ],
-    plan_cell: |point| Ok(simulation::cell(EXPERIMENT.id, point)),
+    plan_cell: |point| {
+        let is_tcp = channel::level_number::<u64>(point.factors, "flows") == TCP_FLOWS;
+        let is_plain = point.text("cheat") == Some("plain") && point.text("deployment") == Some("all");
+        let is_of_tcp = matches!(point.response, "won" | "honest" | "fairness");
+        if is_tcp != is_of_tcp || !is_tcp && !is_plain {
+            return Err(Exclusion::NotApplicable);
+        }
+        Ok(simulation::cell(EXPERIMENT.id, point))
+    },
     analysis: ExperimentAnalysis { claims: CLAIMS, ..ExperimentAnalysis::PLAIN },
     page: ExperimentPage {
         title: "Queues that punish",
-        figures: Some(|data| by_level::figures(&data.cells, &DEFENCE)),
-        responses: &[("won", "what the cheat wins, in fair shares"), ("honest", "throughput of each TCP"), ("fairness", "Jain's index")],
+        figures: Some(|data| {
+            let mut figures = by_level::figures(&data.cells, &DEFENCE);
+            figures.extend(by_level::figures(&data.cells, &SCALE));
+            figures
+        }),
+        responses: &[
+            ("won", "what the cheat wins, in fair shares"),
+            ("honest", "throughput of each TCP"),
+            ("fairness", "Jain's index"),
+            ("arrived", "what arrives of the others' packets"),
+            ("state", "memory of the queue for flows"),
+        ],
         ..ExperimentPage::PLAIN
     },
 };
@@ -73,26 +102,93 @@ const DEFENCE: LevelPlot = LevelPlot {
     ],
 };
 
+/// The same for very many flows.
+const SCALE: LevelPlot = LevelPlot {
+    factor: "defence",
+    order: &DEFENCES,
+    panel_factors: &["flows"],
+    pictures: &[
+        ("What arrives of the others' packets", &["arrived"], true),
+        ("Memory of the queue for flows", &["state"], false),
+    ],
+};
+
 /// Connections of TCP.
 const HONEST: u32 = 8;
+/// The same as a level.
+const TCP_FLOWS: u64 = 8;
+/// Bits a second of one of very many flows, and what part of the link they send together.
+const FLOW_RATE: f64 = 10e3;
+const LOAD: f64 = 0.9;
+/// Flows that come from one host: sources have as many ports.
+const FLOWS_OF_HOST: u64 = 50_000;
+/// Packets that may wait where flows are not told apart.
+const HONEST_QUEUE: u64 = 60;
 /// Rate of a link, in bits a second; the cheat sends as much.
 const RATE: f64 = 10e6;
 
 /// The queue of a defence, in a link's text.
-fn queue(defence: &str) -> &'static str {
+fn queue(defence: &str, packets: u64) -> String {
     match defence {
-        "drr" => "queue=drr,limit=200packets",
-        "fq-codel" => "queue=fq-codel",
-        "csfq" => "queue=csfq,limit=60packets",
-        "red-pd" => "queue=red-pd,limit=60packets",
-        _ => "limit=60packets",
+        "drr" => format!("queue=drr,limit={}packets", packets * 10 / 3),
+        "fq-codel" => "queue=fq-codel".to_owned(),
+        "csfq" | "red-pd" => format!("queue={defence},limit={packets}packets"),
+        _ => format!("limit={packets}packets"),
     }
+}
+
+/// Packets that may wait of very many flows: as long as those of the few.
+fn packets_of(flows: u64) -> u64 {
+    HONEST_QUEUE * flows.div_ceil(1_000)
+}
+
+/// Simulates very many flows over one link; the cheat sends as much as it carries.
+fn simulate_many(cell: &SimulatedCell<'_>, flows: u64) -> Result<ResponseValues, LaunchFault> {
+    let rate = FLOW_RATE * flows as f64 / LOAD;
+    let packets = packets_of(flows);
+    let seconds = if flows < 1_000 { 100 } else { 10 };
+    let mut text = simulation::link(
+        "router1",
+        "router2",
+        &format!("rate={rate:.0}bit,delay=5ms,{}", queue(cell.level("defence"), packets)),
+    );
+    text.insert_str(0, &format!("duration = \"{seconds}s\"\nwarmup = \"2s\"\n"));
+    let fast = format!("rate={:.0}bit,delay=1ms", rate * 2.0);
+    let mut pair = |number: u64, pattern: &str, rate: f64, options: &str| {
+        let (from, to) = (format!("s{number}"), format!("d{number}"));
+        text += &simulation::link(&from, "router1", &fast);
+        text += &simulation::link("router2", &to, &fast);
+        text += &simulation::source((&from, &to), pattern, rate, 1_500, options);
+    };
+    pair(0, "poisson", rate, "name = \"cheat\"");
+    let hosts = flows.div_ceil(FLOWS_OF_HOST);
+    for number in 0..hosts {
+        // Their first packets come over the time between two of one flow.
+        let count = flows / hosts;
+        let options = format!("name = \"others\"\ncount = {count}\nstart = \"0s..1200ms\"");
+        pair(number + 1, "poisson", FLOW_RATE, &options);
+    }
+    let report = cell.simulate(&text)?;
+    let others = report.sources.iter().filter(|source| source.name == "others");
+    let (sent, received) = others.fold((0, 0), |(sent, received), source| {
+        (sent + source.counts.sent, received + source.counts.received)
+    });
+    let link = report.links.iter().max_by_key(|link| link.discarded);
+    Ok(vec![
+        ("arrived", (received as f64 / sent.max(1) as f64).min(1.0)),
+        ("state", link.map_or(0, |link| link.flow_state) as f64),
+    ])
 }
 
 /// Simulates one setting: routers 1 to 3 in a row; the honest go all the way, the cheat over the first link.
 pub(crate) fn simulate(cell: &SimulatedCell<'_>) -> Result<ResponseValues, LaunchFault> {
-    let defence = queue(cell.level("defence"));
-    let first = if cell.level("deployment") == "all" { defence } else { queue("fifo") };
+    let flows: u64 = cell.number("flows")?;
+    if flows != TCP_FLOWS {
+        return simulate_many(cell, flows);
+    }
+    let defence = queue(cell.level("defence"), HONEST_QUEUE);
+    let is_everywhere = cell.level("deployment") == "all";
+    let first = if is_everywhere { defence.clone() } else { queue("fifo", HONEST_QUEUE) };
     let mut text = format!(
         "duration = \"30s\"\nwarmup = \"10s\"\n\
          [[link]]\nbetween = [\"router1\", \"router2\"]\nlink = \"rate={RATE}bit,delay=5ms,{first}\"\n\
@@ -152,6 +248,31 @@ const CLAIMS: &[PublishedClaim] = &[
         ..PublishedClaim::of(WEIGLE)
     },
     PublishedClaim {
+        id: "gigabit.punish.state-does-not-scale",
+        claim: "Per-flow penalties need state that a backbone router with millions of connections cannot hold economically (judged by \
+                simulations of 10,000 flows or more: a queue of which nine of ten of the others' packets get past the cheat takes as much \
+                memory to tell flows apart as for the packets that wait, or more).",
+        judge: |evidence| {
+            let protects = |state: &MeasuredCell<'_>| {
+                let mut cells = evidence.cells(EXPERIMENT.id, "arrived");
+                cells.any(|cell| {
+                    ["defence", "flows"].iter().all(|name| cell.level(name) == state.level(name))
+                        && cell.median() >= 0.9
+                })
+            };
+            let many = |cell: &MeasuredCell<'_>| cell.int("flows") >= Some(MANY) && protects(cell);
+            let case = |cell: &MeasuredCell<'_>| {
+                let flows = cell.int("flows").unwrap_or(0).unsigned_abs();
+                let label = format!("{} of {flows} flows", cell.level("defence"));
+                let waiting = (packets_of(flows) * 1_500) as f64;
+                ClaimCase::median_within("", label, cell, (waiting, f64::INFINITY))
+            };
+            let cells = evidence.cells(EXPERIMENT.id, "state").filter(|cell| many(cell));
+            judge_all(cells.map(case).collect(), "plumb run punish --set flows=10000")
+        },
+        ..PublishedClaim::of(WEIGLE)
+    },
+    PublishedClaim {
         id: "gigabit.punish.needs-wide-adoption",
         claim: "Penalising queues need wide adoption to work (judged by simulations: a cheat wins two fair shares or more where the link \
                 that it sends over has none, whatever the next one has).",
@@ -166,6 +287,9 @@ const CLAIMS: &[PublishedClaim] = &[
         ..PublishedClaim::of(WEIGLE)
     },
 ];
+
+/// Flows that are very many.
+const MANY: i64 = 10_000;
 
 /// Fair shares that a cheat wins where it is not punished.
 const EVADES: (f64, f64) = (2.0, f64::INFINITY);

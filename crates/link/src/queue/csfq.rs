@@ -202,6 +202,10 @@ impl QueueDiscipline for CoreStatelessQueue {
         self.queue.backlog()
     }
 
+    fn flow_state(&self) -> usize {
+        size_of_val(&*self.flows)
+    }
+
     fn drain(&mut self, out: &mut Vec<LinkFrame>) {
         self.queue.drain(out);
     }

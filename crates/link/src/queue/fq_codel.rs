@@ -128,6 +128,10 @@ impl QueueDiscipline for FqCoDelQueue {
         self.backlog
     }
 
+    fn flow_state(&self) -> usize {
+        size_of_val(&*self.flows)
+    }
+
     fn drain(&mut self, out: &mut Vec<LinkFrame>) {
         for flow in &mut self.flows {
             flow.fifo.drain(out);
@@ -248,6 +252,10 @@ impl QueueDiscipline for DrrQueue {
 
     fn backlog(&self) -> FrameTotals {
         self.backlog
+    }
+
+    fn flow_state(&self) -> usize {
+        size_of_val(&*self.flows)
     }
 
     fn drain(&mut self, out: &mut Vec<LinkFrame>) {

@@ -71,6 +71,13 @@ impl PenaltyBox {
         }
     }
 
+    /// Bytes of what it remembers.
+    fn bytes(&self) -> usize {
+        let lists = self.history.iter().chain([&self.early_drops]);
+        let listed: usize = lists.map(BTreeMap::len).sum();
+        self.penalties.len() * size_of::<(u64, FlowPenalty)>() + listed * size_of::<(u64, u64)>()
+    }
+
     /// Nothing to forget.
     fn is_idle(&self) -> bool {
         self.penalties.is_empty()
@@ -196,6 +203,10 @@ impl QueueDiscipline for PreferentialQueue {
 
     fn backlog(&self) -> FrameTotals {
         self.red.backlog()
+    }
+
+    fn flow_state(&self) -> usize {
+        self.penalised.bytes()
     }
 
     fn drain(&mut self, out: &mut Vec<LinkFrame>) {

@@ -141,6 +141,7 @@ impl Simulation {
             let before = self.sampled.links_before[index].take();
             let before = before.unwrap_or_else(|| whole.clone());
             let mut report = LinkReport::between(&before, whole);
+            report.flow_state = directed.link.flow_state();
             report.queue_series = std::mem::take(&mut self.sampled.queues[index]);
             reports.push(report);
         }
