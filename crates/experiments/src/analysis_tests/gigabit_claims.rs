@@ -138,6 +138,10 @@ pub(super) const SIMULATED: &[VerdictPair] = &[
     (&["gigabit.punish.striping-evades"], |holds| {
         punished("striped", if holds { 4.8 } else { 1.0 })
     }),
+    (&["gigabit.peak.tcp-below-the-link"], |holds| {
+        let rate = if holds { 5e7 } else { 1.176e8 };
+        results("host.peak", "throughput", &[("link=lan-1g cpu-share=100", rate)])
+    }),
     (&["gigabit.punish.state-does-not-scale"], |holds| {
         let mut run = SyntheticRun::new(1);
         let at = factors("defence=drr cheat=plain deployment=all flows=10000");
