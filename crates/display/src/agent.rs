@@ -85,9 +85,19 @@ pub struct AgentSession {
     /// Symbols that may differ, and those that the display was told of.
     changed: BTreeSet<u32>,
     told: BTreeSet<u32>,
-    views: BTreeSet<u32>,
-    /// Views that the display has not been told of.
-    pending: BTreeMap<u32, ClientStep>,
+    views: BTreeMap<u32, AgentView>,
+}
+
+/// A view of an application.
+#[derive(Debug)]
+struct AgentView {
+    /// The application's number of what it shows.
+    symbol: u32,
+    /// What makes it at the display.
+    step: ClientStep,
+    /// Whether the display has one of this number, and whether it is this one.
+    is_told: bool,
+    is_current: bool,
 }
 
 impl AgentSession {
@@ -105,8 +115,7 @@ impl AgentSession {
             shown: DisplayScene::new(limits),
             changed: BTreeSet::new(),
             told: BTreeSet::new(),
-            views: BTreeSet::new(),
-            pending: BTreeMap::new(),
+            views: BTreeMap::new(),
         }
     }
 
@@ -158,8 +167,8 @@ impl AgentSession {
 
     /// What removes everything of it from the display.
     pub fn leave(&self) -> Vec<ClientStep> {
-        let open = self.views.iter().filter(|view| !self.pending.contains_key(view));
-        let views = open.map(|view| ClientStep::Close { view: self.view(*view) });
+        let open = self.views.iter().filter(|(_, view)| view.is_told);
+        let views = open.map(|(view, _)| ClientStep::Close { view: self.view(*view) });
         let symbols = || self.told.iter().map(|symbol| self.symbol(*symbol));
         // Without items none calls another.
         let emptied = symbols().map(|symbol| ClientStep::Define { symbol });
@@ -214,6 +223,7 @@ impl AgentSession {
                 // What was done before is not known: it is told everything the next time.
                 self.shown = DisplayScene::new(self.shown.limits());
                 self.changed.extend(self.wanted.symbol_ids());
+                self.forget_view(&request, forward)?;
                 self.refuse(header.sequence, code);
                 return Ok(());
             }
@@ -227,6 +237,26 @@ impl AgentSession {
             _ => return Ok(()),
         };
         reply.encode(header.sequence, &mut self.output);
+        Ok(())
+    }
+
+    /// After a refusal the display has no view of the number that was to be drawn.
+    fn forget_view(
+        &mut self,
+        request: &DisplayRequest<'_>,
+        forward: &mut ForwardSteps<'_>,
+    ) -> Result<(), DriveError> {
+        let (DisplayRequest::Display { view, .. } | DisplayRequest::Picture { view }) = request
+        else {
+            return Ok(());
+        };
+        match forward(&[ClientStep::Close { view: self.view(*view) }]) {
+            Ok(_) | Err(DriveError::Client(ClientError::Refused(_))) => {}
+            Err(error) => return Err(error),
+        }
+        if let Some(view) = self.views.get_mut(view) {
+            (view.is_told, view.is_current) = (false, false);
+        }
         Ok(())
     }
 
@@ -259,29 +289,26 @@ impl AgentSession {
                     return Err(RefusalCode::Memory);
                 }
                 self.wanted.symbol(symbol).ok_or(RefusalCode::UnknownSymbol)?;
-                let (number, symbol) = (self.view(view), self.symbol(symbol));
-                self.views.insert(view);
-                self.pending.insert(view, ClientStep::View { view: number, symbol, size, port });
+                let (number, forwarded) = (self.view(view), self.symbol(symbol));
+                let step = ClientStep::View { view: number, symbol: forwarded, size, port };
+                let is_told = self.views.get(&view).is_some_and(|known| known.is_told);
+                self.views.insert(view, AgentView { symbol, step, is_told, is_current: false });
                 return Ok(None);
             }
             DisplayRequest::Close { view } => {
-                self.known(view)?;
-                self.views.remove(&view);
-                let is_new = self.pending.remove(&view).is_some();
+                let closed = self.views.remove(&view).ok_or(RefusalCode::UnknownView)?;
                 let number = self.view(view);
-                return Ok((!is_new).then(|| vec![ClientStep::Close { view: number }]));
+                return Ok(closed.is_told.then(|| vec![ClientStep::Close { view: number }]));
             }
             DisplayRequest::Display { view, is_whole } => {
-                self.known(view)?;
-                let mut steps = self.differences()?;
+                let mut steps = self.differences_for(view)?;
                 let view = self.view(view);
                 steps.push(ClientStep::Display { view, is_whole, is_proved: true });
                 return Ok(Some(steps));
             }
             DisplayRequest::Picture { view } => {
-                self.known(view)?;
                 // The display may not have the view yet; what changed is not drawn by this.
-                let mut steps = self.differences()?;
+                let mut steps = self.differences_for(view)?;
                 steps.push(ClientStep::Picture { view: self.view(view) });
                 return Ok(Some(steps));
             }
@@ -290,11 +317,27 @@ impl AgentSession {
         Ok(None)
     }
 
-    fn known(&self, view: u32) -> Result<(), RefusalCode> {
-        if self.views.contains(&view) { Ok(()) } else { Err(RefusalCode::UnknownView) }
+    /// What makes the display's scene the application's, and one of its views; it is taken to have been done.
+    fn differences_for(&mut self, view: u32) -> Result<Vec<ClientStep>, RefusalCode> {
+        if !self.views.contains_key(&view) {
+            return Err(RefusalCode::UnknownView);
+        }
+        let mut steps = self.differences()?;
+        let known = self.views.get_mut(&view).expect("it was found");
+        if !known.is_current {
+            let ClientStep::View { symbol, .. } = known.step else {
+                unreachable!("it makes a view")
+            };
+            // Of a symbol that was removed since a display goes on to show nothing.
+            let is_gone = self.wanted.symbol(known.symbol).is_none();
+            steps.extend(is_gone.then_some(ClientStep::Define { symbol }));
+            steps.push(known.step.clone());
+            steps.extend(is_gone.then_some(ClientStep::Remove { symbol }));
+            (known.is_told, known.is_current) = (true, true);
+        }
+        Ok(steps)
     }
 
-    /// What makes the display's scene the application's; it is taken to have been done.
     fn differences(&mut self) -> Result<Vec<ClientStep>, RefusalCode> {
         // What a symbol calls comes before it, so that each change is possible when it is made, but for calls that are nested too deep
         // before others are removed: then all is made anew.
@@ -306,7 +349,6 @@ impl AgentSession {
             self.update(&mut steps, true)?;
         }
         self.changed.clear();
-        steps.extend(std::mem::take(&mut self.pending).into_values());
         Ok(steps)
     }
 

@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use plumb_display::agent::AgentSession;
 use plumb_display::client::{ClientError, ClientMode, ClientStep, DisplayClient};
+use plumb_display::frame::DisplayFrame;
 use plumb_display::geometry::{SCALE_ONE, ViewPort};
 use plumb_display::item::{BitmapRows, CORNER_LEN, DisplayItem, FillStipple, TailRange};
 use plumb_display::message::{DisplayReply, DisplayRequest, RefusalCode, VERSION};
@@ -137,6 +138,44 @@ fn an_agent_tells_its_application_what_the_display_refuses_and_goes_on() {
         "{refused:?}"
     );
     assert!(drawn(1, DisplayDrawing::FlatArray).unwrap().is_some());
+}
+
+#[test]
+fn a_view_that_the_display_refuses_is_no_view_of_the_agents_either() {
+    let view = DisplayDrawing::Text.view();
+    let ClientStep::View { size, .. } = view else { panic!("a view") };
+    // For one.
+    let frames = DisplayFrame::bytes(size.0, size.1);
+    let limits = DisplayLimits { frames, ..DisplayLimits::default() };
+    let server = DisplayConnection::open(DirectTransport::new(limits)).unwrap();
+    let server = Rc::new(RefCell::new(server));
+    let drawn = |place| {
+        let mut agent = DisplayConnection::open(AgentTransport::to(place, &server)).unwrap();
+        let steps = [ClientStep::Define { symbol: ROOT }, view.clone(), display(false)];
+        let is_drawn = agent.perform(&steps, ClientMode::BATCHED, 1).is_ok();
+        (agent, is_drawn)
+    };
+    let leave = |agent: &DisplayConnection<AgentTransport>| {
+        let steps = agent.transport().session.leave();
+        server.borrow_mut().forward(&steps).expect("only what the display has is removed");
+    };
+    let ((first, is_first_drawn), (second, is_second_drawn)) = (drawn(0), drawn(1));
+    assert!(is_first_drawn && !is_second_drawn);
+    leave(&second);
+    leave(&first);
+    assert!(drawn(1).1, "the first has made room");
+}
+
+#[test]
+fn a_view_of_a_symbol_that_was_removed_shows_nothing_through_an_agent_too() {
+    let view = DisplayDrawing::Text.view();
+    let steps = [ClientStep::Define { symbol: ROOT }, view, ClientStep::Remove { symbol: ROOT }];
+    let steps = [&steps[..], &[display(false)]].concat();
+    let mut direct = connect();
+    direct.perform(&steps, ClientMode::BATCHED, 1).unwrap();
+    let mut agent = DisplayConnection::open(AgentTransport::new(1)).unwrap();
+    agent.perform(&steps, ClientMode::BATCHED, 1).unwrap();
+    assert_eq!(agent.client.checksum(), direct.client.checksum());
 }
 
 /// The frame of a drawing, and what it took.
