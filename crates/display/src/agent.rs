@@ -82,7 +82,9 @@ pub struct AgentSession {
     /// What the application has drawn, and what of it the display has.
     wanted: DisplayScene,
     shown: DisplayScene,
-    /// Symbols that may differ, and those that the display was told of.
+    /// Whether the display has that: it may have refused a part.
+    is_known: bool,
+    /// Symbols that may differ, and those that the display may have.
     changed: BTreeSet<u32>,
     told: BTreeSet<u32>,
     views: BTreeMap<u32, AgentView>,
@@ -113,6 +115,7 @@ impl AgentSession {
             output: Vec::new(),
             wanted: DisplayScene::new(limits),
             shown: DisplayScene::new(limits),
+            is_known: true,
             changed: BTreeSet::new(),
             told: BTreeSet::new(),
             views: BTreeMap::new(),
@@ -169,11 +172,15 @@ impl AgentSession {
     pub fn leave(&self) -> Vec<ClientStep> {
         let open = self.views.iter().filter(|(_, view)| view.is_told);
         let views = open.map(|(view, _)| ClientStep::Close { view: self.view(*view) });
+        views.chain(self.emptied()).collect()
+    }
+
+    /// What removes every symbol that the display may have.
+    fn emptied(&self) -> Vec<ClientStep> {
         let symbols = || self.told.iter().map(|symbol| self.symbol(*symbol));
-        // Without items none calls another.
+        // Without items none calls another; and each is there.
         let emptied = symbols().map(|symbol| ClientStep::Define { symbol });
-        let removed = symbols().map(|symbol| ClientStep::Remove { symbol });
-        views.chain(emptied).chain(removed).collect()
+        emptied.chain(symbols().map(|symbol| ClientStep::Remove { symbol })).collect()
     }
 
     fn symbol(&self, symbol: u32) -> u32 {
@@ -220,15 +227,16 @@ impl AgentSession {
         let passed = match forward(&steps) {
             Ok(passed) => passed,
             Err(DriveError::Client(ClientError::Refused(code))) if !code.is_final() => {
-                // What was done before is not known: it is told everything the next time.
-                self.shown = DisplayScene::new(self.shown.limits());
-                self.changed.extend(self.wanted.symbol_ids());
+                self.is_known = false;
                 self.forget_view(&request, forward)?;
                 self.refuse(header.sequence, code);
                 return Ok(());
             }
             Err(error) => return Err(error),
         };
+        if self.is_known {
+            self.told = self.shown.symbol_ids().collect();
+        }
         let reply = match (request, &passed.picture) {
             (DisplayRequest::Picture { .. }, Some(picture)) => DisplayReply::Pixels(picture),
             (DisplayRequest::Display { view, .. }, _) if wants_reply => {
@@ -342,21 +350,20 @@ impl AgentSession {
         // What a symbol calls comes before it, so that each change is possible when it is made, but for calls that are nested too deep
         // before others are removed: then all is made anew.
         let mut steps = Vec::new();
-        if self.update(&mut steps, false).is_err() {
-            steps.clear();
+        if !self.is_known || self.update(&mut steps).is_err() {
+            self.is_known = false;
+            steps = self.emptied();
             self.shown = DisplayScene::new(self.shown.limits());
             self.changed.extend(self.wanted.symbol_ids());
-            self.update(&mut steps, true)?;
+            self.update(&mut steps)?;
         }
+        self.is_known = true;
         self.changed.clear();
         Ok(steps)
     }
 
-    fn update(&mut self, steps: &mut Vec<ClientStep>, is_anew: bool) -> Result<(), SceneError> {
+    fn update(&mut self, steps: &mut Vec<ClientStep>) -> Result<(), SceneError> {
         let order = self.wanted.symbols_from_below();
-        if is_anew {
-            steps.extend(order.iter().map(|id| ClientStep::Define { symbol: self.symbol(*id) }));
-        }
         for id in order.into_iter().filter(|id| self.changed.contains(id)) {
             for step in self.changes_of(id) {
                 self.shown.apply(&step)?;
@@ -369,7 +376,6 @@ impl AgentSession {
             self.shown.symbols_from_below().into_iter().rev().filter(is_gone).collect();
         for id in gone {
             self.shown.remove(id)?;
-            self.told.remove(&id);
             steps.push(ClientStep::Remove { symbol: self.symbol(id) });
         }
         Ok(())
