@@ -177,15 +177,15 @@ pub fn level(factor: &str, value: &Value) -> String {
             parse_bytes(&text).map_or_else(|_| format!("{text} B"), format_size)
         }
         "link" => link(&text),
-        "routers" if text == "1" => "1 router".to_owned(),
-        "routers" => format!("{text} routers"),
+        "routers" | "streams" | "attackers" | "flows" | "connections" => match &*text {
+            "1" => format!("1 {}", factor.trim_end_matches('s')),
+            _ => format!("{text} {factor}"),
+        },
         "ahead" => format!("{text} ahead"),
         "rtt" => format!("{text} there and back"),
         "window" => format!("{text} window"),
         "queue" => format!("{text} queue"),
         "cpu-share" => format!("{text}% of CPU"),
-        "streams" if text == "1" => "1 stream".to_owned(),
-        "streams" => format!("{text} streams"),
         "cpus" if text == "1" => "1 CPU".to_owned(),
         "cpus" => format!("{text} CPUs"),
         _ => word(|words| &words.levels, factor, &text)

@@ -60,6 +60,8 @@ pub struct FlowReport {
     pub rtt_min: Option<Span>,
     /// Nanoseconds from when a write was due until it had been read, where the bytes of timed writes end.
     pub delays: Option<SparseHistogram>,
+    /// Whether another connection passes on its bytes.
+    pub is_passed_on: bool,
     /// Over time, where it was kept.
     pub series: Vec<FlowSample>,
 }
@@ -172,13 +174,18 @@ impl LinkReport {
 
 impl SimulationReport {
     /// Jain's index of the goodputs of all connections: 1 when they are equal (Jain, Chiu and Hawe 1984); `None` of fewer than two.
+    /// Of those that pass on each other's bytes the last counts, here and in [`SimulationReport::goodput`].
     pub fn fairness(&self) -> Option<f64> {
-        (self.flows.len() > 1).then(|| jain(self.flows.iter().map(FlowReport::goodput)))
+        (self.goodputs().count() > 1).then(|| jain(self.goodputs()))
     }
 
     /// Goodput of all connections together, in bits a second.
     pub fn goodput(&self) -> f64 {
-        self.flows.iter().map(FlowReport::goodput).sum()
+        self.goodputs().sum()
+    }
+
+    fn goodputs(&self) -> impl Iterator<Item = f64> + Clone {
+        self.flows.iter().filter(|flow| !flow.is_passed_on).map(FlowReport::goodput)
     }
 
     /// The direction of a link of this name: `router1 > router2`.

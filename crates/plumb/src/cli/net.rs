@@ -93,7 +93,7 @@ Examples:
   plumb net --stamp router               round trips and one-way delay to any STAMP reflector
   plumb net netns:blue --to 10.0.0.2 --json
 
-Exit codes: 0 measured, 1 the path was cut meanwhile, 2 usage, 4 a measurement failed, 130 interrupted.")]
+Exit codes: 0 measured, 1 the path was cut meanwhile, 2 usage, 4 a measurement failed or did not end, 130 interrupted.")]
 pub struct NetCommand {
     /// The other host
     #[arg(value_name = "HOST", required_unless_present_any = ["via", "show", "http", "stamp"])]

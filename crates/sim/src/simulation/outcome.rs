@@ -205,6 +205,10 @@ impl Simulation {
                 .as_ref()
                 .filter(|application| !application.delays.is_empty())
                 .map(|application| application.delays.clone()),
+            is_passed_on: flow
+                .application
+                .as_ref()
+                .is_some_and(|application| application.downstream.is_some()),
             series: std::mem::take(&mut self.flows[index].series),
         }
     }

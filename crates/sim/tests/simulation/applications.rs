@@ -45,6 +45,8 @@ fn a_relay_passes_everything_on_and_adds_its_path() {
     let [first, second] = [0, 1].map(|flow| report.flows[flow].counts.received.bytes);
     assert!(first.abs_diff(second) < 1_000 && second > 450_000, "{first} and {second} bytes");
     assert!(report.flows[0].delays.is_none(), "they do not end there");
+    // Both halves are one for whoever reads.
+    assert_eq!((report.goodput(), report.fairness()), (report.flows[1].goodput(), None));
     let delay = median(&report, 1);
     assert!((Span::from_us(4_360)..Span::from_us(4_500)).contains(&delay), "{delay}");
 }

@@ -14,7 +14,8 @@ use crate::support::skip;
 /// plumb as nobody.
 fn plumb(place: &Path, words: &[&str]) -> Output {
     let mut command = Command::new(place.join("plumb"));
-    command.args(words).env("HOME", place).env_remove("XDG_DATA_HOME");
+    command.args(words).env("HOME", place);
+    command.env_remove("XDG_DATA_HOME").env_remove("PLUMB_STORE");
     command.current_dir("/").stdin(Stdio::null());
     command.uid(NOBODY).gid(NOBODY).output().unwrap()
 }
