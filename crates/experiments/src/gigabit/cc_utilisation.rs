@@ -323,8 +323,8 @@ const AGREE: f64 = 0.75;
 
 /// One flow of Linux's against one of plumb's at the same queue, congestion control, round trip and rate.
 fn linux_and_plumb_fill_alike(evidence: &ClaimEvidence<'_>) -> ClaimJudgment {
-    let needs = "plumb run cc.utilisation --set congestion=reno,cubic,bbr --set queue=0.25bdp,0.5bdp,1bdp,2bdp --set rtt=2ms \
-                 --set rate=100mbit --set flows=1";
+    let needs = "plumb run cc.utilisation --set congestion=reno,cubic,bbr --set queue=0.25bdp,0.5bdp,1bdp,2bdp --set rtt=10ms \
+                 --set rate=50mbit --set flows=1 --launches 6";
     let cells: Vec<_> = evidence.cells(EXPERIMENT.id, "throughput").collect();
     let simulated = [("hosts", simulation::SIMULATED), ("tcp", "plain")];
     let mut ratios: Vec<(f64, String)> =

@@ -172,7 +172,10 @@ fn a_thousand_connections_that_say_nothing_keep_nobody_out() {
 fn a_control_connection_cut_at_any_state_frees_the_server() {
     let served = RunningIperf3Server::alone();
     for depth in 0..4 {
-        let mut control = RawIperf3Client::connect(&served, COOKIE);
+        // Another test each time: with the same cookie it would be a stream of the one that is not over yet.
+        let mut cookie = COOKIE;
+        cookie[0] += depth;
+        let mut control = RawIperf3Client::connect(&served, cookie);
         control.expect(Iperf3Message::ParameterExchange);
         let mut stream = None;
         if depth > 0 {
@@ -182,7 +185,7 @@ fn a_control_connection_cut_at_any_state_frees_the_server() {
             control.expect(Iperf3Message::CreateStreams);
         }
         if depth > 1 {
-            stream = Some([0, 1].map(|_| RawIperf3Client::connect(&served, COOKIE)));
+            stream = Some([0, 1].map(|_| RawIperf3Client::connect(&served, cookie)));
             control.expect(Iperf3Message::TestStart);
             control.expect(Iperf3Message::TestRunning);
         }

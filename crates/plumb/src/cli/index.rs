@@ -39,11 +39,7 @@ impl IndexCommand {
         if let Some(run) = &self.of {
             return show(&store::read(global, run)?, ExitReason::Success, output);
         }
-        let mut plan = plan_of("index", &self.options)?;
-        if self.options.launches.is_some() && self.options.budget.is_none() {
-            // Who names a number of launches wants them, on a slow machine too.
-            plan.limits.budget = None;
-        }
+        let plan = plan_of("index", &self.options)?;
         if self.options.plan {
             output.page(&plan.to_toml())?;
             return Ok(ExitReason::Success);

@@ -81,7 +81,7 @@ pub struct RunOptions {
     /// Stop after this time; --resume measures the rest
     #[arg(long, value_name = "TIME", value_parser = parse_budget)]
     pub budget: Option<Span>,
-    /// Exact number of launches per cell
+    /// Exact number of launches per cell; the time limit of the preset does not apply then
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub launches: Option<u32>,
     /// Seed of every random choice
@@ -164,12 +164,14 @@ impl RunOptions {
     /// Applies the limits and the seed of the options to a plan.
     #[must_use]
     pub fn limit(&self, mut plan: RunPlan) -> RunPlan {
-        if self.budget.is_some() {
-            plan.limits.budget = self.budget;
-        }
         if let Some(launches) = self.launches {
             plan.limits.launches_min = launches;
             plan.limits.launches_max = launches;
+            // Who names a number wants them, on a slow machine too.
+            plan.limits.budget = None;
+        }
+        if self.budget.is_some() {
+            plan.limits.budget = self.budget;
         }
         if self.seed.is_some() {
             plan.seed = self.seed;
