@@ -11,6 +11,10 @@ pub(super) const PAIRS: &[VerdictPair] = &[
         let full = if holds { 4e4 } else { 6e5 };
         results("stack.pollution", "throughput", &[(&at("0%"), 1.2e6), (&at("100%"), full)])
     }),
+    (&["distributed.pollution.zero-is-broadcast"], |holds| {
+        let taken = if holds { 0.3 } else { 0.004 };
+        results("stack.pollution", "taken", &[("garbage=25% kind=stray-0 hosts=slow", taken)])
+    }),
     (&["distributed.pollution.broadcasts-halt-hosts"], |holds| {
         let busy = if holds { 0.99 } else { 0.2 };
         results("stack.pollution", "busy", &[("garbage=25% kind=broadcast hosts=slow", busy)])
