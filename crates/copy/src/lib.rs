@@ -59,6 +59,24 @@ pub fn prefetch_value<T>(value: &T) {
     prefetch_line(std::ptr::from_ref(value).cast());
 }
 
+/// The same of all lines of a value.
+#[inline]
+pub fn prefetch_all<T>(value: &T) {
+    let start = std::ptr::from_ref(value).cast::<u8>();
+    for line in 0..size_of::<T>().div_ceil(64) {
+        prefetch_line(start.wrapping_add(64 * line));
+    }
+}
+
+/// The same of the lines of the place after a value, which may be another's: where the next is about to be written.
+#[inline]
+pub fn prefetch_after<T>(value: &T) {
+    let next = std::ptr::from_ref(value).wrapping_add(1).cast::<u8>();
+    for line in 0..=size_of::<T>() / 64 {
+        prefetch_line(next.wrapping_add(64 * line));
+    }
+}
+
 #[inline]
 fn prefetch_line(at: *const u8) {
     #[cfg(target_arch = "x86_64")]

@@ -116,12 +116,12 @@ impl OneWayLink {
         }
     }
 
-    /// The packet that comes out next, where that is known.
+    /// The packet that comes out after `index` others, where that is known.
     #[inline]
-    pub fn front(&self) -> Option<&Packet> {
+    pub fn coming(&self, index: usize) -> Option<&Packet> {
         match &self.hop {
             OneWayHop::General(_) => None,
-            OneWayHop::Fifo(hop) => hop.front().map(|frame| &frame.packet),
+            OneWayHop::Fifo(hop) => hop.get(index).map(|frame| &frame.packet),
         }
     }
 

@@ -45,8 +45,12 @@ impl DirectedLink {
     /// Appends what arrives at `now` to `out`.
     #[inline]
     pub fn take_arrived(&mut self, now: Instant, out: &mut Vec<Packet>, pool: &mut Pool) {
-        self.advance(now, pool);
-        out.append(&mut self.arrived);
+        if !self.arrived.is_empty() {
+            out.append(&mut self.arrived);
+        }
+        if self.link.next_change() <= now {
+            self.link.advance(now, out, pool);
+        }
     }
 
     /// Everything up to `now` happens.

@@ -152,6 +152,16 @@ impl VirtualHost {
         }
     }
 
+    /// A packet arrives soon: the memory of its flow is fetched into caches, where they do not hold that of all.
+    #[inline]
+    pub fn expect(&mut self, packet: &[u8], flows: &[SimulatedFlow]) {
+        if let Some(id) = self.ip.expect_packet(packet)
+            && let Some((flow, _)) = self.flows.get(id)
+        {
+            plumb_copy::prefetch_value(&flows[flow as usize]);
+        }
+    }
+
     /// Opens the connection of a flow.
     pub fn connect(
         &mut self,

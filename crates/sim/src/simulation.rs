@@ -253,10 +253,14 @@ impl Simulation {
                 }
             }
             NodeKind::Host(host) if !packets.is_empty() => {
-                if let Some(next) = self.directed_links[index].link.front() {
-                    plumb_copy::prefetch::<1>(self.pool.bytes(next));
+                let (link, host) = (&self.directed_links[index].link, host as usize);
+                if let Some(later) = link.coming(1) {
+                    plumb_copy::prefetch::<1>(self.pool.bytes(later));
                 }
-                self.receive(host as usize, &mut packets);
+                if let Some(next) = link.coming(0) {
+                    self.hosts[host].expect(self.pool.bytes(next), &self.flows);
+                }
+                self.receive(host, &mut packets);
             }
             NodeKind::Host(_) => {}
         }

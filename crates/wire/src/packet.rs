@@ -16,8 +16,12 @@ use crate::ip::Ecn;
 ///
 /// Not `Clone`: a frame has one owner. A packet that is dropped without [`Pool::free`] leaks its
 /// frame until the pool is dropped; tests compare [`Pool::available`] before and after.
+///
+/// The order of its fields, and four bytes for the state of its checksum, which are how an `Option` of one says `None`, let it be moved in
+/// pieces that do not overlap: a processor that reads across two of its last writes waits for everything it has written.
 #[derive(Debug)]
 #[must_use = "a packet is a frame of its pool: pass it on, or free it with Pool::free"]
+#[repr(C)]
 pub struct Packet {
     frame: FrameId,
     start: u32,
@@ -45,25 +49,27 @@ pub type Batch = Vec<Packet>;
 
 /// Metadata of a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[repr(C)]
 pub struct PacketMeta {
     /// When the device received it; the origin where that is not known.
     pub received: Instant,
+    /// A hash of its flow, where the device or the stack computed one; else 0.
+    pub flow: u32,
+    /// Bits a second of its flow, where a queue labelled it with that; else 0.
+    pub flow_rate: f32,
+    /// Which payload follows the data, of those that the machine keeps until it is polled again; 0: the data are all.
+    pub tail: u32,
     /// The state of its transport checksum.
     pub checksum: ChecksumState,
     /// Set on a super-segment: how to segment it, or how it was coalesced.
     pub segments: Option<SegmentationInfo>,
     /// Congestion notification: as received, or to be sent.
     pub ecn: Ecn,
-    /// Which payload follows the data, of those that the machine keeps until it is polled again; 0: the data are all.
-    pub tail: u32,
-    /// A hash of its flow, where the device or the stack computed one; else 0.
-    pub flow: u32,
-    /// Bits a second of its flow, where a queue labelled it with that; else 0.
-    pub flow_rate: f32,
 }
 
 /// The state of a packet's transport checksum.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u32)]
 pub enum ChecksumState {
     /// The field is complete: not verified yet, or to be sent as it is.
     #[default]
@@ -104,6 +110,9 @@ pub enum SegmentKind {
     /// UDP over IPv6.
     Udp6,
 }
+
+/// Where frames begin: so headers of 64 bytes in front of [`HEADROOM`] lie in one line of a cache.
+const CACHE_LINE: usize = 64;
 
 /// Bytes copied at a time where both frames lie in memory shared with a kernel; even, so that sums of 16-bit
 /// words can be added up.
@@ -154,15 +163,24 @@ impl Default for PoolConfig {
 }
 
 enum PoolRegion {
-    Own(Box<[u8]>),
+    /// Bytes, and where the first frame begins.
+    Own(Box<[u8]>, usize),
     Shared(Box<dyn PoolMemory>),
 }
 
 impl PoolRegion {
+    /// Memory for `len` bytes, of which the first `written` have been.
+    fn own(len: usize, written: usize) -> Self {
+        let mut bytes = vec![0; len + CACHE_LINE].into_boxed_slice();
+        bytes[..written + CACHE_LINE].fill(1);
+        let begin = bytes.as_ptr().align_offset(CACHE_LINE);
+        Self::Own(bytes, begin)
+    }
+
     #[inline]
     fn bytes(&self, range: Range<usize>) -> &[u8] {
         match self {
-            Self::Own(bytes) => &bytes[range],
+            Self::Own(bytes, begin) => &bytes[begin + range.start..begin + range.end],
             Self::Shared(memory) => memory.bytes(range),
         }
     }
@@ -170,7 +188,7 @@ impl PoolRegion {
     #[inline]
     fn bytes_mut(&mut self, range: Range<usize>) -> &mut [u8] {
         match self {
-            Self::Own(bytes) => &mut bytes[range],
+            Self::Own(bytes, begin) => &mut bytes[*begin + range.start..*begin + range.end],
             Self::Shared(memory) => memory.bytes_mut(range),
         }
     }
@@ -188,16 +206,15 @@ pub struct Pool {
 impl Pool {
     /// A pool in memory of its own, written once so that no page fault is left.
     pub fn new(frames: PoolConfig) -> Self {
-        let bytes = frames.count as usize * frames.size as usize;
-        Self::with(PoolRegion::Own(vec![1; bytes].into_boxed_slice()), frames)
+        Self::reserve(frames, frames.count)
     }
 
     /// The same, of which only the first `written` frames are: the others take memory once they are
     /// used. A frame that was used last is used first, so that only as many ever are as were in use at once.
     pub fn reserve(frames: PoolConfig, written: u32) -> Self {
-        let mut bytes = vec![0; frames.count as usize * frames.size as usize].into_boxed_slice();
-        bytes[..written.min(frames.count) as usize * frames.size as usize].fill(1);
-        Self::with(PoolRegion::Own(bytes), frames)
+        let [len, written] = [frames.count, written.min(frames.count)]
+            .map(|count| count as usize * frames.size as usize);
+        Self::with(PoolRegion::own(len, written), frames)
     }
 
     /// A pool whose ordinary frames lie in shared memory, one behind the other.
@@ -411,7 +428,9 @@ impl Pool {
             ((true, true), _) => pair(large, source, target, copy),
             ((true, false), region) => copy(&large[source], region.bytes_mut(target)),
             ((false, true), region) => copy(region.bytes(source), &mut large[target]),
-            ((false, false), PoolRegion::Own(bytes)) => pair(bytes, source, target, copy),
+            ((false, false), PoolRegion::Own(bytes, begin)) => {
+                pair(&mut bytes[*begin..], source, target, copy);
+            }
             ((false, false), PoolRegion::Shared(memory)) => {
                 let mut piece = [0; PIECE];
                 for done in (0..source.len()).step_by(PIECE) {

@@ -109,6 +109,7 @@ impl FifoHop {
         }
         self.next_out = self.next_out.min(departs + self.delay);
         self.frames.push_back(ScheduledFrame { frame, begins, departs });
+        self.frames.back().into_iter().for_each(plumb_copy::prefetch_after);
         self.settle(now);
     }
 
@@ -169,7 +170,7 @@ impl FifoHop {
         }
         let second = self.frames.front();
         self.next_out = second.map_or(Instant::NEVER, |second| second.departs + self.delay);
-        self.prefetch(1);
+        self.prefetch(2);
         self.travelling -= 1;
         Some((at, entered, wire_len))
     }
@@ -190,10 +191,10 @@ impl FifoHop {
         }
     }
 
-    /// The first that comes out.
+    /// A frame by its place in the order in which they come out.
     #[inline]
-    pub fn front(&self) -> Option<&LinkFrame> {
-        self.frames.front().map(|first| &first.frame)
+    pub fn get(&self, index: usize) -> Option<&LinkFrame> {
+        self.frames.get(index).map(|one| &one.frame)
     }
 
     pub fn delay(&self) -> Span {

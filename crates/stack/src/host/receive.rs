@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use plumb_wire::arp::ArpPacket;
 use plumb_wire::ethernet::{EtherType, EthernetFrame, EthernetTags};
+use plumb_wire::flow::FiveTuple;
 use plumb_wire::icmp::parameter_problem;
 use plumb_wire::ip::IpProtocol;
 use plumb_wire::machine::{Medium, PortId};
@@ -19,8 +20,8 @@ use crate::ip::{self, FrameOrigin, IcmpErrorCause, IpIngress, Rejection};
 use crate::neighbor::Reaction;
 use crate::prediction::{FlowOwner, FrameHead};
 use crate::reassembly::{FragmentDrop, ReassemblyOutcome};
-use crate::tcp::TcpEnds;
 use crate::tcp::segment::InboundSegment;
+use crate::tcp::{TcpEnds, TcpId};
 use crate::udp::{UdpDelivery, UdpDrop};
 
 /// What a frame carries.
@@ -65,6 +66,20 @@ impl IpHost {
             }
         }
         Ok(())
+    }
+
+    /// An IP packet arrives soon: the memory of its TCP connection is fetched into caches, where there are more connections than they
+    /// hold. The connection, if it is known.
+    #[inline]
+    pub fn expect_packet(&mut self, packet: &[u8]) -> Option<TcpId> {
+        if !self.tcp.exceeds_caches() {
+            return None;
+        }
+        let tuple =
+            FiveTuple::of_packet(packet).filter(|tuple| tuple.protocol == IpProtocol::TCP)?;
+        let local = SocketAddr::new(tuple.destination, tuple.destination_port);
+        let remote = SocketAddr::new(tuple.source, tuple.source_port);
+        self.tcp.expect(&TcpEnds { local, remote })
     }
 
     /// Receives a frame that was not predicted.

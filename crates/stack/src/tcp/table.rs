@@ -108,6 +108,8 @@ pub(crate) struct TcpTable {
     last: u32,
     /// It received the one before as well.
     is_repeated: bool,
+    /// The connection that may receive the next.
+    expected: Option<u32>,
     /// The connection of a run of expected segments that has not been settled, and whether they brought data.
     run: Option<(u32, bool)>,
     listeners: Vec<ListenerSlot>,
@@ -138,6 +140,7 @@ impl TcpTable {
                 tuples: TupleDemux::new(SipKey::new(seed, "tuples")),
             },
             last: 0,
+            expected: None,
             is_repeated: false,
             run: None,
             listeners: Vec::new(),

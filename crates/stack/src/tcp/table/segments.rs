@@ -33,6 +33,9 @@ pub(super) type PathLookup<'a> = &'a mut dyn FnMut(&TcpEnds) -> TcpPath;
 /// The least distance of a new connection's numbers from those of an old one with the same ends: the largest unscaled window.
 const REOPEN_DISTANCE: u32 = 0x1_0000;
 
+/// About as many connections as the caches of one processor core hold: some 2 KiB each.
+const CACHED: usize = 512;
+
 impl TcpTable {
     /// Handles a segment between these ends, and counts it; the answer that no connection sends.
     #[inline]
@@ -45,11 +48,10 @@ impl TcpTable {
     ) -> Option<TcpReply> {
         // The last segment's connection is the likeliest (Partridge and Pink's one-behind cache, 1993).
         self.is_repeated = false;
-        let owner = if self.owners.slots.owns_ends(self.last, ends) {
-            Some(TupleOwner::Connection(self.last))
-        } else {
-            self.owners.find(ends)
-        };
+        let is_owner = |index: &u32| self.owners.slots.owns_ends(*index, ends);
+        let known = Some(self.last).filter(is_owner);
+        let known = known.or_else(|| self.expected.take().filter(is_owner));
+        let owner = known.map(TupleOwner::Connection).or_else(|| self.owners.find(ends));
         if let Some(TupleOwner::Connection(index)) = owner {
             return self.receive_for_connection(core, (index, ends), segment);
         }
@@ -66,6 +68,23 @@ impl TcpTable {
             }
             _ => self.receive_without_connection(core, ends, segment, paths),
         }
+    }
+
+    /// A segment between these ends comes soon: the memory of its connection is fetched. The connection, unless it is unknown.
+    #[inline]
+    pub fn expect(&mut self, ends: &TcpEnds) -> Option<TcpId> {
+        let Some(TupleOwner::Connection(index)) = self.owners.tuples.guess(ends) else {
+            return None;
+        };
+        self.owners.slots.prefetch(index);
+        self.expected = Some(index);
+        self.owners.slots.id(index)
+    }
+
+    /// Whether its connections take more memory than caches have.
+    #[inline]
+    pub fn exceeds_caches(&self) -> bool {
+        self.owners.slots.len() >= CACHED
     }
 
     /// Hands a segment of a known flow to its connection, if it is the one expected next; else nothing is done. Segments handled one

@@ -150,6 +150,14 @@ impl ConnectionSlots {
         entry.is_some_and(|entry| entry.connection.ends() == *ends)
     }
 
+    /// Fetches the memory of a connection into caches.
+    #[inline]
+    pub fn prefetch(&self, index: u32) {
+        if let Some(entry) = self.entry(index) {
+            plumb_copy::prefetch_all(entry);
+        }
+    }
+
     /// Whether these ends are a connection's own.
     #[inline]
     pub fn owns_ends(&self, index: u32, ends: &TcpEnds) -> bool {
