@@ -16,6 +16,7 @@ use plumb_harness::mirror::mirror_process::NamedSamples;
 use plumb_harness::program_task::{ProgramRun, end_preparation, hold_thread_back, process_cost};
 use plumb_harness::report::LaunchFault;
 use plumb_harness::spec::{DisplayPath, DisplaySpec};
+use plumb_harness::used_memory::used_by;
 
 use local_path::{AnyTransport, LocalPath};
 use measure::{DisplayPlan, DisplaySample};
@@ -141,13 +142,13 @@ fn local(
     end_preparation();
     let mut samples = Vec::new();
     let mut costs: [Vec<f64>; 3] = Default::default();
+    let ticks = run.duration_ticks / SAMPLES;
     let begun = run.watch.begin();
     for _ in 0..SAMPLES {
         let is_late = run.watch.end().wrapping_sub(begun) >= run.duration_ticks;
         if is_late && samples.len() >= SAMPLES_LEAST {
             break;
         }
-        let ticks = run.duration_ticks / SAMPLES;
         let written = || writes.map_or(0, |writes| writes.load(Ordering::Relaxed));
         let before = (process_cost(), written());
         let sample = plan.sample(&mut connection, run.watch, ticks);
@@ -165,6 +166,13 @@ fn local(
     values.extend([("cpu".to_owned(), cpu), ("switches".to_owned(), switches)]);
     if writes.is_some() {
         values.push(("writes".to_owned(), written));
+    }
+    // Once more, and not timed.
+    let used = used_by(|| plan.sample(&mut connection, run.watch, ticks).map(drop));
+    let used = used.map_err(|error| failed(&error))?;
+    if let Some(used) = used {
+        let bytes = [("code", used.code), ("data", used.data)];
+        values.extend(bytes.map(|(name, bytes)| (name.to_owned(), vec![bytes as f64])));
     }
     Ok(values)
 }

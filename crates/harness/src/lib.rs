@@ -68,6 +68,7 @@ pub mod streams;
 pub mod supervisor;
 pub mod topology;
 pub mod trace;
+pub mod used_memory;
 pub mod worker;
 
 /// Requests to stop and to report (Ctrl-C, SIGTERM, SIGUSR1), counted instead of obeyed at once.

@@ -125,6 +125,29 @@ pub(super) const PAIRS: &[VerdictPair] = &[
         let at = |transport: &str| format!("transport={transport} mode=batch placement=same-cpu");
         results("display.transport", "cpu", &[(&at("direct"), 100.0), (&at("tcp"), tcp)])
     }),
+    (&["distributed.buffers.chunk-a-connection"], |holds| {
+        let at = |buffers: &str| format!("path=memory buffers={buffers}");
+        let large = if holds { 1.01e8 } else { 1.2e8 };
+        let [one, small, more] = ["chunks", "small-chunks", "large-chunks"].map(at);
+        results("stack.buffers", "throughput", &[(&one, 1e8), (&small, 0.9e8), (&more, large)])
+    }),
+    (&["distributed.tcp.large-protocol", "distributed.remote.memory-saved"], |holds| {
+        let [code, data] = if holds { [3.6e5, 3.7e5] } else { [2.4e5, 3.3e5] };
+        let at = |transport: &str| {
+            factors(&format!("transport={transport} mode=batch placement=same-cpu"))
+        };
+        let mut run = SyntheticRun::new(1);
+        for (transport, memory, bytes) in [
+            ("process-tcp", "code", code),
+            ("byte-stream", "code", 2.9e5),
+            ("messages", "code", 2.8e5),
+            ("process-tcp", "data", data),
+            ("messages", "data", 3.4e5),
+        ] {
+            run.measure("display.transport", memory, at(transport), bytes);
+        }
+        run
+    }),
     (&["distributed.priority.server-first-sends-more-packets"], |holds| {
         let at = |priority: &str| format!("priority={priority} mode=pipelined-incremental");
         let relay = if holds { 60.0 } else { 3.0 };

@@ -3,6 +3,7 @@
 //! After Lantz, Nowicki & Theimer (1985, §6): an inter-kernel protocol in V's manner beside byte streams, and a reply before or after a message
 //! is carried out.
 
+use plumb_analysis::claim::FigureToday;
 use plumb_harness::spec::DisplayPath;
 use plumb_report::figure::by_level::{self, LevelPlot};
 
@@ -10,7 +11,8 @@ use crate::claims::{LANTZ, gains_in_order, order_cases, pairs_within};
 use crate::display::process_tcp::PROCESS_TCP;
 use crate::factor::channel::{PLACEMENT, placement_of};
 use crate::factor::display::{
-    BYTES, CPU, RATE, RESPONSES, ROUND_TRIPS, SWITCHES, cell, cell_at, rate_at, table_entry,
+    BYTES, CODE, CPU, DATA, RATE, RESPONSES, ROUND_TRIPS, SWITCHES, cell, cell_at, rate_at,
+    table_entry,
 };
 use crate::pages::against;
 use crate::prelude::*;
@@ -47,7 +49,7 @@ pub static EXPERIMENT: Experiment = Experiment {
         Factor { meaning: "whether both ends share a CPU", ..PLACEMENT }
             .at(Words(&["same-cpu", "other-cpu"])),
     ],
-    responses: &[RATE, BYTES, ROUND_TRIPS, CPU, SWITCHES],
+    responses: &[RATE, BYTES, ROUND_TRIPS, CPU, SWITCHES, CODE, DATA],
     plan_cell: |point| {
         let transport = point.text("transport").unwrap_or("direct").to_owned();
         let mode = point.text("mode").unwrap_or("batch");
@@ -57,6 +59,10 @@ pub static EXPERIMENT: Experiment = Experiment {
             return Err(Exclusion::impossible("a call has one thread: choose placement same-cpu"));
         }
         if point.text("transport") == Some("direct") && point.response == SWITCHES.name {
+            return Err(Exclusion::NotApplicable);
+        }
+        let is_memory = [CODE.name, DATA.name].contains(&point.response);
+        if is_memory && (mode != "batch" || placement != CpuPlacement::SameCpu) {
             return Err(Exclusion::NotApplicable);
         }
         Ok((LaunchGroup::new(LaunchSubject::Alone, placement), task))
@@ -96,6 +102,7 @@ const PLOT: LevelPlot = LevelPlot {
     pictures: &[
         ("Rectangles a second", &["rate"], true),
         ("CPU time of a rectangle", &["cpu"], true),
+        ("Memory that is used", &[CODE.name, DATA.name], false),
     ],
 };
 
@@ -152,7 +159,61 @@ fn is_throughput(cell: &MeasuredCell<'_>) -> bool {
     !cell.is("mode", "incremental")
 }
 
+/// How much less memory a client uses that has message transactions with a server than one with TCP in its process: least, middle, most.
+fn saved(evidence: &ClaimEvidence<'_>, memory: &'static str) -> Option<[f64; 3]> {
+    let of = |transport| cell_at(evidence, (EXPERIMENT.id, memory), &[("transport", transport)]);
+    let (process, messages) = (of(PROCESS_TCP)?, of("messages")?);
+    let ([low, high], [messages_low, messages_high]) = (process.ends()?, messages.ends()?);
+    Some([low - messages_high, process.median() - messages.median(), high - messages_low])
+}
+
+/// Bytes that §9.2 says are saved, and where today's are found.
+const fn saving(
+    name: &'static str,
+    bytes: f64,
+    find: plumb_analysis::claim::FigureFinder,
+) -> PublishedFigure {
+    PublishedFigure {
+        today: FigureToday::Found(find),
+        ..PublishedFigure::alone(name, bytes, Unit::Bytes, "§9.2")
+    }
+}
+
+/// "About 60 KB": from half of it to twice as much.
+const ABOUT_60_KIB: (f64, f64) = (30_720.0, 122_880.0);
+/// "At least 20 KB".
+const FROM_20_KIB: (f64, f64) = (20_480.0, f64::INFINITY);
+
 const CLAIMS: &[PublishedClaim] = &[
+    PublishedClaim {
+        id: "distributed.tcp.large-protocol",
+        claim: "TCP is a very large and complicated protocol, and larger than PUP's (judged by the code that both ends use to draw: by plumb's TCP \
+                in the client's process, and by a byte stream in PUP's manner).",
+        judge: |evidence| {
+            let levels = (&[("transport", BYTES_OVER_UDP)][..], KERNEL[1]);
+            judge_all(order_cases(evidence, (EXPERIMENT.id, CODE.name), levels, |_| true), COMMAND)
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
+    PublishedClaim {
+        id: "distributed.remote.memory-saved",
+        claim: "A shared remote internet server saves each workstation about 60 KB of code and static data and at least 20 KB of stacks and buffers \
+                (judged by what is used to draw by message transactions, and by plumb's TCP in the client's process).",
+        figures: &[
+            saving("code and constants", 61_440.0, |it| Some(saved(it, CODE.name)?[1])),
+            saving("stacks and buffers, least", 20_480.0, |it| Some(saved(it, DATA.name)?[1])),
+        ],
+        judge: |evidence| {
+            let of = |memory, bounds| {
+                let [low, middle, high] = saved(evidence, memory)?;
+                let ends = Some([low, high]);
+                Some(ClaimCase::quantity("", memory.to_owned(), middle, ends, bounds, Unit::Bytes))
+            };
+            let cases = [of(CODE.name, ABOUT_60_KIB), of(DATA.name, FROM_20_KIB)];
+            judge_all(cases.into_iter().flatten().collect(), COMMAND)
+        },
+        ..PublishedClaim::of(LANTZ)
+    },
     PublishedClaim {
         id: "distributed.ikp.construction",
         claim: "Construction is as fast from a timesharing host as from another workstation (judged by half to twice).",

@@ -55,6 +55,22 @@ pub(crate) const WRITES: ResponseVariable = ResponseVariable::new(
     "writes of the relay to the display for one drawing",
 );
 
+/// What a connection's ends run.
+pub(crate) const CODE: ResponseVariable = ResponseVariable::new(
+    "code",
+    Unit::Bytes,
+    Better::Lower,
+    "bytes of code and constants that both ends use to draw, in whole pages",
+);
+
+/// What they keep.
+pub(crate) const DATA: ResponseVariable = ResponseVariable::new(
+    "data",
+    Unit::Bytes,
+    Better::Lower,
+    "bytes of variables, stacks and heap that both ends use to draw, in whole pages",
+);
+
 /// What these are on pages.
 pub(crate) const RESPONSES: &[(&str, &str)] = &[
     ("rate", "items a second"),
@@ -63,6 +79,8 @@ pub(crate) const RESPONSES: &[(&str, &str)] = &[
     ("cpu", "CPU time of an item"),
     ("switches", "context switches of an item"),
     ("writes", "writes of the relay for a drawing"),
+    ("code", "code that is used"),
+    ("data", "data that is used"),
 ];
 
 /// How long processors take that are as slow as those of 1985, in percent of this one: their 310 rectangles a second in a local batch

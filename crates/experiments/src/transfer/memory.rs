@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use plumb_base::seed::Seed;
 use plumb_base::time::{Instant, Span};
 use plumb_harness::mirror::mirror_process::NamedSamples;
-use plumb_harness::program_task::ProgramRun;
+use plumb_harness::program_task::{ProgramRun, end_preparation};
 use plumb_harness::report::LaunchFault;
 use plumb_harness::spec::{StackEntry, TransferLoad, TransferSpec};
 use plumb_stack::host::IpHost;
@@ -76,6 +76,7 @@ fn measure(run: &ProgramRun, mut write: impl FnMut() -> u64) -> NamedSamples {
     while warm < WARM_UP {
         warm += write();
     }
+    end_preparation();
     let (watch, mut samples) = (run.watch, Vec::new());
     let begun = watch.begin();
     loop {

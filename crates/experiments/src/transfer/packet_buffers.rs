@@ -112,8 +112,8 @@ fn tcp_of(frame: &[u8]) -> Option<(u32, TcpFlags, usize)> {
     Some((segment.seq(), segment.flags(), segment.payload().len()))
 }
 
-/// Buffers that a chunk of memory is cut into.
-const CHUNK: usize = 8;
+/// Buffers of a chunk: as many as hold a write of 16 KiB, which is read before the next.
+const CHUNK: usize = 12;
 /// Bytes of a buffer that holds any frame.
 const STORED_LEN: usize = 2_048;
 
@@ -122,6 +122,10 @@ const STORED_LEN: usize = 2_048;
 pub(super) struct PacketStore {
     policy: PacketBufferPolicy,
     kept: VecDeque<(Vec<u8>, usize)>,
+    /// Buffers by which the free list grows and shrinks.
+    chunk: usize,
+    /// As many free ones are too many.
+    free_max: usize,
     /// Of each size; all but the longest are empty where there is one size.
     free: [Vec<Vec<u8>>; SIZES.len()],
 }
@@ -137,7 +141,13 @@ impl PacketStore {
         let free = SIZES.map(|size| {
             if is_sized || (is_fixed && size == STORED_LEN) { buffers(size) } else { Vec::new() }
         });
-        Self { policy, kept: VecDeque::with_capacity(most), free }
+        let chunk = match policy {
+            PacketBufferPolicy::SmallChunks => CHUNK / 4,
+            PacketBufferPolicy::LargeChunks => CHUNK * 4,
+            _ => CHUNK,
+        };
+        let free_max = if is_fixed || is_sized { usize::MAX } else { 2 * chunk };
+        Self { policy, kept: VecDeque::with_capacity(most), chunk, free_max, free }
     }
 
     fn class(&self, len: usize) -> usize {
@@ -160,7 +170,7 @@ impl PacketStore {
     #[cold]
     fn grow(&mut self, class: usize) -> Vec<u8> {
         let size = SIZES[class];
-        self.free[class].extend((1..CHUNK).map(|_| Vec::with_capacity(size)));
+        self.free[class].extend((1..self.chunk).map(|_| Vec::with_capacity(size)));
         Vec::with_capacity(size)
     }
 
@@ -171,7 +181,11 @@ impl PacketStore {
         give(&buffer[..len]);
         if self.policy != PacketBufferPolicy::Malloc {
             let class = self.class(len);
-            self.free[class].push(buffer);
+            let free = &mut self.free[class];
+            free.push(buffer);
+            if free.len() >= self.free_max {
+                free.truncate(self.chunk);
+            }
         }
         true
     }

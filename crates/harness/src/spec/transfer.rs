@@ -122,8 +122,12 @@ pub enum PacketBufferPolicy {
     Compacted,
     /// In buffers of the smallest of several sizes that is enough.
     Sized,
-    /// In buffers from a free list, which grows by chunks of several.
+    /// In buffers from a free list, which grows and shrinks by chunks: as many buffers as a connection needs.
     Chunks,
+    /// The same by a quarter as many.
+    SmallChunks,
+    /// The same by four times as many.
+    LargeChunks,
     /// In memory from the general allocator, packet by packet.
     Malloc,
 }
@@ -144,5 +148,7 @@ names!(PacketBufferPolicy {
     Compacted = "compacted",
     Sized = "sized",
     Chunks = "chunks",
+    SmallChunks = "small-chunks",
+    LargeChunks = "large-chunks",
     Malloc = "malloc",
 });
