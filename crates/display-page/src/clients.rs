@@ -94,6 +94,11 @@ impl DisplayClients {
         Some(PresentClient { clients, id, picture_due_ns: 0, frames: 0, is_broken: false })
     }
 
+    /// How many are there.
+    pub fn present(&self) -> usize {
+        self.state().present.len()
+    }
+
     /// What those that left did.
     pub fn total(&self) -> ServedTotal {
         self.state().total.clone()
@@ -152,12 +157,10 @@ impl PresentClient {
         }
     }
 
-    /// It leaves, having done this; none where its connection broke.
-    pub fn leave(mut self, counts: Option<&DisplayCounts>) {
-        self.is_broken = counts.is_none();
-        if let Some(counts) = counts {
-            self.clients.state().total.counts.add(counts);
-        }
+    /// It leaves, having done this.
+    pub fn leave(mut self, counts: &DisplayCounts, is_broken: bool) {
+        self.is_broken = is_broken;
+        self.clients.state().total.counts.add(counts);
     }
 }
 

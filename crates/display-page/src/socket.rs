@@ -126,13 +126,13 @@ impl DisplayThread {
                 let reserved = self.handle.block_on(async {
                     timeout(PATIENCE, reserve(&room, reply.len())).await.ok().flatten()
                 });
-                let Some(permit) = reserved else { return client.leave(None) };
+                let Some(permit) = reserved else { return client.leave(server.counts(), true) };
                 let arrival_ns = down.arrival_ns(current(&self.link), monotonic_ns(), reply.len());
                 if self.to_page.send((arrival_ns, reply, permit)).is_err() {
-                    return client.leave(Some(server.counts()));
+                    return client.leave(server.counts(), false);
                 }
             }
         }
-        client.leave(Some(server.counts()));
+        client.leave(server.counts(), false);
     }
 }

@@ -188,17 +188,24 @@ impl DisplayTransport for SocketTransport {
     }
 }
 
-/// Serves a client until it goes, or is to be closed; what it did. `observe` is told whenever something was carried
-/// out, and some times a second while nothing is.
-///
-/// # Errors
-/// The connection broke, or the client does not read its replies.
+/// Serves a client until it goes, or is to be closed: what it did, and how it ended. `observe` is told whenever something was
+/// carried out, and some times a second while nothing is.
 pub fn serve(
-    mut stream: DisplayStream,
+    stream: DisplayStream,
     limits: DisplayLimits,
-    mut observe: Option<&mut dyn FnMut(&DisplayServer)>,
-) -> io::Result<DisplayCounts> {
+    observe: Option<&mut dyn FnMut(&DisplayServer)>,
+) -> (DisplayCounts, io::Result<()>) {
     let mut server = DisplayServer::new(limits);
+    let ended = serve_until_end(stream, &mut server, observe);
+    (server.counts().clone(), ended)
+}
+
+/// The same; fails where the connection breaks, or the client does not read its replies.
+fn serve_until_end(
+    mut stream: DisplayStream,
+    server: &mut DisplayServer,
+    mut observe: Option<&mut dyn FnMut(&DisplayServer)>,
+) -> io::Result<()> {
     let mut buffer = vec![0; READ];
     stream.set_read_timeout(observe.is_some().then_some(OBSERVE_INTERVAL))?;
     let mut tell = |server: &DisplayServer| {
@@ -209,7 +216,7 @@ pub fn serve(
     while !server.is_closed() {
         let len = match stream.read(&mut buffer) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                tell(&server);
+                tell(server);
                 continue;
             }
             read => read?,
@@ -220,14 +227,14 @@ pub fn serve(
         let mut input = &buffer[..len];
         while !input.is_empty() {
             input = server.handle_some(input);
-            tell(&server);
+            tell(server);
             if !server.output().is_empty() {
                 stream.write_all(server.output())?;
                 server.clear_output();
             }
         }
     }
-    Ok(server.counts().clone())
+    Ok(())
 }
 
 /// Forwards what an application draws until it goes, or is to be closed; in the end nothing of it is left at the display.

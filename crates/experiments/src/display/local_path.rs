@@ -89,7 +89,7 @@ impl LocalPath {
             }
         };
         // Its end is seen by this one, which no longer hears anything.
-        display_thread(cpu, move || serve(far, limits, None))?;
+        display_thread(cpu, move || serve(far, limits, None).1)?;
         Ok(AnyTransport::socket(near))
     }
 }

@@ -74,7 +74,7 @@ impl ProcessTcp {
         }
         let (far, _) = listener.accept().map_err(|error| failed(&error))?;
         let far = DisplayStream::of_tcp(far).map_err(|error| failed(&error))?;
-        display_thread(cpu, move || serve(far, limits, None)).map_err(|error| failed(&error))?;
+        display_thread(cpu, move || serve(far, limits, None).1).map_err(|error| failed(&error))?;
         Ok(process)
     }
 

@@ -69,7 +69,7 @@ impl RelayMode {
         let near = TcpStream::connect(listener.local_addr()?)?;
         let far = DisplayStream::of_tcp(listener.accept()?.0)?;
         near.set_nodelay(true)?;
-        display_thread(cpu, move || serve(far, limits, None))?;
+        display_thread(cpu, move || serve(far, limits, None).1)?;
         let (is_held_back, is_polling) = (self == Self::ClientFirst, self == Self::Polling);
         let writes = Arc::new(AtomicU64::new(0));
         let network = CountingWriter { stream: near.try_clone()?, writes: Arc::clone(&writes) };

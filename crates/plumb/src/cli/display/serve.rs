@@ -120,6 +120,11 @@ impl DisplayServeCommand {
         if total.broken > 0 {
             output.note(&format!("{} broke", plural(total.broken, "connection")));
         }
+        let present = clients.present() as u64;
+        if present > 0 {
+            let there = plural(present, "client");
+            output.note(&format!("{there} still connected; these counts leave out what they did"));
+        }
         for (code, count) in &counts.refused {
             output.note(&format!("refused {count}: {code}"));
         }
@@ -135,8 +140,8 @@ fn serve_client(
 ) -> Result<(), Problem> {
     let serving = move || {
         let mut observe = |display: &_| client.observe(display);
-        let counts = serve(stream, limits, is_shown.then_some(&mut observe)).ok();
-        client.leave(counts.as_ref());
+        let (counts, ended) = serve(stream, limits, is_shown.then_some(&mut observe));
+        client.leave(&counts, ended.is_err());
     };
     thread::Builder::new()
         .name("client".to_owned())
