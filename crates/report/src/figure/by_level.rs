@@ -109,7 +109,8 @@ fn figure(
         table.push([wanted.clone()].into_iter().chain(told));
     }
     let title = if place.is_empty() { title.to_owned() } else { format!("{title}, {place}") };
-    let quantity = name::quantity(shown[0]);
+    // Several are named by the legend.
+    let quantity = if let [one] = shown[..] { name::quantity(one) } else { "" };
     let (x, axis) = if logarithmic {
         (Axis::with_scale(quantity, unit.name(), AxisScale::Log10), "a logarithmic axis")
     } else {
