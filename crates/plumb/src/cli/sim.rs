@@ -91,7 +91,7 @@ impl SimCommand {
                 .into());
         }
         if self.check {
-            let text = output.style.wrap(&checked(&file)?, 0).join("\n");
+            let text = output.style.wrap(&checked(&file, self.scenario.memory)?, 0).join("\n");
             return output.page(&text).map(|()| ExitReason::Success);
         }
         if let Some(page) = &self.output {
@@ -139,11 +139,13 @@ pub(super) fn show(
     Ok(if is_sound { ExitReason::Success } else { ExitReason::Failure })
 }
 
-/// What a file holds, and what it needs.
-fn checked(file: &ScenarioFile) -> Result<String, Problem> {
+/// What a file holds, and what it needs; a failure where that is more than `memory` bytes.
+fn checked(file: &ScenarioFile, memory: u64) -> Result<String, Problem> {
     let mut most = 0;
     for point in &file.points {
-        most = most.max(point.scenario.memory_need().map_err(Problem::rejected)?.bytes());
+        let need = point.scenario.memory_need().map_err(|error| file.rejected(error))?;
+        need.check(memory).map_err(|error| file.rejected(error))?;
+        most = most.max(need.bytes());
     }
     let Some(SweptScenario { scenario: first, .. }) = file.points.first() else {
         return Ok(String::new());

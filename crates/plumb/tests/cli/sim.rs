@@ -83,6 +83,7 @@ fn mistakes_in_a_scenario_name_their_lines() {
         ("sim rate.toml", 2, "rate.toml, line 8"),
         ("sim host.toml", 2, "host.toml, line 10"),
         ("sim memory.toml --memory=1MiB", 2, "1 MiB is allowed"),
+        ("sim memory.toml --memory=1MiB --check", 2, "1 MiB is allowed"),
         ("sim absent.toml", 2, "cannot read 'absent.toml'"),
         ("sim s.toml --set=bufer=1bdp", 2, "'buffer'?"),
         ("sim s.toml --duration=1s", 2, "warm-up"),

@@ -77,7 +77,11 @@ impl MemoryNeed {
         self.packets.saturating_mul(self.frame_size.into()).saturating_add(self.state)
     }
 
-    pub(crate) fn check(self, allowed: u64) -> Result<(), ScenarioError> {
+    /// Whether packets, connections and sources fit.
+    ///
+    /// # Errors
+    /// [`ScenarioError::Memory`] if they may need more bytes than `allowed`.
+    pub fn check(self, allowed: u64) -> Result<(), ScenarioError> {
         if self.bytes() <= allowed && self.packets < u64::from(u32::MAX) {
             return Ok(());
         }

@@ -196,3 +196,17 @@ fn a_grid_of_a_billion_points_is_refused_with_its_line() {
     let error = sweep_points(&grid, "s.toml").expect_err("too many").to_string();
     assert!(error.contains("line 13") && error.contains("more than 1000000 points"), "{error}");
 }
+
+#[test]
+fn a_variable_that_nothing_has_is_refused_with_its_line() {
+    let sweep = |names: &str| {
+        let text = format!("{}[sweep]\n{names}", BASE.replace("rate=10mbit", "rate=$rate"));
+        sweep_points(&text, "s.toml")
+    };
+    let rate = "rate = [\"1mbit\"]\n";
+    assert_eq!(sweep(rate).expect("a sweep").len(), 1);
+    for (name, fix) in [("rat", "write $rat where"), ("replications", "above all tables")] {
+        let error = sweep(&format!("{rate}{name} = 2\n")).expect_err("unused").to_string();
+        assert!(error.contains("line 12") && error.contains(fix), "{error}");
+    }
+}

@@ -44,7 +44,7 @@ pub struct ScenarioOptions {
     pcap: Option<PathBuf>,
     /// Memory that packets may take
     #[arg(long, value_name = "BYTES", default_value = "4GiB", value_parser = parse_bytes)]
-    memory: u64,
+    pub memory: u64,
 }
 
 /// A file with its scenarios.
@@ -59,6 +59,12 @@ pub struct ScenarioFile {
 }
 
 impl ScenarioFile {
+    /// One of its scenarios cannot be simulated.
+    pub fn rejected(&self, error: impl std::fmt::Display) -> Problem {
+        let problem = Problem::rejected(error);
+        Problem { what: format!("{}: {}", self.name, problem.what), ..problem }
+    }
+
     /// What the user may not expect: queues with more room than was asked for.
     ///
     /// # Errors
@@ -173,10 +179,8 @@ impl ScenarioOptions {
         let scenario = point.scenario.clone();
         let (title, seed, duration) = (scenario.title.clone(), scenario.seed.0, scenario.duration);
         let began_ns = monotonic_ns();
-        let mut simulation = Simulation::new(scenario, self.memory).map_err(|error| {
-            let problem = Problem::rejected(error);
-            Problem { what: format!("{}: {}", file.name, problem.what), ..problem }
-        })?;
+        let mut simulation =
+            Simulation::new(scenario, self.memory).map_err(|error| file.rejected(error))?;
         let recording = self.record(file, &mut simulation)?;
         let digest = self.digest.then(|| TraceDigest::attach(&mut simulation));
         while simulation.run_some(EVENTS) {

@@ -35,6 +35,10 @@ pub fn sweep_points(text: &str, origin: &str) -> Result<Vec<SweepPoint>, Scenari
     reader.points(table.get_ref())
 }
 
+fn is_in_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
 /// `text` with values in the place of `$name`.
 pub(super) fn substitute(text: &str, values: &BTreeMap<String, String>) -> Result<String, String> {
     let mut out = String::new();
@@ -42,7 +46,7 @@ pub(super) fn substitute(text: &str, values: &BTreeMap<String, String>) -> Resul
     while let Some(at) = rest.find('$') {
         out += &rest[..at];
         let name = &rest[at + 1..];
-        let end = name.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(name.len());
+        let end = name.find(|c| !is_in_name(c)).unwrap_or(name.len());
         let name = &name[..end];
         let value = values.get(name).ok_or_else(|| {
             let known: Vec<&str> = values.keys().map(String::as_str).collect();
@@ -94,6 +98,9 @@ impl ScenarioReader<'_> {
                     .flat_map(|point| values.iter().map(move |value| with(point, value)))
                     .collect();
             }
+            for (name, value) in variables {
+                self.check_use(name.get_ref(), value)?;
+            }
         } else if count > POINTS_MAX {
             return Err(
                 self.fault_at(&(0..0), format!("more than {POINTS_MAX} replications; give fewer"))
@@ -107,6 +114,23 @@ impl ScenarioReader<'_> {
             })
         };
         Ok(grid.into_iter().flat_map(numbered).collect())
+    }
+
+    /// A variable that nothing depends on would be a sweep of equal simulations.
+    fn check_use(&self, name: &str, value: &super::TomlValue<'_>) -> ReadResult<()> {
+        let is_used = self.text.match_indices('$').any(|(at, _)| {
+            let rest = self.text[at + 1..].strip_prefix(name);
+            rest.is_some_and(|rest| !rest.starts_with(is_in_name))
+        });
+        if is_used {
+            return Ok(());
+        }
+        let fix = if KEYS.contains(&name) {
+            "write it above all tables".to_owned()
+        } else {
+            format!("write ${name} where its values belong, or leave it out")
+        };
+        Err(self.fault(value, format!("nothing has the variable '{name}'; {fix}")))
     }
 
     fn values(&self, name: &str, value: &super::TomlValue<'_>) -> ReadResult<Vec<String>> {
