@@ -1,134 +1,79 @@
-//! Whose turn is next: a heap with one entry an entity, its next moment.
+//! Whose turn is next: a tournament tree with one leaf an entity, its next moment (Knuth, The Art of Computer Programming 3, §5.4.1).
 //!
 //! Entities are links, hosts and sources, by number; of those that are due at the same moment the lowest comes first, so that an order
-//! never depends on when an entry was made. A moment that changes moves its entry.
+//! never depends on when an entry was made. When a moment changes, the matches between its leaf and the root are replayed, until one
+//! has the same winner as before. Where these are is known beforehand, so that no match is waited for to find the next.
+
+use std::hint::select_unpredictable;
 
 use plumb_base::time::{Instant, Span};
 
-/// Children of a node.
-const ARITY: usize = 4;
-/// The place of an entity that waits for nothing.
-const ABSENT: u32 = u32::MAX;
+/// Who wins a match, and when it is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Entry {
+    ps: u64,
+    entity: u32,
+}
 
 /// The next moments of entities.
 #[derive(Clone, Debug)]
 pub struct EventQueue {
-    /// Picoseconds above the entity in one number each: two are compared without a branch.
-    heap: Vec<u128>,
-    places: Vec<u32>,
+    /// The root at 1, the children of `n` at 2n and 2n + 1, the leaves last.
+    nodes: Vec<Entry>,
 }
 
 impl EventQueue {
     /// For entities below `count`, none of which waits for anything.
     pub fn new(count: usize) -> Self {
-        Self { heap: Vec::with_capacity(count), places: vec![ABSENT; count] }
+        let leaves = count.next_power_of_two();
+        let never = Entry { ps: NEVER, entity: 0 };
+        let mut nodes = vec![never; 2 * leaves];
+        for (entry, entity) in nodes[leaves..].iter_mut().zip(0..) {
+            entry.entity = entity;
+        }
+        Self { nodes }
     }
 
     /// The first moment, and whose it is.
     #[inline]
     pub fn first(&self) -> Option<(Instant, u32)> {
-        let first = *self.heap.first()?;
-        Some((moment_of(first), entity_of(first)))
+        let Entry { ps, entity } = self.nodes[1];
+        (ps < NEVER).then(|| (Instant::after_origin(Span::from_ps(ps)), entity))
     }
 
     /// An entity's next moment is `at`; [`Instant::NEVER`] when it waits for nothing.
     #[inline]
     pub fn set(&mut self, entity: u32, at: Instant) {
-        let place = self.places[entity as usize];
-        if place == ABSENT {
-            if at < Instant::NEVER {
-                self.heap.push(entry_of(at, entity));
-                self.rise(self.heap.len() - 1, entry_of(at, entity));
-            }
-            return;
-        }
-        let place = place as usize;
-        let (before, entry) = (self.heap[place], entry_of(at, entity));
-        if at == Instant::NEVER {
-            self.remove(place, entity);
-        } else if entry < before {
-            self.rise(place, entry);
-        } else if entry > before {
-            self.sink(place, entry);
+        let place = self.nodes.len() / 2 + entity as usize;
+        let entry = Entry { ps: at.since_origin().as_ps(), entity };
+        if self.nodes[place] != entry {
+            self.play(place, entry);
         }
     }
 
-    fn remove(&mut self, place: usize, entity: u32) {
-        self.places[entity as usize] = ABSENT;
-        let Some(last) = self.heap.pop() else { return };
-        if place < self.heap.len() {
-            if place > 0 && last < self.heap[(place - 1) / ARITY] {
-                self.rise(place, last);
-            } else {
-                self.sink(place, last);
-            }
-        }
-    }
-
-    /// Puts an entry at `place` or above.
-    fn rise(&mut self, mut place: usize, entry: u128) {
-        while place > 0 {
-            let parent = (place - 1) / ARITY;
-            if self.heap[parent] <= entry {
-                break;
-            }
-            self.put(place, self.heap[parent]);
-            place = parent;
-        }
-        self.put(place, entry);
-    }
-
-    /// Puts an entry at `place` or below.
-    fn sink(&mut self, mut place: usize, entry: u128) {
-        loop {
-            let first = place * ARITY + 1;
-            let Some((least, child)) = self.least_of(first) else { break };
-            if entry <= child {
-                break;
-            }
-            self.put(place, child);
-            place = least;
-        }
-        self.put(place, entry);
-    }
-
-    /// The least of the siblings from `first` on, and where it is.
-    #[inline]
-    fn least_of(&self, first: usize) -> Option<(usize, u128)> {
-        let siblings = self.heap.get(first..)?;
-        if let Some(&[a, b, c, d]) = siblings.first_chunk::<ARITY>() {
-            let least = |one: (usize, u128), other: (usize, u128)| {
-                if other.1 < one.1 { other } else { one }
+    /// Replays the matches above `place`, whose entry is now `winner`.
+    fn play(&mut self, mut place: usize, mut winner: Entry) {
+        self.nodes[place] = winner;
+        while place > 1 {
+            let other = self.nodes[place ^ 1];
+            // Of equals the left one wins, whose number is lower.
+            let is_right = (place & 1) as u64;
+            let is_other = other.ps < winner.ps.saturating_add(is_right);
+            winner = Entry {
+                ps: select_unpredictable(is_other, other.ps, winner.ps),
+                entity: select_unpredictable(is_other, other.entity, winner.entity),
             };
-            let pairs = [least((first, a), (first + 1, b)), least((first + 2, c), (first + 3, d))];
-            return Some(least(pairs[0], pairs[1]));
+            place /= 2;
+            if self.nodes[place] == winner {
+                return;
+            }
+            self.nodes[place] = winner;
         }
-        (first..).zip(siblings.iter().copied()).min_by_key(|(_, entry)| *entry)
-    }
-
-    #[inline]
-    fn put(&mut self, place: usize, entry: u128) {
-        self.heap[place] = entry;
-        self.places[entity_of(entry) as usize] =
-            u32::try_from(place).expect("fewer than 2^32 entities");
     }
 }
 
-#[inline]
-fn entry_of(at: Instant, entity: u32) -> u128 {
-    (u128::from(at.since_origin().as_ps()) << u32::BITS) | u128::from(entity)
-}
-
-#[inline]
-fn moment_of(entry: u128) -> Instant {
-    let ps = u64::try_from(entry >> u32::BITS).expect("a moment and an entity");
-    Instant::after_origin(Span::from_ps(ps))
-}
-
-#[inline]
-fn entity_of(entry: u128) -> u32 {
-    u32::try_from(entry & u128::from(u32::MAX)).expect("masked")
-}
+/// The moment that never comes, [`Instant::NEVER`].
+const NEVER: u64 = u64::MAX;
 
 #[cfg(test)]
 mod tests {
