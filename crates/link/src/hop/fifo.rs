@@ -23,18 +23,17 @@ pub(crate) struct FifoHop {
     delay: Span,
     /// In the order in which they came: those that travel, the one that is being sent, those that wait.
     frames: VecDeque<ScheduledFrame>,
-    /// How many of them travel.
-    travelling: usize,
-    /// Whether the next is being sent.
-    is_sending: bool,
+    /// How many of them do not wait.
+    begun: usize,
     backlog: FrameTotals,
+    /// Bits of those that came out.
+    left_bits: u64,
     /// When the last of them is sent.
     free_at: Instant,
-    /// When the first comes out, the first that waits begins to be sent, and the one that is being sent has been; [`Instant::NEVER`]
-    /// where there is none. What was just written to `frames` is not read back: that would wait for the write.
+    /// When the first comes out, and the first that waits begins to be sent; [`Instant::NEVER`] where there is none. What was
+    /// just written to `frames` is not read back: that would wait for the write.
     next_out: Instant,
     next_begin: Instant,
-    next_sent: Instant,
     account: HopAccount,
 }
 
@@ -58,13 +57,12 @@ impl FifoHop {
             server: rate::make(&spec.rate, now),
             delay,
             frames: VecDeque::new(),
-            travelling: 0,
-            is_sending: false,
+            begun: 0,
             backlog: FrameTotals::default(),
+            left_bits: 0,
             free_at: Instant::ORIGIN,
             next_out: Instant::NEVER,
             next_begin: Instant::NEVER,
-            next_sent: Instant::NEVER,
             account: HopAccount::new(parameters.medium, now),
             config: HopConfig::new(spec, parameters, now),
         })
@@ -104,40 +102,30 @@ impl FifoHop {
             self.next_begin = self.next_begin.min(begins);
         } else {
             self.account.on_departure(now, &frame);
-            self.is_sending = true;
-            self.next_sent = departs;
+            self.begun += 1;
         }
         self.next_out = self.next_out.min(departs + self.delay);
         self.frames.push_back(ScheduledFrame { frame, begins, departs });
         self.frames.back().into_iter().for_each(plumb_copy::prefetch_after);
-        self.settle(now);
     }
 
-    /// Counts what has begun to be sent and what has been sent by `now`.
+    /// Counts what has begun to be sent by `now`.
     #[inline]
     pub fn settle(&mut self, now: Instant) {
-        if self.next_begin <= now || self.next_sent <= now {
+        if self.next_begin <= now {
             self.count_until(now);
         }
     }
 
     fn count_until(&mut self, now: Instant) {
-        let mut begun = self.begun();
-        while let Some(next) = self.frames.get(begun).filter(|next| next.begins <= now) {
+        while let Some(next) = self.frames.get(self.begun).filter(|next| next.begins <= now) {
             self.account.on_queue(next.begins, self.backlog.frames);
             self.account.on_departure(next.begins, &next.frame);
             self.backlog.remove(&next.frame);
-            begun += 1;
+            self.begun += 1;
         }
-        while let Some(next) = self.frames.get(self.travelling).filter(|next| next.departs <= now) {
-            self.account.used += self.config.bits(&next.frame);
-            self.travelling += 1;
-        }
-        self.is_sending = begun > self.travelling;
-        self.next_begin = self.frames.get(begun).map_or(Instant::NEVER, |next| next.begins);
-        self.prefetch(begun + 1);
-        let sending = self.frames.get(self.travelling);
-        self.next_sent = sending.map_or(Instant::NEVER, |next| next.departs);
+        self.next_begin = self.frames.get(self.begun).map_or(Instant::NEVER, |next| next.begins);
+        self.prefetch(self.begun + 1);
     }
 
     /// When the first comes out; [`Instant::NEVER`] when there is none.
@@ -162,6 +150,7 @@ impl FifoHop {
         self.settle(at);
         let first = &self.frames.front()?.frame;
         self.account.left.add(first);
+        self.left_bits += self.config.bits(first);
         let (entered, wire_len) = (first.entered, first.wire_len);
         out.extend(self.frames.pop_front().map(|first| first.frame.packet));
         if self.frames.is_empty() {
@@ -171,14 +160,8 @@ impl FifoHop {
         let second = self.frames.front();
         self.next_out = second.map_or(Instant::NEVER, |second| second.departs + self.delay);
         self.prefetch(2);
-        self.travelling -= 1;
+        self.begun -= 1;
         Some((at, entered, wire_len))
-    }
-
-    /// How many frames do not wait.
-    #[inline]
-    fn begun(&self) -> usize {
-        self.travelling + usize::from(self.is_sending)
     }
 
     /// A frame that will be looked at soon, of a ring that may be longer than caches.
@@ -222,11 +205,14 @@ impl FifoHop {
         self.fill(now, form);
     }
 
-    fn fill(&self, now: Instant, report: &mut DirectionReport) {
-        let travelling = self.frames.range(..self.travelling).map(|one| &one.frame);
-        let sending = self.frames.range(self.travelling..self.begun()).next();
-        let sending =
-            sending.map(|one| (&one.frame, self.config.bits(&one.frame), one.begins, one.departs));
+    fn fill(&mut self, now: Instant, report: &mut DirectionReport) {
+        let bits = |one: &ScheduledFrame| self.config.bits(&one.frame);
+        let travelling = self.frames.partition_point(|one| one.departs <= now);
+        let sent = self.frames.range(..travelling);
+        self.account.used = self.left_bits + sent.clone().map(bits).sum::<u64>();
+        let sending = self.frames.range(travelling..self.begun).next();
+        let sending = sending.map(|one| (&one.frame, bits(one), one.begins, one.departs));
+        let travelling = sent.map(|one| &one.frame);
         self.account.fill(now, &self.config, self.backlog, sending, travelling, report);
     }
 
@@ -235,9 +221,8 @@ impl FifoHop {
         for one in self.frames.drain(..) {
             pool.free(one.frame.packet);
         }
-        (self.travelling, self.is_sending, self.backlog) = (0, false, FrameTotals::default());
-        (self.next_out, self.next_begin, self.next_sent) =
-            (Instant::NEVER, Instant::NEVER, Instant::NEVER);
+        (self.begun, self.backlog) = (0, FrameTotals::default());
+        (self.next_out, self.next_begin) = (Instant::NEVER, Instant::NEVER);
     }
 }
 
