@@ -18,14 +18,17 @@ impl Connection {
     #[inline]
     pub fn deadline(&self) -> Option<Instant> {
         let timers = &self.timers;
-        let mut first = self.tx.timer.map(|(_, at)| at);
-        for at in [self.rx.acks.deadline(), timers.keep_alive, timers.linger, timers.paced_until] {
-            first = match (first, at) {
-                (Some(first), Some(at)) => Some(first.min(at)),
-                (first, at) => first.or(at),
-            };
-        }
-        first
+        let first = [
+            self.tx.timer.map(|(_, at)| at),
+            self.rx.acks.deadline(),
+            timers.keep_alive,
+            timers.linger,
+            timers.paced_until,
+        ]
+        .map(|at| at.unwrap_or(Instant::NEVER))
+        .into_iter()
+        .fold(Instant::NEVER, Instant::min);
+        (first < Instant::NEVER).then_some(first)
     }
 
     /// Does what is due.
