@@ -59,16 +59,18 @@ mod tests {
 
     #[test]
     fn memory_that_work_touches_is_used_and_what_it_leaves_alone_is_not() {
-        let mut memory = vec![1_u8; 8 << 20];
-        let idle = used_by(|| Ok::<_, ()>(())).unwrap().unwrap();
+        // More than other tests use, in other threads of this process.
+        let mut memory = vec![1_u8; 64 << 20];
+        // A kernel without CONFIG_PROC_PAGE_MONITOR does not say.
+        let Some(idle) = used_by(|| Ok::<_, ()>(())).unwrap() else { return };
         let busy = used_by(|| {
             memory.iter_mut().step_by(4_096).for_each(|byte| *byte += 1);
             Ok::<_, ()>(())
         });
         let busy = busy.unwrap().unwrap();
-        assert!(busy.data >= idle.data + (7 << 20), "{idle:?} and {busy:?}");
+        assert!(busy.data >= 63 << 20 && idle.data < 32 << 20, "{idle:?} and {busy:?}");
         assert!(idle.code > 0, "{idle:?}");
-        assert_eq!(memory.iter().filter(|byte| **byte == 2).count(), 2_048);
+        assert_eq!(memory.first(), Some(&2), "the work was done");
     }
 
     #[test]
