@@ -1,6 +1,6 @@
 //! Medians with their intervals, a row for each level of a factor that is a word.
 //!
-//! Responses of one unit share a picture, a mark each. One picture a placement.
+//! Responses of one unit share a picture, a mark each, which the legend names instead of the axis. One picture a placement.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -109,7 +109,6 @@ fn figure(
         table.push([wanted.clone()].into_iter().chain(told));
     }
     let title = if place.is_empty() { title.to_owned() } else { format!("{title}, {place}") };
-    // Several are named by the legend.
     let quantity = if let [one] = shown[..] { name::quantity(one) } else { "" };
     let (x, axis) = if logarithmic {
         (Axis::with_scale(quantity, unit.name(), AxisScale::Log10), "a logarithmic axis")
