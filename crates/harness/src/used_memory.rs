@@ -2,7 +2,7 @@
 
 use std::fs;
 
-/// Bytes, in whole pages: what a call or a thread needs, and not what it would need at the most.
+/// Bytes, in whole pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UsedMemory {
     /// Code and constants of programs and libraries, as mapped from their files.

@@ -8,10 +8,10 @@ use std::hint::select_unpredictable;
 
 use plumb_base::time::{Instant, Span};
 
-/// Who wins a match, and when it is due.
+/// An entity and its next moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Entry {
-    ps: u64,
+struct DueEntity {
+    at: Instant,
     entity: u32,
 }
 
@@ -19,17 +19,17 @@ struct Entry {
 #[derive(Clone, Debug)]
 pub struct EventQueue {
     /// The root at 1, the children of `n` at 2n and 2n + 1, the leaves last.
-    nodes: Vec<Entry>,
+    nodes: Vec<DueEntity>,
 }
 
 impl EventQueue {
     /// For entities below `count`, none of which waits for anything.
     pub fn new(count: usize) -> Self {
         let leaves = count.next_power_of_two();
-        let never = Entry { ps: NEVER, entity: 0 };
+        let never = DueEntity { at: Instant::NEVER, entity: 0 };
         let mut nodes = vec![never; 2 * leaves];
-        for (entry, entity) in nodes[leaves..].iter_mut().zip(0..) {
-            entry.entity = entity;
+        for (leaf, entity) in nodes[leaves..].iter_mut().zip(0..) {
+            leaf.entity = entity;
         }
         Self { nodes }
     }
@@ -37,30 +37,28 @@ impl EventQueue {
     /// The first moment, and whose it is.
     #[inline]
     pub fn first(&self) -> Option<(Instant, u32)> {
-        let Entry { ps, entity } = self.nodes[1];
-        (ps < NEVER).then(|| (Instant::after_origin(Span::from_ps(ps)), entity))
+        let DueEntity { at, entity } = self.nodes[1];
+        (at < Instant::NEVER).then_some((at, entity))
     }
 
     /// An entity's next moment is `at`; [`Instant::NEVER`] when it waits for nothing.
     #[inline]
     pub fn set(&mut self, entity: u32, at: Instant) {
         let place = self.nodes.len() / 2 + entity as usize;
-        let entry = Entry { ps: at.since_origin().as_ps(), entity };
-        if self.nodes[place] != entry {
-            self.play(place, entry);
+        if self.nodes[place].at != at {
+            self.play(place, DueEntity { at, entity });
         }
     }
 
-    /// Replays the matches above `place`, whose entry is now `winner`.
-    fn play(&mut self, mut place: usize, mut winner: Entry) {
+    /// Replays the matches above `place`, where `winner` is now.
+    fn play(&mut self, mut place: usize, mut winner: DueEntity) {
         self.nodes[place] = winner;
         while place > 1 {
             let other = self.nodes[place ^ 1];
-            // Of equals the left one wins, whose number is lower.
-            let is_right = (place & 1) as u64;
-            let is_other = other.ps < winner.ps.saturating_add(is_right);
-            winner = Entry {
-                ps: select_unpredictable(is_other, other.ps, winner.ps),
+            // Of equals the left one wins, whose number is lower: the right one counts as a picosecond later.
+            let is_other = other.at < winner.at + Span::from_ps((place & 1) as u64);
+            winner = DueEntity {
+                at: select_unpredictable(is_other, other.at, winner.at),
                 entity: select_unpredictable(is_other, other.entity, winner.entity),
             };
             place /= 2;
@@ -71,9 +69,6 @@ impl EventQueue {
         }
     }
 }
-
-/// The moment that never comes, [`Instant::NEVER`].
-const NEVER: u64 = u64::MAX;
 
 #[cfg(test)]
 mod tests {

@@ -124,9 +124,9 @@ pub enum PacketBufferPolicy {
     Sized,
     /// In buffers from a free list, which grows and shrinks by chunks: as many buffers as a connection needs.
     Chunks,
-    /// The same by a quarter as many.
+    /// The same, by a quarter as many.
     SmallChunks,
-    /// The same by four times as many.
+    /// The same, by four times as many.
     LargeChunks,
     /// In memory from the general allocator, packet by packet.
     Malloc,

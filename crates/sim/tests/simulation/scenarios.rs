@@ -198,7 +198,7 @@ fn a_grid_of_a_billion_points_is_refused_with_its_line() {
 }
 
 #[test]
-fn a_variable_that_nothing_has_is_refused_with_its_line() {
+fn an_unused_variable_is_refused_with_its_line() {
     let sweep = |names: &str| {
         let text = format!("{}[sweep]\n{names}", BASE.replace("rate=10mbit", "rate=$rate"));
         sweep_points(&text, "s.toml")

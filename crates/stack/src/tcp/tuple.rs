@@ -80,13 +80,6 @@ impl TupleDemux {
         Some(entry.owner)
     }
 
-    /// The owner of ends with the same half of the hash: nearly always of these.
-    #[inline]
-    pub fn guess(&self, ends: &TcpEnds) -> Option<TupleOwner> {
-        let hash = self.hash(ends);
-        Some(self.entries.find(spread(hash), |entry| entry.hash == hash)?.owner)
-    }
-
     /// Enters the owner of ends that have none.
     pub fn insert(&mut self, ends: &TcpEnds, owner: TupleOwner) {
         let hash = self.hash(ends);

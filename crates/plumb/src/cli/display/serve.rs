@@ -122,8 +122,7 @@ impl DisplayServeCommand {
         }
         let present = clients.present() as u64;
         if present > 0 {
-            let there = plural(present, "client");
-            output.note(&format!("{there} still connected; these counts leave out what they did"));
+            output.note(&format!("{} still connected, not counted", plural(present, "client")));
         }
         for (code, count) in &counts.refused {
             output.note(&format!("refused {count}: {code}"));

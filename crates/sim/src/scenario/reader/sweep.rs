@@ -116,7 +116,7 @@ impl ScenarioReader<'_> {
         Ok(grid.into_iter().flat_map(numbered).collect())
     }
 
-    /// A variable that nothing depends on would be a sweep of equal simulations.
+    /// An unused variable would only repeat the same simulation.
     fn check_use(&self, name: &str, value: &super::TomlValue<'_>) -> ReadResult<()> {
         let is_used = self.text.match_indices('$').any(|(at, _)| {
             let rest = self.text[at + 1..].strip_prefix(name);
@@ -130,7 +130,7 @@ impl ScenarioReader<'_> {
         } else {
             format!("write ${name} where its values belong, or leave it out")
         };
-        Err(self.fault(value, format!("nothing has the variable '{name}'; {fix}")))
+        Err(self.fault(value, format!("variable '{name}' is not used; {fix}")))
     }
 
     fn values(&self, name: &str, value: &super::TomlValue<'_>) -> ReadResult<Vec<String>> {
