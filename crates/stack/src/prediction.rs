@@ -8,8 +8,9 @@
 use std::net::SocketAddr;
 
 use plumb_wire::checksum::PseudoHeader;
+use plumb_wire::ethernet::EtherType;
 use plumb_wire::ip::{Ecn, IpProtocol};
-use plumb_wire::machine::PortId;
+use plumb_wire::machine::{Medium, PortId};
 use plumb_wire::packet::{ChecksumState, Packet};
 use plumb_wire::{ethernet, ipv4, ipv6, udp};
 
@@ -17,14 +18,17 @@ use crate::ip::IpIngress;
 use crate::tcp::TcpId;
 use crate::udp::{DatagramEndpoints, UdpId};
 
-/// Where the transport header begins over IPv4 without options.
+/// Where the transport header begins over IPv4 without options, behind Ethernet's.
 const TRANSPORT_V4: usize = ethernet::HEADER_LEN + ipv4::HEADER_LEN;
-/// Where the transport header begins over IPv6 without extension headers.
+/// Where the transport header begins over IPv6 without extension headers, behind Ethernet's.
 const TRANSPORT_V6: usize = ethernet::HEADER_LEN + ipv6::HEADER_LEN;
 
 /// Where an IPv4 header names what it carries, and an IPv6 header what comes next.
 const PROTOCOL_V4: usize = ethernet::HEADER_LEN + 9;
 const PROTOCOL_V6: usize = ethernet::HEADER_LEN + 6;
+
+/// Where Ethernet's header says what it carries.
+const ETHER_TYPE: usize = 12;
 
 /// Bytes compared over IPv4: all headers up to the ports, in whole words.
 const COMPARED_V4: usize = 48;
@@ -66,7 +70,7 @@ pub(crate) struct PredictedFlow {
     pub(crate) pseudo: PseudoHeader,
 }
 
-/// The first bytes of a frame that may become a prediction.
+/// The first bytes of a frame that may become a prediction. A bare IP packet is taken for a frame whose addresses are zero.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum FrameHead {
     V4([u8; COMPARED_V4]),
@@ -74,13 +78,15 @@ pub(crate) enum FrameHead {
 }
 
 impl FrameHead {
-    /// Of a frame as plain as can be: Ethernet, IP and transport header and nothing between them.
+    /// Of a frame as plain as can be: Ethernet if it is there, IP and transport header and nothing between them.
     #[inline]
     pub fn of(ingress: &IpIngress, bytes: &[u8]) -> Option<Self> {
         // No other sequence of headers puts a transport header there.
-        match ingress.at {
-            TRANSPORT_V4 if ingress.source.is_ipv4() => bytes.first_chunk().copied().map(Self::V4),
-            TRANSPORT_V6 if ingress.source.is_ipv6() => bytes.first_chunk().copied().map(Self::V6),
+        match (ingress.at, ingress.source.is_ipv4()) {
+            (TRANSPORT_V4, true) => head_of(Medium::Ethernet, bytes).map(Self::V4),
+            (TRANSPORT_V6, false) => head_of(Medium::Ethernet, bytes).map(Self::V6),
+            (ipv4::HEADER_LEN, true) => head_of(Medium::Ip, bytes).map(Self::V4),
+            (ipv6::HEADER_LEN, false) => head_of(Medium::Ip, bytes).map(Self::V6),
             _ => None,
         }
     }
@@ -93,6 +99,21 @@ impl FrameHead {
         };
         [u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])]
     }
+}
+
+/// The first bytes of a frame, or of a bare IP packet and a link header before it.
+#[inline]
+fn head_of<const N: usize>(medium: Medium, bytes: &[u8]) -> Option<[u8; N]> {
+    if medium == Medium::Ethernet {
+        return bytes.first_chunk().copied();
+    }
+    let mut head = [0; N];
+    let packet = &mut head[ethernet::HEADER_LEN..];
+    packet.copy_from_slice(bytes.get(..packet.len())?);
+    let is_ipv4 = bytes[0] >> 4 == 4;
+    let ether_type = if is_ipv4 { EtherType::IPV4 } else { EtherType::IPV6 };
+    head[ETHER_TYPE..ethernet::HEADER_LEN].copy_from_slice(&ether_type.0.to_be_bytes());
+    Some(head)
 }
 
 impl Default for HeaderPredictions {
@@ -108,28 +129,29 @@ impl HeaderPredictions {
     pub fn predict(
         &self,
         generation: u64,
-        port: PortId,
+        (port, medium): (PortId, Medium),
         packet: &Packet,
         bytes: &[u8],
     ) -> Option<(&PredictedFlow, usize, usize)> {
         if packet.meta.segments.is_some() {
             return None;
         }
-        let head: &[u8; COMPARED_V4] = bytes.first_chunk()?;
-        let is_ipv4 = head[12] == 0x08;
+        let head: [u8; COMPARED_V4] = head_of(medium, bytes)?;
+        let is_ipv4 = head[ETHER_TYPE] == 0x08;
         let protocol = head[if is_ipv4 { PROTOCOL_V4 } else { PROTOCOL_V6 }];
         if protocol != IpProtocol::UDP.0 && protocol != IpProtocol::TCP.0 {
             return None;
         }
+        let link = if medium == Medium::Ethernet { ethernet::HEADER_LEN } else { 0 };
         let (flow, at, payload) = if is_ipv4 {
-            let flow = self.v4[slot_v4(head)].as_ref()?.flow(&SAME_V4, head)?;
-            let ip = ipv4::Ipv4Packet::parse(&bytes[ethernet::HEADER_LEN..]).ok()?.verify().ok()?;
-            (flow, TRANSPORT_V4, ip.payload())
+            let flow = self.v4[slot_v4(&head)].as_ref()?.flow(&SAME_V4, &head)?;
+            let ip = ipv4::Ipv4Packet::parse(&bytes[link..]).ok()?.verify().ok()?;
+            (flow, link + ipv4::HEADER_LEN, ip.payload())
         } else {
-            let head: &[u8; COMPARED_V6] = bytes.first_chunk()?;
-            let flow = self.v6[slot_v6(head)].as_ref()?.flow(&SAME_V6, head)?;
-            let ip = ipv6::Ipv6Packet::parse(&bytes[ethernet::HEADER_LEN..]).ok()?;
-            (flow, TRANSPORT_V6, ip.payload())
+            let head: [u8; COMPARED_V6] = head_of(medium, bytes)?;
+            let flow = self.v6[slot_v6(&head)].as_ref()?.flow(&SAME_V6, &head)?;
+            let ip = ipv6::Ipv6Packet::parse(&bytes[link..]).ok()?;
+            (flow, link + ipv6::HEADER_LEN, ip.payload())
         };
         if flow.generation != generation || flow.ends.port != port {
             return None;

@@ -44,7 +44,9 @@ impl IpHost {
         pool: &mut Pool,
     ) -> Result<(), Packet> {
         let (generation, bytes) = (self.receive_generation(), pool.bytes(&packet));
-        let predicted = self.predictions.predict(generation, port, &packet, bytes);
+        let Some(interface) = self.interfaces.get(port) else { return Err(packet) };
+        let place = (port, interface.capabilities.medium);
+        let predicted = self.predictions.predict(generation, place, &packet, bytes);
         let Some((flow, at, end)) = predicted else { return Err(packet) };
         match flow.owner {
             FlowOwner::Udp(socket) => {

@@ -157,12 +157,14 @@ impl IpHost {
                 limits.super_segment = run_limit(entry, frames.min(room));
             }
             entry.connection.on_path(limits);
-            let Some(segment) = entry.connection.poll_segment(self.core.now) else { break };
+            // Used where it was written: to move it in larger pieces would wait for the writes.
+            let segment = entry.connection.poll_segment(self.core.now);
+            let Some(segment) = &segment else { break };
             entry.turn = entry.turn.saturating_sub(segment.len.max(1));
             if is_offloaded || segment.len <= usize::from(segment.size) {
-                self.send_data(&path, (&ends, entry), &segment, pool);
+                self.send_data(&path, (&ends, entry), segment, pool);
             } else {
-                self.send_run(&path, (&ends, entry), &segment, pool);
+                self.send_run(&path, (&ends, entry), segment, pool);
             }
         }
         TurnEnd::Done

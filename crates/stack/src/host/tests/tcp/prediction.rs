@@ -36,7 +36,7 @@ fn prediction_never_changes_what_a_segment_does() {
                         Some(0) => (changed(&good, at, change), plain),
                         Some(1) => {
                             let mut frame = changed(&good, at, change);
-                            make_sound(&mut frame);
+                            make_sound(&mut frame, 14);
                             (frame, verified)
                         }
                         _ => (good, plain),
