@@ -58,6 +58,11 @@ impl OneWayLink {
         Self { hop, classifier, scratch: Vec::new(), byte_time_min, early: 0 }
     }
 
+    /// The delay of a direction in which it is known of each packet that enters when it comes out; `None` of others.
+    pub fn foreseeable_delay(spec: &DirectionSpec) -> Option<Span> {
+        FifoHop::constant_delay(spec)
+    }
+
     /// What it is.
     #[inline]
     pub fn spec(&self) -> &DirectionSpec {
@@ -122,6 +127,14 @@ impl OneWayLink {
         match &self.hop {
             OneWayHop::General(_) => None,
             OneWayHop::Fifo(hop) => hop.get(index).map(|frame| &frame.packet),
+        }
+    }
+
+    /// The packet that entered last, of those inside, and when it comes out, where that is known.
+    pub fn last_in(&self) -> Option<(Instant, &Packet)> {
+        match &self.hop {
+            OneWayHop::General(_) => None,
+            OneWayHop::Fifo(hop) => hop.last(),
         }
     }
 

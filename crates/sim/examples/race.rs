@@ -1,4 +1,4 @@
-//! A dumbbell of Reno connections through 1 Gb/s, to be timed: `race [CONNECTIONS [SECONDS [SEED]]]`. `benches/ns3/dumbbell.cc` is the same
+//! A dumbbell of Reno connections through 1 Gb/s, to be timed: `race [CONNECTIONS [SECONDS [SEED [THREADS]]]]`. `benches/ns3/dumbbell.cc` is the same
 //! in ns-3. Connections start at random within a tenth of a second.
 #![expect(clippy::print_stdout, reason = "an example prints what it found")]
 #![expect(
@@ -23,6 +23,7 @@ fn main() {
     let pairs: u32 = arguments.next().map_or(10, |text| text.parse().expect("a number"));
     let seconds: f64 = arguments.next().map_or(5.0, |text| text.parse().expect("seconds"));
     let seed: u64 = arguments.next().map_or(1, |text| text.parse().expect("a seed"));
+    let threads: u32 = arguments.next().map_or(1, |text| text.parse().expect("a number"));
     let mut starts = Seed(seed).stream("starts");
     let hop = |text: &str| -> HopSpec { text.parse::<LinkSpec>().expect("a link").hops.remove(0) };
     // Point-to-point links of ns-3 have a header of two bytes.
@@ -57,7 +58,7 @@ fn main() {
         flows,
     }];
     let mut simulation =
-        Simulation::new(scenario, 32 << 30).expect("a scenario that can be simulated");
+        Simulation::with_threads(scenario, 32 << 30, threads).expect("it can be simulated");
     let begun = std::time::Instant::now();
     simulation.run();
     let wall = begun.elapsed().as_secs_f64();

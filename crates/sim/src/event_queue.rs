@@ -50,6 +50,16 @@ impl EventQueue {
         }
     }
 
+    /// The same if it is earlier than what was set. One that is not is found to be early at that moment, which is seldom: deadlines are put
+    /// off again and again.
+    #[inline]
+    pub fn set_earlier(&mut self, entity: u32, at: Instant) {
+        let place = self.nodes.len() / 2 + entity as usize;
+        if at < self.nodes[place].at {
+            self.play(place, DueEntity { at, entity });
+        }
+    }
+
     /// Replays the matches above `place`, where `winner` is now.
     fn play(&mut self, mut place: usize, mut winner: DueEntity) {
         self.nodes[place] = winner;

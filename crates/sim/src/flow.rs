@@ -109,6 +109,19 @@ impl SimulatedFlow {
         }
     }
 
+    /// Takes what only its receiving end knows from what another part of the simulation keeps of that.
+    pub fn add_receiver(&mut self, receiver: &Self) {
+        self.server = receiver.server;
+        if receiver.last.received.segments > self.last.received.segments {
+            self.last.received = receiver.last.received;
+        }
+        let is_first = receiver.ended.is_some_and(|at| self.ended.is_none_or(|own| at < own));
+        if is_first || self.error.is_none() {
+            self.error = receiver.error.clone().or(self.error.take());
+        }
+        self.ended = self.ended.into_iter().chain(receiver.ended).min();
+    }
+
     /// It has ended, unless it had before; whether it had not.
     pub fn end(&mut self, now: Instant) -> bool {
         self.ended.replace(self.ended.unwrap_or(now)).is_none()

@@ -21,7 +21,7 @@ pub const PORT: PortId = PortId(0);
 /// The first port at which hosts listen, one for each group.
 const FIRST_SERVICE: u16 = 5_001;
 /// The first port that connections come from.
-const FIRST_LOCAL: u16 = 10_000;
+pub const FIRST_LOCAL: u16 = 10_000;
 
 /// A host.
 #[derive(Debug)]
@@ -31,8 +31,8 @@ pub struct VirtualHost {
     /// The flow of each connection that has not ended, and which end of it this is.
     flows: ConnectionFlows,
     listeners: BTreeMap<ListenerId, u16>,
-    /// Flows that come from it, by their local ports.
-    outgoing: Vec<u32>,
+    /// Flows that it has opened.
+    opened: usize,
     /// When flows that come from it are written next, of those that are written at times.
     writes: BTreeSet<(Instant, u32)>,
     /// Flows that have ended here since this was last asked for.
@@ -105,7 +105,7 @@ impl VirtualHost {
             address,
             flows: ConnectionFlows::default(),
             listeners: BTreeMap::new(),
-            outgoing: Vec::new(),
+            opened: 0,
             writes: BTreeSet::new(),
             ended: 0,
         }
@@ -171,9 +171,9 @@ impl VirtualHost {
         config: &Arc<TcpConfig>,
         pool: &Pool,
     ) {
-        let port = u16::try_from(usize::from(FIRST_LOCAL) + self.outgoing.len());
+        let port = u16::try_from(usize::from(FIRST_LOCAL) + self.opened);
         let port = port.expect("connections of a host were counted");
-        self.outgoing.push(index);
+        self.opened += 1;
         let local = SocketAddr::from((self.address, port));
         let remote = SocketAddr::from((address_of(flow.spec.to), service_port(flow.group)));
         match self.ip.tcp_connect(now, local, remote, Arc::clone(config), pool) {
@@ -186,11 +186,6 @@ impl VirtualHost {
                 self.ended += usize::from(flow.end(now));
             }
         }
-    }
-
-    /// The flow that comes from a port of this host.
-    pub fn flow_from(&self, port: u16) -> Option<u32> {
-        self.outgoing.get(usize::from(port.checked_sub(FIRST_LOCAL)?)).copied()
     }
 
     /// The connection that was accepted is one end of a flow, of which all may have arrived.

@@ -1,7 +1,7 @@
 //! Networks in virtual time: plumb's hosts and links, driven by a clock of their own.
 //!
 //! A [`scenario::Scenario`] says which hosts, links and traffic there are; a [`simulation::Simulation`] runs it and reports. One
-//! scenario and one seed give one trace, whatever machine runs it. One thread runs one simulation; many run beside each other.
+//! scenario and one seed give one trace, whatever machine runs it, in however many threads.
 #![forbid(unsafe_code)]
 
 pub mod application;

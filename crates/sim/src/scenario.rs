@@ -5,6 +5,7 @@ use std::sync::Arc;
 use plumb_base::seed::Seed;
 use plumb_base::time::Span;
 use plumb_base::units::rate::Rate;
+use plumb_link::spec::FaultSpec;
 use plumb_stack::tcp::config::TcpConfig;
 
 use crate::network::NetworkPlan;
@@ -169,6 +170,15 @@ impl Scenario {
             processors: Vec::new(),
             sample_every: None,
         }
+    }
+
+    /// Whether links change bytes of packets.
+    pub(crate) fn can_damage(&self) -> bool {
+        let edges = self.network.edges.iter();
+        edges
+            .flat_map(|edge| [&edge.spec.up, &edge.spec.down])
+            .flat_map(|direction| &direction.faults)
+            .any(|fault| matches!(fault, FaultSpec::Corrupt(_) | FaultSpec::Truncate(_)))
     }
 
     /// Connections in all.

@@ -1,7 +1,7 @@
-//! The simulation: events in the order of time, packets from link to link, connections in their hosts.
+//! The simulation: logical processes that run up to the next moment at which all of them are looked at, and what happens then.
 //!
-//! An event is a moment of one entity: a link at whose end a packet arrives, a host whose timer expires, a source that sends, or an
-//! entry of the schedule. A packet costs one event a link; routers take no time.
+//! A network that can be divided is simulated by several threads, each of which runs a logical process for the lookahead that links between
+//! them allow. What comes out is the same for any number of threads.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,43 +9,41 @@ use std::sync::Arc;
 use plumb_base::stats::sparse_histogram::SparseHistogram;
 use plumb_base::time::{Instant, Span};
 use plumb_link::one_way::OneWayLink;
-use plumb_link::spec::FaultSpec;
-use plumb_wire::flow::{FiveTuple, SipKey};
-use plumb_wire::ipv4;
-use plumb_wire::machine::{Machine as _, Medium};
-use plumb_wire::packet::{ChecksumState, Packet, Pool, PoolConfig};
+use plumb_wire::machine::Medium;
+use plumb_wire::packet::{ChecksumState, Pool, PoolConfig};
 
 use crate::application::FlowApplication;
-use crate::directed_link::DirectedLink;
-use crate::event_queue::EventQueue;
+use crate::directed_link::{DirectedLink, NodeKind};
 use crate::flow::SimulatedFlow;
-use crate::host::{AcceptedConnection, PORT, VirtualHost, address_of, node_of};
+use crate::host::{VirtualHost, address_of};
 use crate::processor::Processor;
 use crate::route::RouteTable;
 use crate::scenario::{FlowSpec, Scenario, ScenarioError, check};
-use crate::source::{TrafficSource, destination_or_source, extra_len, set_destination};
+use crate::source::TrafficSource;
 
+mod logical_process;
 mod outcome;
+mod partition;
 mod schedule;
+mod workers;
+mod world;
 
+use logical_process::LogicalProcess;
 use outcome::SampledSeries;
+use partition::Partition;
 use schedule::EventSchedule;
+use workers::Worker;
+use world::{NodePlace, Place, World};
 
 /// When every simulation begins: a moment that is not the origin, which stands for "unknown" in packets.
 pub const START: Instant = Instant::after_origin(Span::from_secs(1));
 
 /// Sources that are reported each by itself; of more, all of a name are one.
 const SOURCES_APART_MAX: usize = 1_024;
-
-/// What no node is.
-const NOWHERE: u32 = (1 << 31) - 1;
-
-/// What a node is.
-#[derive(Clone, Copy, Debug)]
-enum NodeKind {
-    Host(u32),
-    Router,
-}
+/// Events that are handled before what observers see is shown to them.
+const EVENTS_OBSERVED: u64 = 1_024;
+/// Events of a window below which handing it to other threads takes longer than it does.
+const EVENTS_WORTH_THREADS: u64 = 200;
 
 /// Sees each packet that arrives at the end of a link.
 pub trait PacketObserver: std::fmt::Debug {
@@ -57,46 +55,43 @@ pub trait PacketObserver: std::fmt::Debug {
 /// A simulation that runs.
 #[derive(Debug)]
 pub struct Simulation {
-    scenario: Scenario,
-    routes: RouteTable,
-    nodes: Vec<NodeKind>,
-    directed_links: Vec<DirectedLink>,
-    hosts: Vec<VirtualHost>,
-    /// The link out of each host.
-    uplinks: Vec<u32>,
-    /// Of each host: its processor, if it has one.
-    processor_of: Vec<Option<u32>>,
-    processors: Vec<Processor>,
-    sources: Vec<TrafficSource>,
-    /// One-way delays in nanoseconds, of each source, or of all of a name where there are many.
-    delays: Vec<SparseHistogram>,
-    flows: Vec<SimulatedFlow>,
-    /// Those that have not ended.
-    flows_left: usize,
+    world: Arc<World>,
+    #[expect(clippy::vec_box, reason = "threads take them, and their memory stays where it is")]
+    processes: Vec<Box<LogicalProcess>>,
+    /// For every process but the first, once they are needed.
+    workers: Vec<Worker>,
+    lookahead: Span,
+    /// Events of the last window.
+    window_events: u64,
+    /// The sending and the receiving end of each flow.
+    flows: Vec<[Place; 2]>,
     schedule: EventSchedule,
-    queue: EventQueue,
-    pool: Pool,
-    now: Instant,
     end: Instant,
+    /// Events of the schedule.
     events: u64,
-    packet_hops: u64,
-    misdirected: u64,
-    /// Times that no memory was left for another packet.
-    without_memory: u64,
-    hash: SipKey,
     observers: Vec<Box<dyn PacketObserver>>,
     sampled: SampledSeries,
-    packets: Vec<Packet>,
-    batch: Vec<Packet>,
-    accepted: Vec<AcceptedConnection>,
 }
 
 impl Simulation {
-    /// What a scenario describes, at its start.
+    /// What a scenario describes, at its start, in one thread.
     ///
     /// # Errors
     /// [`ScenarioError`] says what is wrong with it; so does memory for packets beyond `memory_max` bytes.
-    pub fn new(mut scenario: Scenario, memory_max: u64) -> Result<Self, ScenarioError> {
+    pub fn new(scenario: Scenario, memory_max: u64) -> Result<Self, ScenarioError> {
+        Self::with_threads(scenario, memory_max, 1)
+    }
+
+    /// The same in at most `threads` threads, as many as its network can be divided among: it has no sources, only connections that write
+    /// all they have, one of them without end, and links of constant rate, of which some have a constant delay and no faults.
+    ///
+    /// # Errors
+    /// As [`Simulation::new`].
+    pub fn with_threads(
+        mut scenario: Scenario,
+        memory_max: u64,
+        threads: u32,
+    ) -> Result<Self, ScenarioError> {
         let routes = RouteTable::new(&scenario.network);
         let paths = check::check(&scenario, &routes)?;
         let need = check::memory_need(&scenario, &paths);
@@ -107,53 +102,42 @@ impl Simulation {
             }
         }
         let frames = PoolConfig { count: need.frames(), size: need.frame_size, large: 0 };
-        let directed_links = make_links(&scenario, &paths);
-        let (nodes, hosts, uplinks) = make_hosts(&scenario, &routes);
-        let (sources, delays) = make_sources(&scenario);
-        let processors: Vec<Processor> =
-            scenario.processors.iter().copied().map(Processor::new).collect();
-        let entities = directed_links.len() + hosts.len() + sources.len() + processors.len() + 1;
-        let flows = make_flows(&scenario);
-        let mut processor_of = vec![None; hosts.len()];
-        for (index, processor) in (0..).zip(&scenario.processors) {
-            if let NodeKind::Host(host) = nodes[processor.node as usize] {
-                processor_of[host as usize] = Some(index);
-            }
+        // Each process has memory for all packets.
+        let most = u64::from(threads).min(memory_max / need.bytes().max(1));
+        let partition = Partition::of(&scenario, &routes, u32::try_from(most).unwrap_or(threads));
+        let count = partition.parts;
+        let mut processes: Vec<_> = (0..count)
+            .map(|_| Box::new(LogicalProcess::new(count as usize, Pool::reserve(frames, 0))))
+            .collect();
+        let places = add_hosts(&scenario, &partition, &mut processes);
+        let mut world = World::new(scenario, routes, places);
+        add_links(&mut world, &paths, &mut processes);
+        let flows = add_flows(&world, &mut processes);
+        add_sources(&world.scenario, &mut processes[0]);
+        for spec in &world.scenario.processors {
+            let Place { process, number } = world.host_at(spec.node);
+            let process = &mut processes[process as usize];
+            process.processor_of.resize(process.hosts.len(), None);
+            process.processor_of[number as usize] = Some(narrow(process.processors.len()));
+            process.processors.push(Processor::new(*spec));
+        }
+        for process in &mut processes {
+            process.begin(&world);
         }
         let mut simulation = Self {
-            schedule: EventSchedule::new(&scenario, &flows),
-            queue: EventQueue::new(entities),
-            pool: Pool::reserve(frames, 0),
-            now: START,
-            end: START + scenario.duration,
-            events: 0,
-            packet_hops: 0,
-            misdirected: 0,
-            without_memory: 0,
-            hash: SipKey::new(scenario.seed, "paths"),
-            observers: Vec::new(),
-            sampled: SampledSeries::new(directed_links.len()),
-            packets: Vec::new(),
-            batch: Vec::new(),
-            accepted: Vec::new(),
-            scenario,
-            routes,
-            nodes,
-            directed_links,
-            hosts,
-            uplinks,
-            processor_of,
-            processors,
-            sources,
-            delays,
-            flows_left: flows.len(),
+            schedule: EventSchedule::new(&world.scenario),
+            processes,
+            workers: Vec::new(),
+            lookahead: partition.lookahead,
+            window_events: 0,
             flows,
+            end: START + world.scenario.duration,
+            events: 0,
+            observers: Vec::new(),
+            sampled: SampledSeries::new(world.scenario.network.edges.len() * 2),
+            world: Arc::new(world),
         };
-        for index in 0..simulation.sources.len() {
-            simulation.schedule_source(index);
-        }
-        simulation.arm_schedule();
-        if simulation.scenario.warmup == Span::ZERO {
+        if simulation.world.scenario.warmup == Span::ZERO {
             // Before anything is sent.
             simulation.end_warmup();
         }
@@ -163,7 +147,10 @@ impl Simulation {
     /// Shows each packet to `observer` as it leaves a link. Payload of connections that are opened from now on is zeros; without an
     /// observer it is never written.
     pub fn observe(&mut self, observer: Box<dyn PacketObserver>) {
-        for group in &mut self.scenario.groups {
+        let world = Arc::make_mut(&mut self.world);
+        world.is_observed = true;
+        world.copied_max = usize::MAX;
+        for group in &mut world.scenario.groups {
             Arc::make_mut(&mut group.client).keeps_content = true;
         }
         self.observers.push(observer);
@@ -171,312 +158,159 @@ impl Simulation {
 
     /// What it runs.
     pub fn scenario(&self) -> &Scenario {
-        &self.scenario
+        &self.world.scenario
+    }
+
+    /// How many threads it runs in.
+    pub fn threads(&self) -> usize {
+        self.processes.len()
     }
 
     /// How long it has been running in virtual time.
     pub fn elapsed(&self) -> Span {
-        self.now - START
+        self.now() - START
+    }
+
+    fn now(&self) -> Instant {
+        self.processes.iter().map(|process| process.now).max().unwrap_or(START)
+    }
+
+    /// It is `now` in every process.
+    fn set_now(&mut self, now: Instant) {
+        for process in &mut self.processes {
+            process.now = now;
+        }
     }
 
     /// Events so far.
     pub fn events(&self) -> u64 {
-        self.events
+        self.events + self.processes.iter().map(|process| process.events).sum::<u64>()
     }
 
-    /// Handles at most `events` events; whether any are left.
+    /// Handles about so many events; whether any are left.
     pub fn run_some(&mut self, events: u64) -> bool {
-        for _ in 0..events {
-            if !self.step() {
+        let last = self.events().saturating_add(events);
+        loop {
+            let done = self.events();
+            if self.is_over() || done >= last {
+                return done >= last;
+            }
+            let scheduled = self.schedule.next();
+            let horizon = scheduled.min(self.end);
+            let first = self.first();
+            if first <= horizon {
+                self.run_window(first, horizon, last - done);
+            } else if scheduled <= self.end {
+                self.events += 1;
+                self.set_now(scheduled);
+                self.run_schedule(scheduled);
+            } else {
+                self.set_now(self.end);
                 return false;
             }
         }
-        true
     }
 
     /// Runs to its end.
     pub fn run(&mut self) {
-        while self.step() {}
+        while self.run_some(u64::MAX) {}
     }
 
-    /// Handles the next event; `false` at the end.
-    fn step(&mut self) -> bool {
-        let due = self.queue.first().filter(|(at, _)| *at <= self.end && !self.is_over());
-        let Some((now, entity)) = due else {
-            if !self.is_over() {
-                self.now = self.end;
-            }
-            return false;
-        };
-        debug_assert!(now >= self.now, "time goes forward");
-        self.now = now;
-        self.events += 1;
-        let index = entity as usize;
-        let hosts = self.directed_links.len();
-        let sources = hosts + self.hosts.len();
-        if index < hosts {
-            self.run_link(index);
-        } else if index < sources {
-            let host = &mut self.hosts[index - hosts];
-            host.handle_deadline(now, &mut self.flows, &mut self.pool);
-            self.take_turn(index - hosts);
-        } else if index < sources + self.sources.len() {
-            self.run_source(index - sources);
-        } else if index < sources + self.sources.len() + self.processors.len() {
-            self.run_processor(index - sources - self.sources.len());
+    /// When the next event is, of those that are not in the schedule.
+    fn first(&self) -> Instant {
+        let next = self.processes.iter().map(|process| {
+            let passed = process.outbox.iter().map(|passed| passed.earliest);
+            passed.fold(process.next(), Instant::min)
+        });
+        next.min().unwrap_or(Instant::NEVER)
+    }
+
+    /// Handles events up to `horizon`, of which the first is at `first`: at most `events` of them in one thread, or those of a lookahead.
+    fn run_window(&mut self, first: Instant, horizon: Instant, events: u64) {
+        let before = self.events();
+        if let [process] = self.processes.as_mut_slice() {
+            let is_observed = self.world.is_observed;
+            let events = if is_observed { events.min(EVENTS_OBSERVED) } else { events };
+            process.run_until(&self.world, horizon, events, self.schedule.lets_end());
         } else {
-            self.run_schedule();
+            // What enters a link at `first` comes out later than a lookahead.
+            let until = horizon.min(first + self.lookahead);
+            self.exchange();
+            self.run_beside(until);
         }
-        true
+        self.show_observers();
+        self.window_events = self.events() - before;
     }
 
-    /// Packets arrive at the end of a link, or the host at its beginning has room again.
-    fn run_link(&mut self, index: usize) {
-        let mut packets = std::mem::take(&mut self.packets);
-        let directed = &mut self.directed_links[index];
-        directed.take_arrived(self.now, &mut packets, &mut self.pool);
-        let link = narrow(index);
-        let is_awaited = std::mem::take(&mut directed.is_awaited);
-        self.queue.set(link, directed.next());
-        self.packet_hops += packets.len() as u64;
-        for observer in &mut self.observers {
-            for packet in &packets {
-                let bytes = self.pool.bytes(packet);
-                observer.on_arrival(self.now, link, bytes, packet.meta.checksum);
-            }
-        }
-        let node = self.routes.end(link);
-        match self.nodes[node as usize] {
-            NodeKind::Router => {
-                for packet in packets.drain(..) {
-                    self.forward(node, packet);
+    /// Hands over what processes have passed on to others.
+    fn exchange(&mut self) {
+        for receiver in 0..self.processes.len() {
+            for sender in 0..self.processes.len() {
+                if receiver != sender {
+                    let mut passed = std::mem::take(&mut self.processes[sender].outbox[receiver]);
+                    std::mem::swap(&mut passed, &mut self.processes[receiver].inbox[sender]);
+                    self.processes[sender].outbox[receiver] = passed;
                 }
             }
-            NodeKind::Host(host) if !packets.is_empty() => {
-                let (link, host) = (&self.directed_links[index].link, host as usize);
-                if let Some(later) = link.coming(1) {
-                    plumb_copy::prefetch::<1>(self.pool.bytes(later));
-                }
-                if let Some(next) = link.coming(0) {
-                    self.hosts[host].expect(self.pool.bytes(next), &self.flows);
-                }
-                self.receive(host, &mut packets);
+        }
+    }
+
+    /// Runs every process up to `until`, each in its thread where there is enough to do.
+    fn run_beside(&mut self, until: Instant) {
+        if self.window_events < EVENTS_WORTH_THREADS {
+            for process in &mut self.processes {
+                process.run_until(&self.world, until, u64::MAX, false);
             }
-            NodeKind::Host(_) => {}
+            return;
         }
-        self.packets = packets;
-        if is_awaited && let NodeKind::Host(host) = self.nodes[self.routes.end(link ^ 1) as usize] {
-            self.take_turn(host as usize);
+        let others = self.processes.len() - 1;
+        self.workers.resize_with(others, Worker::new);
+        for (process, worker) in self.processes.drain(1..).zip(&self.workers) {
+            worker.start(process, &self.world, until);
         }
+        self.processes[0].run_until(&self.world, until, u64::MAX, false);
+        self.processes.extend(self.workers.iter_mut().map(Worker::wait));
     }
 
-    /// Packets arrive at a host, and are gone from `packets`.
-    fn receive(&mut self, host: usize, packets: &mut Vec<Packet>) {
-        let Some(index) = self.processor_of[host] else {
-            return self.deliver(host, packets);
-        };
-        let processor = &mut self.processors[index as usize];
-        for packet in packets.drain(..) {
-            if let Err(packet) = processor.arrive(self.now, packet) {
-                self.pool.free(packet);
+    /// Shows observers what has arrived, in the order of time and then of links.
+    fn show_observers(&mut self) {
+        let observed = self.processes.iter().map(|process| process.observed.iter().peekable());
+        let mut observed: Vec<_> = observed.collect();
+        loop {
+            let heads = observed.iter_mut().enumerate().filter_map(|(process, packets)| {
+                let (packet, _) = packets.peek()?;
+                Some((packet.at, packet.link, process))
+            });
+            let Some((at, link, process)) = heads.min() else { break };
+            let Some((packet, bytes)) = observed[process].next() else { break };
+            for observer in &mut self.observers {
+                observer.on_arrival(at, link, bytes, packet.checksum());
             }
         }
-        self.schedule_processor(index as usize);
-    }
-
-    /// A processor has received a packet, or is interrupted.
-    fn run_processor(&mut self, index: usize) {
-        let processor = &mut self.processors[index];
-        let node = processor.spec().node;
-        if let Some(packet) = processor.step(self.now) {
-            let mut packets = std::mem::take(&mut self.packets);
-            packets.push(packet);
-            self.deliver(self.host_at(node), &mut packets);
-            self.packets = packets;
+        drop(observed);
+        for process in &mut self.processes {
+            process.observed.clear();
         }
-        if self.processors[index].is_due_to_send(self.now) {
-            self.take_turn(self.host_at(node));
-        }
-        self.schedule_processor(index);
-    }
-
-    fn schedule_processor(&mut self, index: usize) {
-        let entity = self.directed_links.len() + self.hosts.len() + self.sources.len() + index;
-        self.queue.set(narrow(entity), self.processors[index].next());
-    }
-
-    /// A host's stack, or the sink of a source, gets packets.
-    fn deliver(&mut self, host: usize, packets: &mut Vec<Packet>) {
-        let (now, pool) = (self.now, &mut self.pool);
-        for mut packet in packets.drain(..) {
-            match destination_or_source(&packet) {
-                Err(source) if self.scenario.sources[source as usize].floods.is_none() => {
-                    let source = &mut self.sources[source as usize];
-                    if let Some(delay) = source.receive(now, pool.bytes(&packet)) {
-                        self.delays[source.delays as usize].record(delay.as_ns());
-                    }
-                    pool.free(packet);
-                    continue;
-                }
-                Err(source) => self.sources[source as usize].receive_syn(),
-                Ok(_) => {}
-            }
-            packet.meta.received = now;
-            packet.meta.flow_rate = 0.0;
-            self.batch.push(packet);
-        }
-        if !self.batch.is_empty() {
-            self.hosts[host].ip_mut().handle_packets(now, PORT, &mut self.batch, pool);
-            self.take_turn(host);
-        }
-    }
-
-    /// A host does what follows from what happened to it, and sends.
-    fn take_turn(&mut self, index: usize) {
-        let now = self.now;
-        let mut accepted = std::mem::take(&mut self.accepted);
-        self.hosts[index].handle_events(now, &mut self.flows, &mut accepted);
-        for connection in accepted.drain(..) {
-            self.assign(index, connection);
-        }
-        self.accepted = accepted;
-        self.flows_left -= self.hosts[index].take_ended();
-        self.send_from(index);
-        let entity = self.directed_links.len() + index;
-        self.queue.set(narrow(entity), self.hosts[index].deadline());
-    }
-
-    /// A host sends what its interface has room for, and its processor time.
-    fn send_from(&mut self, index: usize) {
-        let now = self.now;
-        let processor = self.processor_of[index];
-        if let Some(processor) = processor
-            && !self.processors[processor as usize].may_send(now)
-        {
-            return self.schedule_processor(processor as usize);
-        }
-        let link = self.uplinks[index];
-        let directed = &mut self.directed_links[link as usize];
-        directed.advance(now, &mut self.pool);
-        let len = u64::from(self.scenario.mtu) + u64::from(directed.link.spec().overhead);
-        let room = directed.room(self.scenario.ring.into(), len);
-        // A processor sends one after the other.
-        let room = if processor.is_some() { room.min(1) } else { room };
-        let max = usize::try_from(room).unwrap_or(usize::MAX);
-        self.hosts[index].poll(now, &mut self.batch, max, &mut self.pool);
-        let (packets, bytes) =
-            (self.batch.len(), self.batch.iter().map(Packet::len).sum::<usize>());
-        directed.is_awaited |= packets >= max;
-        self.without_memory += u64::from(self.pool.available().0 == 0);
-        for mut packet in self.batch.drain(..) {
-            let node = destination(self.pool.bytes(&packet), self.nodes.len());
-            set_destination(&mut packet, node);
-            directed.send(now, packet, 0, &mut self.pool);
-        }
-        self.queue.set(link, directed.next());
-        if let Some(processor) = processor
-            && packets > 0
-        {
-            let processor = processor as usize;
-            self.processors[processor].send(now, packets as u64, bytes as u64);
-            self.processors[processor].may_send(now);
-            self.schedule_processor(processor);
-        }
-    }
-
-    /// Finds the flow of a connection that a host has accepted.
-    fn assign(&mut self, host: usize, connection: AcceptedConnection) {
-        let kind = node_of(connection.remote).and_then(|node| self.nodes.get(node as usize));
-        let Some(NodeKind::Host(sender)) = kind else { return };
-        if let Some(flow) = self.hosts[*sender as usize].flow_from(connection.port) {
-            self.hosts[host].assign(self.now, connection, flow, &mut self.flows);
-        }
-    }
-
-    fn run_source(&mut self, index: usize) {
-        let spec = &self.scenario.sources[index];
-        if let Some((packet, _)) = self.sources[index].send(spec, self.now, &mut self.pool) {
-            let link = self.routes.out_of_host(spec.from);
-            self.send(link, packet);
-        } else {
-            self.without_memory += 1;
-        }
-        self.schedule_source(index);
-    }
-
-    fn schedule_source(&mut self, index: usize) {
-        let entity = self.directed_links.len() + self.hosts.len() + index;
-        let next = self.sources[index].next(&self.scenario.sources[index], START);
-        self.queue.set(narrow(entity), next);
-    }
-
-    /// A packet at a router goes on, at once.
-    fn forward(&mut self, router: u32, packet: Packet) {
-        let destination = match destination_or_source(&packet) {
-            Ok(node) => node,
-            Err(source) => self.scenario.sources[source as usize].to,
-        };
-        let flow = || {
-            let tuple = FiveTuple::of_packet(self.pool.bytes(&packet));
-            tuple.map_or(0, |tuple| self.hash.hash(tuple.words()))
-        };
-        if let Some(link) = self.routes.next(router, destination, flow) {
-            self.send(link, packet);
-        } else {
-            self.misdirected += 1;
-            self.pool.free(packet);
-        }
-    }
-
-    /// A packet enters a link.
-    #[inline]
-    fn send(&mut self, link: u32, packet: Packet) {
-        let extra = extra_len(&packet, &self.pool);
-        let directed = &mut self.directed_links[link as usize];
-        directed.send(self.now, packet, extra, &mut self.pool);
-        self.queue.set(link, directed.next());
     }
 }
 
-/// The node that a packet of a host goes to; one that does not exist where it goes nowhere.
-#[inline]
-fn destination(bytes: &[u8], nodes: usize) -> u32 {
-    let header = ipv4::Ipv4Packet::parse_quoted(bytes).ok();
-    let node = header.and_then(|header| node_of(header.destination()));
-    node.filter(|node| (*node as usize) < nodes).unwrap_or(NOWHERE)
-}
-
-fn make_links(scenario: &Scenario, paths: &check::PathSurvey) -> Vec<DirectedLink> {
-    let directions =
-        scenario.network.edges.iter().flat_map(|edge| [&edge.spec.up, &edge.spec.down]);
-    directions
-        .enumerate()
-        .map(|(index, spec)| {
-            let seed = scenario.seed.derive(&format!("link {index}"));
-            let round_trip = paths.round_trips[index];
-            DirectedLink::new(OneWayLink::new(spec, Medium::Ip, seed, round_trip, START))
-        })
-        .collect()
-}
-
-/// What each node is, the hosts, and the link out of each.
-fn make_hosts(
+/// Adds every host to its process; what each node is.
+fn add_hosts(
     scenario: &Scenario,
-    routes: &RouteTable,
-) -> (Vec<NodeKind>, Vec<VirtualHost>, Vec<u32>) {
-    let damages = scenario.network.edges.iter().flat_map(|edge| [&edge.spec.up, &edge.spec.down]);
-    let computes_checksums = damages
-        .flat_map(|direction| &direction.faults)
-        .any(|fault| matches!(fault, FaultSpec::Corrupt(_) | FaultSpec::Truncate(_)));
-    let (mut nodes, mut hosts, mut uplinks) = (Vec::new(), Vec::new(), Vec::new());
+    partition: &Partition,
+    processes: &mut [Box<LogicalProcess>],
+) -> Vec<NodePlace> {
+    let computes_checksums = scenario.can_damage();
+    let mut places = Vec::new();
     for (node, degree) in (0..).zip(scenario.network.degrees()) {
+        let process = partition.part_of[node as usize];
         if degree != 1 {
-            nodes.push(NodeKind::Router);
+            places.push(NodePlace { process, kind: NodeKind::Router(node) });
             continue;
         }
-        nodes.push(NodeKind::Host(narrow(hosts.len())));
+        let hosts = &mut processes[process as usize].hosts;
+        places.push(NodePlace { process, kind: NodeKind::Host(narrow(hosts.len())) });
         hosts.push(VirtualHost::new(node, scenario.mtu, computes_checksums, scenario.seed));
-        uplinks.push(routes.out_of_host(node));
     }
     for (group, spec) in (0..).zip(&scenario.groups) {
         let mut backlogs = BTreeMap::new();
@@ -484,22 +318,77 @@ fn make_hosts(
             *backlogs.entry(flow.to).or_insert(0_usize) += 1;
         }
         for (node, backlog) in backlogs {
-            if let NodeKind::Host(host) = nodes[node as usize] {
-                hosts[host as usize].listen(group, backlog, &spec.server);
+            let place = places[node as usize];
+            if let NodeKind::Host(host) = place.kind {
+                let host = &mut processes[place.process as usize].hosts[host as usize];
+                host.listen(group, backlog, &spec.server);
             }
         }
     }
-    (nodes, hosts, uplinks)
+    places
 }
 
-/// The connections, each with its application if it has one.
-fn make_flows(scenario: &Scenario) -> Vec<SimulatedFlow> {
-    let groups = (0..).zip(&scenario.groups);
-    let mut flows: Vec<SimulatedFlow> = groups
-        .flat_map(|(group, spec)| {
-            spec.flows.iter().map(move |flow| SimulatedFlow::new(*flow, group))
-        })
-        .collect();
+/// Adds every link, or each of its ends, to its process.
+fn add_links(world: &mut World, paths: &check::PathSurvey, processes: &mut [Box<LogicalProcess>]) {
+    let (mut beginnings, mut ends) = (Vec::new(), Vec::new());
+    let edges = &world.scenario.network.edges;
+    let directions = edges.iter().flat_map(|edge| [&edge.spec.up, &edge.spec.down]);
+    for ((number, spec), round_trip) in (0..).zip(directions).zip(&paths.round_trips) {
+        let seed = world.scenario.seed.derive(&format!("link {number}"));
+        let nodes = [number ^ 1, number].map(|link| world.places[world.routes.end(link) as usize]);
+        let make = || {
+            let link = OneWayLink::new(spec, Medium::Ip, seed, *round_trip, START);
+            DirectedLink::new(link, number, nodes.map(|node| node.kind))
+        };
+        let mut add = |process: u32, link| {
+            let links = &mut processes[process as usize].links;
+            links.push(link);
+            narrow(links.len() - 1)
+        };
+        let [from, to] = nodes.map(|node| node.process);
+        let [beginning, end] = if from == to {
+            [add(from, make()); 2]
+        } else {
+            [add(from, make().beginning()), add(to, make().end())]
+        };
+        beginnings.push(beginning);
+        ends.push(end);
+    }
+    (world.beginnings, world.ends) = (beginnings, ends);
+    for (node, place) in (0..).zip(&world.places) {
+        if matches!(place.kind, NodeKind::Host(_)) {
+            let link = world.beginnings[world.routes.out_of_host(node) as usize];
+            processes[place.process as usize].uplinks.push(link);
+        }
+    }
+}
+
+/// Adds the connections to the processes of both ends; where these are.
+fn add_flows(world: &World, processes: &mut [Box<LogicalProcess>]) -> Vec<[Place; 2]> {
+    let mut places = Vec::with_capacity(world.scenario.flow_count());
+    for (group, spec) in (0..).zip(&world.scenario.groups) {
+        for flow in &spec.flows {
+            let number = narrow(places.len());
+            let processes_of = [flow.from, flow.to].map(|node| world.host_at(node).process);
+            let mut add = |process: u32| {
+                let flows = &mut processes[process as usize];
+                flows.flows.push(SimulatedFlow::new(*flow, group));
+                flows.flow_numbers.push(number);
+                Place { process, number: narrow(flows.flows.len() - 1) }
+            };
+            let from = add(processes_of[0]);
+            let to = if processes_of[1] == from.process { from } else { add(processes_of[1]) };
+            places.push([from, to]);
+        }
+    }
+    if let [process] = processes {
+        add_applications(&mut process.flows);
+    }
+    places
+}
+
+/// Adds the applications that write connections at times, or pass them on.
+fn add_applications(flows: &mut [SimulatedFlow]) {
     for index in 0..flows.len() {
         let FlowSpec { writes, relays, .. } = flows[index].spec;
         let number = narrow(index);
@@ -516,22 +405,21 @@ fn make_flows(scenario: &Scenario) -> Vec<SimulatedFlow> {
         application.origin = origin;
         flows[index].application = Some(Box::new(application));
     }
-    flows
 }
 
-/// The sources, and the histograms of their delays.
-fn make_sources(scenario: &Scenario) -> (Vec<TrafficSource>, Vec<SparseHistogram>) {
+/// Adds the sources, and the histograms of their delays.
+fn add_sources(scenario: &Scenario, process: &mut LogicalProcess) {
     let shares = scenario.sources.len() > SOURCES_APART_MAX;
     let mut by_name: BTreeMap<&str, u32> = BTreeMap::new();
-    let mut sources = Vec::with_capacity(scenario.sources.len());
     let mut histograms = 0;
     for (index, spec) in (0..).zip(&scenario.sources) {
         let ends = (address_of(spec.from), address_of(spec.to));
         let delays = if shares { *by_name.entry(&spec.name).or_insert(histograms) } else { index };
         histograms = histograms.max(delays + 1);
-        sources.push(TrafficSource::new(spec, (index, delays), ends, scenario.seed, START));
+        let source = TrafficSource::new(spec, (index, delays), ends, scenario.seed, START);
+        process.sources.push(source);
     }
-    (sources, vec![SparseHistogram::new(); histograms as usize])
+    process.delays = vec![SparseHistogram::new(); histograms as usize];
 }
 
 fn narrow(index: usize) -> u32 {

@@ -16,8 +16,8 @@ use crate::report::{DirectionReport, LittlesLaw};
 #[derive(Debug)]
 pub(crate) struct HopAccount {
     medium: Medium,
-    pub entered: FrameSums,
-    pub left: FrameSums,
+    pub entered: FrameTotals,
+    pub left: FrameTotals,
     pub discards: DiscardCounts,
     pub marked: u64,
     pub changes: ImpairmentCounts,
@@ -41,8 +41,8 @@ impl HopAccount {
     pub fn new(medium: Medium, now: Instant) -> Self {
         Self {
             medium,
-            entered: FrameSums::default(),
-            left: FrameSums::default(),
+            entered: FrameTotals::default(),
+            left: FrameTotals::default(),
             discards: DiscardCounts::default(),
             marked: 0,
             changes: ImpairmentCounts::default(),
@@ -221,8 +221,8 @@ impl HopAccount {
         });
         let offered = self.offered + self.offered_since(now, config.mean);
         report.elapsed = now.saturating_since(self.since);
-        report.entered = totals_of_sums(self.entered);
-        report.left = totals_of_sums(self.left);
+        report.entered = self.entered;
+        report.left = self.left;
         report.discards = self.discards;
         report.marked = self.marked;
         report.changes = self.changes;
@@ -235,10 +235,6 @@ impl HopAccount {
         report.offered_bits = offered as f64 / crate::rate::SECOND as f64;
         report.law = self.littles_law(now, backlog.frames);
     }
-}
-
-fn totals_of_sums(sums: FrameSums) -> FrameTotals {
-    FrameTotals { frames: sums.frames, bytes: sums.bytes }
 }
 
 fn totals_of_frame(frame: &LinkFrame) -> FrameTotals {

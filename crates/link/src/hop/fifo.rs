@@ -45,17 +45,20 @@ struct ScheduledFrame {
 }
 
 impl FifoHop {
-    /// An empty one; `None` where a hop is not of this kind.
-    pub fn new(spec: &DirectionSpec, parameters: LinkParameters, now: Instant) -> Option<Self> {
+    /// The delay of a hop of this kind; `None` where one is of another.
+    pub fn constant_delay(spec: &DirectionSpec) -> Option<Span> {
         let is_fifo = matches!(spec.queue, QueueSpec::DropTail { .. });
         let is_constant = matches!(spec.rate, RateSpec::Constant(_));
         let DelayDistribution::Constant(delay) = spec.delay.distribution else { return None };
-        if !is_fifo || !is_constant || !spec.faults.is_empty() || spec.policer.is_some() {
-            return None;
-        }
+        let is_plain = spec.faults.is_empty() && spec.policer.is_none();
+        (is_fifo && is_constant && is_plain).then_some(delay)
+    }
+
+    /// An empty one; `None` where a hop is not of this kind.
+    pub fn new(spec: &DirectionSpec, parameters: LinkParameters, now: Instant) -> Option<Self> {
         Some(Self {
             server: rate::make(&spec.rate, now),
-            delay,
+            delay: Self::constant_delay(spec)?,
             frames: VecDeque::new(),
             begun: 0,
             backlog: FrameTotals::default(),
@@ -178,6 +181,11 @@ impl FifoHop {
     #[inline]
     pub fn get(&self, index: usize) -> Option<&LinkFrame> {
         self.frames.get(index).map(|one| &one.frame)
+    }
+
+    /// The packet that came last, and when it comes out.
+    pub fn last(&self) -> Option<(Instant, &Packet)> {
+        self.frames.back().map(|last| (last.departs + self.delay, &last.frame.packet))
     }
 
     pub fn delay(&self) -> Span {

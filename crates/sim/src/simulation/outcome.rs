@@ -3,12 +3,16 @@
 use plumb_base::stats::sparse_histogram::SparseHistogram;
 use plumb_base::time::Span;
 use plumb_link::report::DirectionReport;
-use plumb_stack::tcp::{ReceiverCounts, SenderCounts, TcpInfo};
+use plumb_stack::tcp::{ReceiverCounts, SenderCounts, TcpId, TcpInfo};
 
-use super::{NodeKind, START, Simulation};
-use crate::flow::{FlowCounts, FlowSample};
-use crate::processor::Processor;
+use super::logical_process::LogicalProcess;
+use super::world::Place;
+use super::{START, Simulation, narrow};
+use crate::directed_link::DirectedLink;
+use crate::flow::{FlowCounts, FlowSample, SimulatedFlow};
+use crate::processor::{Processor, ProcessorSpec};
 use crate::report::{FlowReport, LinkReport, ProcessorReport, SimulationReport, SourceReport};
+use crate::scenario::Scenario;
 use crate::source::{SourceCounts, TrafficSource};
 
 /// Connections of which samples over time are kept: what a figure can show.
@@ -33,47 +37,70 @@ impl SampledSeries {
 }
 
 impl Simulation {
-    pub(super) fn host_at(&self, node: u32) -> usize {
-        match self.nodes[node as usize] {
-            NodeKind::Host(host) => host as usize,
-            NodeKind::Router => unreachable!("ends of flows were checked to be hosts"),
+    /// A connection, with what its receiving end knows where another process has it.
+    fn flow(&mut self, index: usize) -> &mut SimulatedFlow {
+        let [from, to] = self.flows[index];
+        let (from_process, to_process) = (from.process as usize, to.process as usize);
+        if let Ok([sender, receiver]) = self.processes.get_disjoint_mut([from_process, to_process])
+        {
+            let received = &receiver.flows[to.number as usize];
+            sender.flows[from.number as usize].add_receiver(received);
         }
+        &mut self.processes[from_process].flows[from.number as usize]
+    }
+
+    /// One end of a connection that has not ended.
+    fn info(&self, place: Place, node: u32, id: Option<TcpId>) -> Option<TcpInfo> {
+        let host = self.world.host_at(node).number as usize;
+        self.processes[place.process as usize].hosts[host].ip().tcp_info(id?)
     }
 
     /// Of the sender of a connection that has not ended.
-    fn sender_info(&self, index: usize) -> Option<TcpInfo> {
-        let flow = &self.flows[index];
-        let (Some(id), None) = (flow.client, flow.ended) else { return None };
-        self.hosts[self.host_at(flow.spec.from)].ip().tcp_info(id)
+    fn sender_info(&mut self, index: usize) -> Option<TcpInfo> {
+        let flow = self.flow(index);
+        let (client, from, ended) = (flow.client, flow.spec.from, flow.ended);
+        ended.is_none().then(|| self.info(self.flows[index][0], from, client))?
     }
 
     /// Takes figures of a connection that has not ended; those of its sender.
     pub(super) fn observe_flow(&mut self, index: usize) -> Option<TcpInfo> {
         let client = self.sender_info(index);
-        let to = self.host_at(self.flows[index].spec.to);
-        let flow = &mut self.flows[index];
+        let flow = self.flow(index);
         if flow.ended.is_some() {
             return None;
         }
-        let server = flow.server.and_then(|id| self.hosts[to].ip().tcp_info(id));
-        flow.observe(client.as_ref(), server.as_ref());
+        let (server, to) = (flow.server, flow.spec.to);
+        let server = self.info(self.flows[index][1], to, server);
+        self.flow(index).observe(client.as_ref(), server.as_ref());
         client
+    }
+
+    /// A link where it begins, advanced to now.
+    fn advanced_link(&mut self, link: usize) -> &mut DirectedLink {
+        let Place { process, number } = self.world.begin_of_link(narrow(link));
+        let process = &mut self.processes[process as usize];
+        let directed = &mut process.links[number as usize];
+        directed.advance(process.now, &mut process.pool);
+        directed
     }
 
     /// The warm-up has ended: figures begin.
     pub(super) fn end_warmup(&mut self) {
+        let now = self.now();
         for index in 0..self.flows.len() {
             self.observe_flow(index);
-            self.flows[index].end_warmup();
+            self.flow(index).end_warmup();
         }
-        for (index, directed) in self.directed_links.iter_mut().enumerate() {
-            directed.advance(self.now, &mut self.pool);
-            let before = directed.link.report(self.now, String::new());
-            self.sampled.links_before[index] =
-                Some(directed.link.restart_histograms(self.now, before));
+        for index in 0..self.sampled.links_before.len() {
+            let link = &mut self.advanced_link(index).link;
+            let before = link.report(now, String::new());
+            self.sampled.links_before[index] = Some(link.restart_histograms(now, before));
         }
-        self.delays.fill(SparseHistogram::new());
-        self.sampled.sources_before = self.sources.iter().map(TrafficSource::counts).collect();
+        for process in &mut self.processes {
+            process.delays.fill(SparseHistogram::new());
+            let counts = process.sources.iter().map(TrafficSource::counts);
+            self.sampled.sources_before.extend(counts);
+        }
     }
 
     /// Samples connections and, of few, keeps the samples; of many only what a mean needs, which is at their senders.
@@ -83,7 +110,7 @@ impl Simulation {
         for index in 0..self.flows.len() {
             let info = if keeps { self.observe_flow(index) } else { self.sender_info(index) };
             let Some(info) = info else { continue };
-            let flow = &mut self.flows[index];
+            let flow = self.flow(index);
             flow.sample_rtt(&info);
             if keeps {
                 flow.series.push(FlowSample {
@@ -95,11 +122,10 @@ impl Simulation {
                 });
             }
         }
-        if self.directed_links.len() <= 4 * SERIES_MAX {
-            for (directed, series) in self.directed_links.iter_mut().zip(&mut self.sampled.queues) {
-                directed.advance(self.now, &mut self.pool);
-                series.push((at, directed.link.backlog().frames));
-            }
+        let links = self.sampled.queues.len();
+        for index in (0..links).filter(|_| links <= 4 * SERIES_MAX) {
+            let waiting = self.advanced_link(index).link.backlog().frames;
+            self.sampled.queues[index].push((at, waiting));
         }
     }
 
@@ -111,37 +137,36 @@ impl Simulation {
         }
         let links = self.link_reports();
         let mut violations = self.violations(&links);
-        violations.extend(self.memory_violation());
-        if self.without_memory > 0 {
-            let count = self.without_memory;
-            let text =
-                format!("no memory was left for packets {count} times: it was estimated too low");
-            violations.push(text);
+        for process in &self.processes {
+            violations.extend(process.memory_violations());
         }
+        let sum = |of: fn(&LogicalProcess) -> u64| self.processes.iter().map(|one| of(one)).sum();
         SimulationReport {
             elapsed,
-            warmup: self.scenario.warmup,
-            events: self.events,
-            packet_hops: self.packet_hops,
+            warmup: self.world.scenario.warmup,
+            events: self.events(),
+            packet_hops: sum(|process| process.packet_hops),
+            misdirected: sum(|process| process.misdirected),
+            violations,
+            links,
+            processors: self.processor_reports(),
             flows: (0..self.flows.len()).map(|index| self.flow_report(index)).collect(),
             sources: self.source_reports(),
-            processors: self.processor_reports(),
-            links,
-            misdirected: self.misdirected,
-            violations,
         }
     }
 
     fn link_reports(&mut self) -> Vec<LinkReport> {
-        let mut reports = Vec::with_capacity(self.directed_links.len());
-        for (index, directed) in self.directed_links.iter_mut().enumerate() {
-            directed.advance(self.now, &mut self.pool);
-            let name = self.scenario.network.direction_name(index / 2, index % 2 == 0);
-            let whole = directed.link.report(self.now, name);
+        let now = self.now();
+        let mut reports = Vec::with_capacity(self.sampled.queues.len());
+        for index in 0..self.sampled.queues.len() {
+            let name = self.world.scenario.network.direction_name(index / 2, index % 2 == 0);
+            let link = &mut self.advanced_link(index).link;
+            let whole = link.report(now, name);
+            let flow_state = link.flow_state();
             let before = self.sampled.links_before[index].take();
             let before = before.unwrap_or_else(|| whole.clone());
             let mut report = LinkReport::between(&before, whole);
-            report.flow_state = directed.link.flow_state();
+            report.flow_state = flow_state;
             report.queue_series = std::mem::take(&mut self.sampled.queues[index]);
             reports.push(report);
         }
@@ -149,41 +174,30 @@ impl Simulation {
     }
 
     /// The laws that do not hold.
-    fn violations(&self, links: &[LinkReport]) -> Vec<String> {
+    fn violations(&mut self, links: &[LinkReport]) -> Vec<String> {
         let mut violations: Vec<String> = Vec::new();
-        for (report, directed) in links.iter().zip(&self.directed_links) {
+        for (index, report) in links.iter().enumerate() {
             violations.extend(report.whole.violations().map(|violation| violation.to_string()));
-            if directed.link.early() > 0 {
-                let (name, early) = (&report.whole.name, directed.link.early());
+            let early = self.advanced_link(index).link.early();
+            if early > 0 {
                 violations.push(format!(
-                    "{name}: {early} packets arrived before transmission and propagation allow"
+                    "{}: {early} packets arrived before transmission and propagation allow",
+                    report.whole.name
                 ));
             }
         }
         violations
     }
 
-    /// Every frame of the pool is free, in a link, or in a host.
-    fn memory_violation(&self) -> Option<String> {
-        let frames = self.pool.frames().count as usize;
-        let free = self.pool.available().0;
-        let in_links: u64 =
-            self.directed_links.iter().map(|directed| directed.link.frames_inside()).sum();
-        let waiting: usize =
-            self.directed_links.iter().map(|directed| directed.arrived().len()).sum::<usize>()
-                + self.processors.iter().map(Processor::waiting).sum::<usize>();
-        let in_hosts: usize = self.hosts.iter().map(|host| host.ip().queued()).sum();
-        let known = free + usize::try_from(in_links).unwrap_or(usize::MAX) + waiting + in_hosts;
-        (known != frames)
-            .then(|| format!("of {frames} packets in memory {known} are accounted for"))
-    }
-
     fn flow_report(&mut self, index: usize) -> FlowReport {
-        let name = |node: u32| self.scenario.network.nodes[node as usize].clone();
-        let flow = &self.flows[index];
-        let group = &self.scenario.groups[flow.group as usize];
-        let end = flow.ended.map_or(self.elapsed(), |ended| ended - START);
-        let begin = flow.spec.start.max(self.scenario.warmup);
+        let [place, _] = self.flows[index];
+        let elapsed = self.elapsed();
+        let flow = &mut self.processes[place.process as usize].flows[place.number as usize];
+        let Scenario { groups, network, warmup, .. } = &self.world.scenario;
+        let name = |node: u32| network.nodes[node as usize].clone();
+        let group = &groups[flow.group as usize];
+        let end = flow.ended.map_or(elapsed, |ended| ended - START);
+        let begin = flow.spec.start.max(*warmup);
         let counts = FlowCounts {
             sent: difference_sent(&flow.last.sent, &flow.at_warmup.sent),
             received: difference_received(&flow.last.received, &flow.at_warmup.received),
@@ -209,29 +223,36 @@ impl Simulation {
                 .application
                 .as_ref()
                 .is_some_and(|application| application.downstream.is_some()),
-            series: std::mem::take(&mut self.flows[index].series),
+            series: std::mem::take(&mut flow.series),
         }
     }
 
     fn processor_reports(&self) -> Vec<ProcessorReport> {
-        let report = |processor: &Processor| ProcessorReport {
-            host: self.scenario.network.nodes[processor.spec().node as usize].clone(),
-            counts: processor.counts(),
-            busy_share: processor.counts().busy.as_secs_f64()
-                / self.elapsed().as_secs_f64().max(1e-12),
+        let Scenario { network, processors, .. } = &self.world.scenario;
+        let report = |spec: &ProcessorSpec| {
+            let Place { process, number } = self.world.host_at(spec.node);
+            let process = &self.processes[process as usize];
+            let index = process.processor_of[number as usize].expect("it was added");
+            let counts = process.processors[index as usize].counts();
+            let busy_share = counts.busy.as_secs_f64() / self.elapsed().as_secs_f64().max(1e-12);
+            ProcessorReport { host: network.nodes[spec.node as usize].clone(), counts, busy_share }
         };
-        self.processors.iter().map(report).collect()
+        processors.iter().map(report).collect()
     }
 
     /// Sources by the histogram of their delays.
     fn source_reports(&mut self) -> Vec<SourceReport> {
         let none = SourceCounts::default();
-        let mut reports: Vec<Option<SourceReport>> = vec![None; self.delays.len()];
-        for (index, source) in self.sources.iter().enumerate() {
-            let (spec, after) = (&self.scenario.sources[index], source.counts());
+        let elapsed = self.elapsed();
+        // Only a network in one process has any.
+        let LogicalProcess { sources, delays, .. } = &mut *self.processes[0];
+        let Scenario { network, warmup, sources: specs, .. } = &self.world.scenario;
+        let mut reports: Vec<Option<SourceReport>> = vec![None; delays.len()];
+        for (index, source) in sources.iter().enumerate() {
+            let (spec, after) = (&specs[index], source.counts());
             let before = self.sampled.sources_before.get(index).unwrap_or(&none);
-            let end = spec.stop.unwrap_or(Span::from_ps(u64::MAX)).min(self.elapsed());
-            let active = end.saturating_sub(spec.start.max(self.scenario.warmup));
+            let end = spec.stop.unwrap_or(Span::from_ps(u64::MAX)).min(elapsed);
+            let active = end.saturating_sub(spec.start.max(*warmup));
             let counts = SourceCounts {
                 sent: after.sent - before.sent,
                 sent_bytes: after.sent_bytes - before.sent_bytes,
@@ -241,7 +262,7 @@ impl Simulation {
             match &mut reports[source.delays as usize] {
                 Some(report) => report.add(active, counts),
                 slot => {
-                    let name = |node: u32| self.scenario.network.nodes[node as usize].clone();
+                    let name = |node: u32| network.nodes[node as usize].clone();
                     *slot = Some(SourceReport {
                         name: spec.name.clone(),
                         from: name(spec.from),
@@ -249,12 +270,34 @@ impl Simulation {
                         count: 1,
                         active,
                         counts,
-                        delays: std::mem::take(&mut self.delays[source.delays as usize]),
+                        delays: std::mem::take(&mut delays[source.delays as usize]),
                     });
                 }
             }
         }
         reports.into_iter().flatten().collect()
+    }
+}
+
+impl LogicalProcess {
+    /// Every frame of its pool is free, in a link, or in a host, and there was always one.
+    fn memory_violations(&self) -> Vec<String> {
+        let frames = u64::from(self.pool.frames().count);
+        let in_links: u64 = self.links.iter().map(DirectedLink::packets_inside).sum();
+        let waiting: usize = self.processors.iter().map(Processor::waiting).sum();
+        let in_hosts: usize = self.hosts.iter().map(|host| host.ip().queued()).sum();
+        let known = in_links + (self.pool.available().0 + waiting + in_hosts) as u64;
+        let mut violations = Vec::new();
+        if known != frames {
+            violations.push(format!("of {frames} packets in memory {known} are accounted for"));
+        }
+        if self.without_memory > 0 {
+            let count = self.without_memory;
+            let text =
+                format!("no memory was left for packets {count} times: it was estimated too low");
+            violations.push(text);
+        }
+        violations
     }
 }
 

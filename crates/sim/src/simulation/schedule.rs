@@ -2,8 +2,8 @@
 
 use plumb_base::time::{Instant, Span};
 
-use super::{START, Simulation, narrow};
-use crate::flow::SimulatedFlow;
+use super::partition::ends_early;
+use super::{START, Simulation};
 use crate::scenario::Scenario;
 
 /// Samples where no time between two is asked for.
@@ -33,28 +33,42 @@ pub(super) struct EventSchedule {
     entries: Vec<(Instant, ScheduledEvent)>,
     next_sample: Instant,
     sample_every: Span,
+    /// Whether the simulation ends with its last connection.
+    ends_early: bool,
 }
 
 impl EventSchedule {
-    pub fn new(scenario: &Scenario, flows: &[SimulatedFlow]) -> Self {
+    pub fn new(scenario: &Scenario) -> Self {
         let mut entries = Vec::new();
         if scenario.warmup > Span::ZERO {
             entries.push((START + scenario.warmup, ScheduledEvent::EndWarmup));
         }
+        let flows = scenario.groups.iter().flat_map(|group| &group.flows);
         for (index, flow) in (0..).zip(flows) {
-            entries.push((START + flow.spec.start, ScheduledEvent::Open(index)));
-            entries.extend(flow.spec.stop.map(|stop| (START + stop, ScheduledEvent::Abort(index))));
+            entries.push((START + flow.start, ScheduledEvent::Open(index)));
+            entries.extend(flow.stop.map(|stop| (START + stop, ScheduledEvent::Abort(index))));
         }
         entries.sort_unstable();
         entries.reverse();
-        let samples = if flows.len() > MANY { SAMPLES_OF_MANY } else { SAMPLES };
+        let samples = if scenario.flow_count() > MANY { SAMPLES_OF_MANY } else { SAMPLES };
         let sample_every = scenario.sample_every.unwrap_or(scenario.duration / samples);
         let sample_every = sample_every.max(Span::from_ps(1));
-        Self { entries, next_sample: START + sample_every, sample_every }
+        Self {
+            entries,
+            next_sample: START + sample_every,
+            sample_every,
+            ends_early: ends_early(scenario),
+        }
     }
 
-    fn next(&self) -> Instant {
+    /// When the next is.
+    pub fn next(&self) -> Instant {
         self.entries.last().map_or(self.next_sample, |(at, _)| self.next_sample.min(*at))
+    }
+
+    /// Whether the simulation ends once every connection has.
+    pub fn lets_end(&self) -> bool {
+        self.ends_early && self.entries.is_empty()
     }
 
     fn pop(&mut self, now: Instant) -> Option<ScheduledEvent> {
@@ -70,54 +84,46 @@ impl EventSchedule {
 }
 
 impl Simulation {
-    pub(super) fn arm_schedule(&mut self) {
-        let entity = self.directed_links.len()
-            + self.hosts.len()
-            + self.sources.len()
-            + self.processors.len();
-        self.queue.set(narrow(entity), self.schedule.next());
-    }
-
-    pub(super) fn run_schedule(&mut self) {
-        while let Some(entry) = self.schedule.pop(self.now) {
+    /// What is due at `now`, which it is in every process.
+    pub(super) fn run_schedule(&mut self, now: Instant) {
+        while let Some(entry) = self.schedule.pop(now) {
             match entry {
-                ScheduledEvent::Open(index) => self.open_flow(index),
-                ScheduledEvent::Abort(index) => self.abort_flow(index),
+                ScheduledEvent::Open(index) => self.open_flow(now, index),
+                ScheduledEvent::Abort(index) => self.abort_flow(now, index),
                 ScheduledEvent::EndWarmup => self.end_warmup(),
                 ScheduledEvent::Sample => self.sample(),
             }
         }
-        self.arm_schedule();
     }
 
-    fn open_flow(&mut self, index: u32) {
-        let host = self.host_at(self.flows[index as usize].spec.from);
-        let flow = &mut self.flows[index as usize];
-        let config = &self.scenario.groups[flow.group as usize].client;
-        self.hosts[host].connect(self.now, index, flow, config, &self.pool);
-        self.take_turn(host);
+    fn open_flow(&mut self, now: Instant, index: u32) {
+        let [place, _] = self.flows[index as usize];
+        let process = &mut self.processes[place.process as usize];
+        let flow = &mut process.flows[place.number as usize];
+        let config = &self.world.scenario.groups[flow.group as usize].client;
+        let host = self.world.host_at(flow.spec.from).number as usize;
+        process.hosts[host].connect(now, place.number, flow, config, &process.pool);
+        process.take_turn(&self.world, host);
     }
 
-    fn abort_flow(&mut self, index: u32) {
+    fn abort_flow(&mut self, now: Instant, index: u32) {
         self.observe_flow(index as usize);
-        let flow = &mut self.flows[index as usize];
-        if !flow.end(self.now) {
+        let [place, _] = self.flows[index as usize];
+        let process = &mut self.processes[place.process as usize];
+        let flow = &mut process.flows[place.number as usize];
+        if !flow.end(now) {
             return;
         }
-        self.flows_left -= 1;
-        let (client, from) = (flow.client, flow.spec.from);
-        if let Some(id) = client {
-            let host = self.host_at(from);
-            self.hosts[host].abort(self.now, id);
-            self.take_turn(host);
+        process.flows_left -= 1;
+        if let Some(id) = flow.client {
+            let host = self.world.host_at(flow.spec.from).number as usize;
+            process.hosts[host].abort(now, id);
+            process.take_turn(&self.world, host);
         }
     }
 
     /// Whether every connection has ended and nothing else sends.
     pub(super) fn is_over(&self) -> bool {
-        !self.flows.is_empty()
-            && self.sources.is_empty()
-            && self.schedule.entries.is_empty()
-            && self.flows_left == 0
+        self.schedule.lets_end() && self.processes.iter().all(|process| process.flows_left == 0)
     }
 }

@@ -5,12 +5,13 @@ use std::rc::Rc;
 
 use plumb_base::seed::Seed;
 use plumb_base::time::{Instant, Span};
-use plumb_sim::scenario::Scenario;
+use plumb_sim::network::Topology;
+use plumb_sim::scenario::{FlowSpec, Scenario};
 use plumb_sim::simulation::{PacketObserver, Simulation};
 use plumb_stack::tcp::congestion::CongestionChoice;
 use plumb_wire::packet::ChecksumState;
 
-use crate::network::{MEMORY, dumbbell, plain};
+use crate::network::{MEMORY, dumbbell, group, hop, plain, unlimited};
 
 /// FNV-1a over every arrival.
 #[derive(Clone, Debug)]
@@ -28,7 +29,11 @@ impl PacketObserver for TraceHash {
 }
 
 fn trace(scenario: Scenario, events: u64) -> (u64, u64) {
-    let mut simulation = Simulation::new(scenario, MEMORY).expect("a scenario");
+    trace_in(1, scenario, events)
+}
+
+fn trace_in(threads: u32, scenario: Scenario, events: u64) -> (u64, u64) {
+    let mut simulation = Simulation::with_threads(scenario, MEMORY, threads).expect("a scenario");
     let hash = TraceHash(Rc::new(RefCell::new((0xcbf2_9ce4_8422_2325, 0))));
     simulation.observe(Box::new(hash.clone()));
     while simulation.run_some(events) {}
@@ -56,17 +61,95 @@ fn one_seed_gives_one_trace_however_it_is_built_and_driven() {
     for events in [1, 1_000] {
         assert_eq!(trace(lossy(1), events), (hash, packets));
     }
+    assert_eq!(trace_in(2, lossy(1), u64::MAX), (hash, packets));
     assert_ne!(trace(lossy(2), u64::MAX).0, hash);
 }
 
 /// Payload is written only where somebody may look at it: here checksums are computed over whatever frames held.
 #[test]
 fn an_observer_changes_no_figure() {
-    let mut alone = Simulation::new(lossy(1), MEMORY).expect("a scenario");
-    alone.run();
-    let mut observed = Simulation::new(lossy(1), MEMORY).expect("a scenario");
-    observed.observe(Box::new(TraceHash(Rc::default())));
-    observed.run();
-    assert_eq!(alone.events(), observed.events());
-    assert_eq!(format!("{:?}", alone.finish()), format!("{:?}", observed.finish()));
+    let report = |threads, is_observed| {
+        let mut simulation =
+            Simulation::with_threads(lossy(1), MEMORY, threads).expect("a scenario");
+        if is_observed {
+            simulation.observe(Box::new(TraceHash(Rc::default())));
+        }
+        simulation.run();
+        format!("{:?}", simulation.finish())
+    };
+    let alone = report(1, false);
+    for (threads, is_observed) in [(1, true), (2, false), (2, true)] {
+        assert!(report(threads, is_observed) == alone, "{threads} threads, {is_observed}");
+    }
+}
+
+/// Connections over a dumbbell, a parking lot and a fat tree: endless ones, and some that end, are aborted, or find nobody.
+fn divisible(seed: u64) -> Vec<Scenario> {
+    let (access, link) =
+        (hop("rate=100mbit,delay=200us"), hop("rate=20mbit,delay=2ms,limit=20packets"));
+    let topologies = [
+        Topology::Dumbbell { pairs: 6, access: access.clone(), bottleneck: link.clone() },
+        Topology::ParkingLot { hops: 3, access, bottleneck: link.clone() },
+        Topology::FatTree { k: 4, link },
+    ];
+    let scenario = |topology: Topology| {
+        let mut scenario = Scenario::new(topology.plan());
+        let hosts: Vec<u32> = scenario.network.hosts().into_values().collect();
+        let flow = |number: usize| FlowSpec {
+            start: Span::from_us(7_001 * number as u64 + seed),
+            stop: (number % 5 == 3).then_some(Span::from_ms(700)),
+            bytes: (number % 3 == 1).then_some(300_000),
+            ..unlimited(hosts[number % hosts.len()], hosts[(number * 7 + 5) % hosts.len()])
+        };
+        let flows = (0..12).map(flow).filter(|flow| flow.from != flow.to).collect();
+        scenario.groups = vec![group(&plain(CongestionChoice::Cubic), flows)];
+        (scenario.duration, scenario.warmup) = (Span::from_secs(2), Span::from_ms(150));
+        scenario.seed = Seed(seed);
+        scenario
+    };
+    topologies.into_iter().map(scenario).collect()
+}
+
+#[test]
+fn any_number_of_threads_gives_the_same_trace_and_report() {
+    for scenario in (1..4).flat_map(divisible) {
+        let report = |threads| {
+            let mut simulation =
+                Simulation::with_threads(scenario.clone(), MEMORY, threads).expect("a scenario");
+            assert_eq!(simulation.threads(), threads as usize);
+            simulation.run();
+            let report = simulation.finish();
+            assert_eq!(report.violations, [] as [String; 0]);
+            format!("{report:?}")
+        };
+        let (alone, hash) = (report(1), trace(scenario.clone(), u64::MAX));
+        for threads in [2, 3] {
+            assert!(alone == report(threads), "{}: a report of {threads} threads", scenario.seed.0);
+            assert_eq!(trace_in(threads, scenario.clone(), u64::MAX), hash);
+            assert_eq!(trace_in(threads, scenario.clone(), 1_000), hash);
+        }
+    }
+}
+
+/// What happens in one part at an end that the other cannot foresee is left to one thread.
+#[test]
+fn what_cannot_be_divided_runs_in_one_thread() {
+    let threads =
+        |scenario| Simulation::with_threads(scenario, MEMORY, 2).expect("a scenario").threads();
+    let varying = "rate=10mbit,delay=1ms..2ms";
+    let mut unforeseeable = dumbbell(2, varying, varying, &plain(CongestionChoice::Cubic));
+    assert_eq!(threads(unforeseeable.clone()), 1);
+    let edges = unforeseeable.network.edges.iter_mut();
+    for edge in edges.filter(|edge| edge.ends.iter().all(|router| *router < 2)) {
+        edge.spec = hop("rate=10mbit,delay=1ms");
+    }
+    assert_eq!(threads(unforeseeable), 2);
+    for scenario in divisible(1) {
+        let mut ends = scenario.clone();
+        for flow in &mut ends.groups[0].flows {
+            flow.bytes = Some(1_000);
+        }
+        assert_eq!(threads(ends), 1);
+        assert_eq!(threads(scenario), 2);
+    }
 }

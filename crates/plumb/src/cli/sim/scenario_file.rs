@@ -1,6 +1,7 @@
 //! A scenario's file on the command line, and the simulations of its points.
 
 use std::collections::BTreeSet;
+use std::num::NonZero;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -45,6 +46,9 @@ pub struct ScenarioOptions {
     /// Memory that packets may take
     #[arg(long, value_name = "BYTES", default_value = "4GiB", value_parser = parse_bytes)]
     pub memory: u64,
+    /// Threads for each simulation, as far as its network can be divided [default: one per CPU]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    threads: Option<u32>,
 }
 
 /// A file with its scenarios.
@@ -179,8 +183,10 @@ impl ScenarioOptions {
         let scenario = point.scenario.clone();
         let (title, seed, duration) = (scenario.title.clone(), scenario.seed.0, scenario.duration);
         let began_ns = monotonic_ns();
-        let mut simulation =
-            Simulation::new(scenario, self.memory).map_err(|error| file.rejected(error))?;
+        let cpus = || std::thread::available_parallelism().map_or(1, NonZero::get);
+        let threads = self.threads.unwrap_or_else(|| u32::try_from(cpus()).unwrap_or(u32::MAX));
+        let mut simulation = Simulation::with_threads(scenario, self.memory, threads)
+            .map_err(|error| file.rejected(error))?;
         let recording = self.record(file, &mut simulation)?;
         let digest = self.digest.then(|| TraceDigest::attach(&mut simulation));
         while simulation.run_some(EVENTS) {

@@ -1,0 +1,472 @@
+//! A logical process: hosts, routers and the links between them, whose events one thread handles in the order of time.
+//!
+//! An event is a moment of one entity: a link at whose end a packet arrives, a host whose timer expires, a source that sends, or a
+//! processor. A packet costs one event a link; routers take no time. What enters a link that ends in another logical process is passed on
+//! with the moment at which it comes out.
+
+use plumb_base::stats::sparse_histogram::SparseHistogram;
+use plumb_base::time::Instant;
+use plumb_wire::flow::FiveTuple;
+use plumb_wire::ipv4;
+use plumb_wire::machine::Machine as _;
+use plumb_wire::packet::{ChecksumState, Packet, PacketMeta, Pool};
+
+use super::world::World;
+use super::{START, narrow};
+use crate::directed_link::{DirectedLink, NodeKind};
+use crate::event_queue::EventQueue;
+use crate::flow::SimulatedFlow;
+use crate::host::{AcceptedConnection, PORT, VirtualHost, node_of};
+use crate::processor::Processor;
+use crate::source::{TrafficSource, destination_or_source, extra_len, set_destination};
+
+/// What no node is.
+const NOWHERE: u32 = (1 << 31) - 1;
+
+/// Packets that an empty list has room for.
+const APART: usize = 64;
+
+/// A part of a simulation that one thread runs. Links, hosts and flows have numbers of their own in it, in the order of those in the
+/// whole.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct LogicalProcess {
+    pub links: Vec<DirectedLink>,
+    pub hosts: Vec<VirtualHost>,
+    /// The link out of each host.
+    pub uplinks: Vec<u32>,
+    /// Of each host: its processor, if it has one.
+    pub processor_of: Vec<Option<u32>>,
+    pub processors: Vec<Processor>,
+    pub sources: Vec<TrafficSource>,
+    /// One-way delays in nanoseconds, of each source, or of all of a name where there are many.
+    pub delays: Vec<SparseHistogram>,
+    /// Flows with an end here.
+    pub flows: Vec<SimulatedFlow>,
+    /// The number of each of them in the whole.
+    pub flow_numbers: Vec<u32>,
+    /// Those that have not ended.
+    pub flows_left: usize,
+    pub queue: EventQueue,
+    pub pool: Pool,
+    pub now: Instant,
+    pub events: u64,
+    pub packet_hops: u64,
+    pub misdirected: u64,
+    /// Times that no memory was left for another packet.
+    pub without_memory: u64,
+    /// What leaves for each of the others, and what comes from it.
+    pub outbox: Vec<PassedPackets>,
+    pub inbox: Vec<PassedPackets>,
+    /// What has arrived, where somebody observes it.
+    pub observed: PassedPackets,
+    packets: Vec<Packet>,
+    batch: Vec<Packet>,
+    accepted: Vec<AcceptedConnection>,
+}
+
+/// Copies of packets, in the order of time for each link.
+#[derive(Debug)]
+pub(super) struct PassedPackets {
+    /// When the first comes out; [`Instant::NEVER`] where there is none.
+    pub earliest: Instant,
+    packets: Vec<PassedPacket>,
+    bytes: Vec<u8>,
+}
+
+/// One of them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PassedPacket {
+    pub at: Instant,
+    /// Its number in the whole.
+    pub link: u32,
+    len: u32,
+    /// Bytes of it that are copied.
+    copied: u32,
+    meta: PacketMeta,
+}
+
+impl Default for PassedPackets {
+    fn default() -> Self {
+        Self { earliest: Instant::NEVER, packets: Vec::new(), bytes: Vec::new() }
+    }
+}
+
+impl PassedPackets {
+    /// Copies at most `most` bytes of a packet.
+    fn push(&mut self, at: Instant, link: u32, packet: &Packet, pool: &Pool, most: usize) {
+        let bytes = pool.bytes(packet);
+        let (len, copied) = (bytes.len(), bytes.len().min(most));
+        self.earliest = self.earliest.min(at);
+        let (len, meta) = (narrow(len), packet.meta);
+        self.packets.push(PassedPacket { at, link, len, copied: narrow(copied), meta });
+        self.bytes.extend_from_slice(&bytes[..copied]);
+    }
+
+    /// Each with the bytes that were copied.
+    pub fn iter(&self) -> impl Iterator<Item = (&PassedPacket, &[u8])> {
+        let mut rest = self.bytes.as_slice();
+        self.packets.iter().map(move |packet| {
+            let (bytes, others) = rest.split_at(packet.copied as usize);
+            rest = others;
+            (packet, bytes)
+        })
+    }
+
+    pub fn clear(&mut self) {
+        self.earliest = Instant::NEVER;
+        self.packets.clear();
+        self.bytes.clear();
+    }
+}
+
+impl PassedPacket {
+    /// The state of its checksum.
+    pub fn checksum(&self) -> ChecksumState {
+        self.meta.checksum
+    }
+}
+
+impl LogicalProcess {
+    /// One of `processes`, with nothing in it, and room for the events of so many entities.
+    pub fn new(processes: usize, pool: Pool) -> Self {
+        let passed = || (0..processes).map(|_| PassedPackets::default()).collect();
+        Self {
+            links: Vec::new(),
+            hosts: Vec::new(),
+            uplinks: Vec::new(),
+            processor_of: Vec::new(),
+            processors: Vec::new(),
+            sources: Vec::new(),
+            delays: Vec::new(),
+            flows: Vec::new(),
+            flow_numbers: Vec::new(),
+            flows_left: 0,
+            queue: EventQueue::new(0),
+            pool,
+            now: START,
+            events: 0,
+            packet_hops: 0,
+            misdirected: 0,
+            without_memory: 0,
+            outbox: passed(),
+            inbox: passed(),
+            observed: PassedPackets::default(),
+            // Long enough that none shares a cache line with what another thread writes.
+            packets: Vec::with_capacity(APART),
+            batch: Vec::with_capacity(APART),
+            accepted: Vec::new(),
+        }
+    }
+
+    /// It is complete: nothing is added any more.
+    pub fn begin(&mut self, world: &World) {
+        self.flows_left = self.flows.len();
+        self.processor_of.resize(self.hosts.len(), None);
+        let entities =
+            self.links.len() + self.hosts.len() + self.sources.len() + self.processors.len();
+        self.queue = EventQueue::new(entities);
+        for index in 0..self.sources.len() {
+            self.schedule_source(world, index);
+        }
+    }
+
+    /// When its next event is.
+    #[inline]
+    pub fn next(&self) -> Instant {
+        self.queue.first().map_or(Instant::NEVER, |(at, _)| at)
+    }
+
+    /// Handles at most `events` events up to `until`, of which none is left if it returns `true`; none once every flow has ended, if
+    /// `stops` says so.
+    pub fn run_until(&mut self, world: &World, until: Instant, events: u64, stops: bool) {
+        self.receive_passed(world);
+        let last = self.events.saturating_add(events);
+        while self.events < last
+            && let Some((now, entity)) = self.queue.first()
+            && now <= until
+            && !(stops && self.flows_left == 0)
+        {
+            debug_assert!(now >= self.now, "time goes forward");
+            self.now = now;
+            self.events += 1;
+            self.run_entity(world, entity as usize);
+        }
+    }
+
+    fn run_entity(&mut self, world: &World, index: usize) {
+        let hosts = self.links.len();
+        let sources = hosts + self.hosts.len();
+        if index < hosts {
+            self.run_link(world, index);
+        } else if index < sources {
+            let host = &mut self.hosts[index - hosts];
+            if host.deadline() > self.now {
+                // It has been put off since it was set.
+                self.events -= 1;
+                return self.queue.set(narrow(index), host.deadline());
+            }
+            host.handle_deadline(self.now, &mut self.flows, &mut self.pool);
+            self.take_turn(world, index - hosts);
+        } else if index < sources + self.sources.len() {
+            self.run_source(world, index - sources);
+        } else {
+            self.run_processor(world, index - sources - self.sources.len());
+        }
+    }
+
+    /// Takes what the others have passed on.
+    fn receive_passed(&mut self, world: &World) {
+        let mut inbox = std::mem::take(&mut self.inbox);
+        for passed in &mut inbox {
+            for (packet, bytes) in passed.iter() {
+                let len = packet.len as usize;
+                let Some(mut copy) = self.pool.allocate_for(len) else {
+                    self.without_memory += 1;
+                    continue;
+                };
+                let room = self.pool.append(&mut copy, len).expect("what was asked for");
+                room[..bytes.len()].copy_from_slice(bytes);
+                copy.meta = packet.meta;
+                let link = world.end_of_link(packet.link).number;
+                let directed = &mut self.links[link as usize];
+                directed.come_in(packet.at, copy);
+                self.queue.set(link, directed.next());
+            }
+            passed.clear();
+        }
+        self.inbox = inbox;
+    }
+
+    /// Packets arrive at the end of a link, or the host at its beginning has room again.
+    fn run_link(&mut self, world: &World, index: usize) {
+        let mut packets = std::mem::take(&mut self.packets);
+        let directed = &mut self.links[index];
+        let is_arrival = directed.take_arrived(self.now, &mut packets, &mut self.pool);
+        let is_awaited = std::mem::take(&mut directed.is_awaited);
+        self.queue.set(narrow(index), directed.next());
+        let (from, to) = (directed.from.filter(|_| is_awaited), directed.to);
+        self.packet_hops += packets.len() as u64;
+        if world.is_observed {
+            for packet in &packets {
+                self.observed.push(self.now, directed.number, packet, &self.pool, usize::MAX);
+            }
+        }
+        match to {
+            // An arrival elsewhere is an event there.
+            _ if packets.is_empty() => self.events -= u64::from(is_arrival),
+            NodeKind::Router(node) => {
+                for packet in packets.drain(..) {
+                    self.forward(world, node, packet);
+                }
+            }
+            NodeKind::Host(host) => {
+                let host = host as usize;
+                if let Some(later) = directed.coming(1) {
+                    plumb_copy::prefetch::<1>(self.pool.bytes(later));
+                }
+                if let Some(next) = directed.coming(0) {
+                    self.hosts[host].expect(self.pool.bytes(next), &self.flows);
+                }
+                self.receive(world, host, &mut packets);
+            }
+        }
+        self.packets = packets;
+        if let Some(host) = from {
+            self.take_turn(world, host as usize);
+        }
+    }
+
+    /// Packets arrive at a host, and are gone from `packets`.
+    fn receive(&mut self, world: &World, host: usize, packets: &mut Vec<Packet>) {
+        let Some(index) = self.processor_of[host] else {
+            return self.deliver(world, host, packets);
+        };
+        let processor = &mut self.processors[index as usize];
+        for packet in packets.drain(..) {
+            if let Err(packet) = processor.arrive(self.now, packet) {
+                self.pool.free(packet);
+            }
+        }
+        self.schedule_processor(index as usize);
+    }
+
+    /// A processor has received a packet, or is interrupted.
+    fn run_processor(&mut self, world: &World, index: usize) {
+        let processor = &mut self.processors[index];
+        let host = world.host_at(processor.spec().node).number as usize;
+        if let Some(packet) = processor.step(self.now) {
+            let mut packets = std::mem::take(&mut self.packets);
+            packets.push(packet);
+            self.deliver(world, host, &mut packets);
+            self.packets = packets;
+        }
+        if self.processors[index].is_due_to_send(self.now) {
+            self.take_turn(world, host);
+        }
+        self.schedule_processor(index);
+    }
+
+    fn schedule_processor(&mut self, index: usize) {
+        let entity = self.links.len() + self.hosts.len() + self.sources.len() + index;
+        self.queue.set(narrow(entity), self.processors[index].next());
+    }
+
+    /// A host's stack, or the sink of a source, gets packets.
+    fn deliver(&mut self, world: &World, host: usize, packets: &mut Vec<Packet>) {
+        let (now, pool) = (self.now, &mut self.pool);
+        for mut packet in packets.drain(..) {
+            match destination_or_source(&packet) {
+                Err(source) if world.scenario.sources[source as usize].floods.is_none() => {
+                    let source = &mut self.sources[source as usize];
+                    if let Some(delay) = source.receive(now, pool.bytes(&packet)) {
+                        self.delays[source.delays as usize].record(delay.as_ns());
+                    }
+                    pool.free(packet);
+                    continue;
+                }
+                Err(source) => self.sources[source as usize].receive_syn(),
+                Ok(_) => {}
+            }
+            packet.meta.received = now;
+            packet.meta.flow_rate = 0.0;
+            self.batch.push(packet);
+        }
+        if !self.batch.is_empty() {
+            self.hosts[host].ip_mut().handle_packets(now, PORT, &mut self.batch, pool);
+            self.take_turn(world, host);
+        }
+    }
+
+    /// A host does what follows from what happened to it, and sends.
+    pub fn take_turn(&mut self, world: &World, index: usize) {
+        let now = self.now;
+        let mut accepted = std::mem::take(&mut self.accepted);
+        self.hosts[index].handle_events(now, &mut self.flows, &mut accepted);
+        for connection in accepted.drain(..) {
+            self.assign(world, index, connection);
+        }
+        self.accepted = accepted;
+        self.flows_left -= self.hosts[index].take_ended();
+        self.send_from(world, index);
+        let entity = self.links.len() + index;
+        self.queue.set_earlier(narrow(entity), self.hosts[index].deadline());
+    }
+
+    /// A host sends what its interface has room for, and its processor time.
+    fn send_from(&mut self, world: &World, index: usize) {
+        let now = self.now;
+        let processor = self.processor_of[index];
+        if let Some(processor) = processor
+            && !self.processors[processor as usize].may_send(now)
+        {
+            return self.schedule_processor(processor as usize);
+        }
+        let link = self.uplinks[index];
+        let directed = &mut self.links[link as usize];
+        directed.advance(now, &mut self.pool);
+        let len = u64::from(world.scenario.mtu) + u64::from(directed.link.spec().overhead);
+        let room = directed.room(world.scenario.ring.into(), len);
+        // A processor sends one after the other.
+        let room = if processor.is_some() { room.min(1) } else { room };
+        let max = usize::try_from(room).unwrap_or(usize::MAX);
+        self.hosts[index].poll(now, &mut self.batch, max, &mut self.pool);
+        let (packets, bytes) =
+            (self.batch.len(), self.batch.iter().map(Packet::len).sum::<usize>());
+        directed.is_awaited |= packets >= max;
+        self.without_memory += u64::from(self.pool.available().0 == 0);
+        for mut packet in self.batch.drain(..) {
+            let node = destination(self.pool.bytes(&packet), world.places.len());
+            set_destination(&mut packet, node);
+            enter_link(directed, (now, packet, 0), &mut self.pool, world, &mut self.outbox);
+        }
+        self.queue.set(link, directed.next());
+        if let Some(processor) = processor
+            && packets > 0
+        {
+            let processor = processor as usize;
+            self.processors[processor].send(now, packets as u64, bytes as u64);
+            self.processors[processor].may_send(now);
+            self.schedule_processor(processor);
+        }
+    }
+
+    /// Finds the flow of a connection that a host has accepted.
+    fn assign(&mut self, world: &World, host: usize, connection: AcceptedConnection) {
+        let from = node_of(connection.remote);
+        if let Some(flow) = from.and_then(|from| world.flow_from(from, connection.port))
+            && let Ok(flow) = self.flow_numbers.binary_search(&flow)
+        {
+            self.hosts[host].assign(self.now, connection, narrow(flow), &mut self.flows);
+        }
+    }
+
+    fn run_source(&mut self, world: &World, index: usize) {
+        let spec = &world.scenario.sources[index];
+        if let Some((packet, _)) = self.sources[index].send(spec, self.now, &mut self.pool) {
+            self.send(world, world.routes.out_of_host(spec.from), packet);
+        } else {
+            self.without_memory += 1;
+        }
+        self.schedule_source(world, index);
+    }
+
+    fn schedule_source(&mut self, world: &World, index: usize) {
+        let entity = self.links.len() + self.hosts.len() + index;
+        let next = self.sources[index].next(&world.scenario.sources[index], START);
+        self.queue.set(narrow(entity), next);
+    }
+
+    /// A packet at a router goes on, at once.
+    fn forward(&mut self, world: &World, router: u32, packet: Packet) {
+        let destination = match destination_or_source(&packet) {
+            Ok(node) => node,
+            Err(source) => world.scenario.sources[source as usize].to,
+        };
+        let flow = || {
+            let tuple = FiveTuple::of_packet(self.pool.bytes(&packet));
+            tuple.map_or(0, |tuple| world.hash.hash(tuple.words()))
+        };
+        if let Some(link) = world.routes.next(router, destination, flow) {
+            self.send(world, link, packet);
+        } else {
+            self.misdirected += 1;
+            self.pool.free(packet);
+        }
+    }
+
+    /// A packet enters a link of this number in the whole.
+    #[inline]
+    fn send(&mut self, world: &World, link: u32, packet: Packet) {
+        let extra = extra_len(&packet, &self.pool);
+        let link = world.beginnings[link as usize];
+        let directed = &mut self.links[link as usize];
+        enter_link(directed, (self.now, packet, extra), &mut self.pool, world, &mut self.outbox);
+        self.queue.set(link, directed.next());
+    }
+}
+
+/// A packet that counts so many bytes more than it has enters a link, and is passed on if that ends elsewhere.
+#[inline]
+fn enter_link(
+    directed: &mut DirectedLink,
+    (now, packet, extra): (Instant, Packet, u32),
+    pool: &mut Pool,
+    world: &World,
+    outbox: &mut [PassedPackets],
+) {
+    if let Some(at) = directed.send(now, packet, extra, pool)
+        && let Some(packet) = directed.last_in()
+    {
+        let process = world.end_of_link(directed.number).process;
+        outbox[process as usize].push(at, directed.number, packet, pool, world.copied_max);
+    }
+}
+
+/// The node that a packet of a host goes to; one that does not exist where it goes nowhere.
+#[inline]
+fn destination(bytes: &[u8], nodes: usize) -> u32 {
+    let header = ipv4::Ipv4Packet::parse_quoted(bytes).ok();
+    let node = header.and_then(|header| node_of(header.destination()));
+    node.filter(|node| (*node as usize) < nodes).unwrap_or(NOWHERE)
+}

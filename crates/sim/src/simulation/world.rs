@@ -1,0 +1,101 @@
+//! What all logical processes share, and none of them changes.
+
+use std::collections::BTreeMap;
+
+use plumb_wire::flow::SipKey;
+
+use crate::directed_link::NodeKind;
+use crate::host::FIRST_LOCAL;
+use crate::route::RouteTable;
+use crate::scenario::Scenario;
+
+/// Bytes of headers at most: 20 of IP and 60 of TCP.
+const HEADERS_MAX: usize = 80;
+
+/// What is simulated, and where everything is.
+#[derive(Clone, Debug)]
+pub(super) struct World {
+    pub scenario: Scenario,
+    pub routes: RouteTable,
+    pub hash: SipKey,
+    /// Whether packets are shown to observers.
+    pub is_observed: bool,
+    /// Bytes of a packet that somebody may read: its headers, where nobody looks at payload.
+    pub copied_max: usize,
+    /// Of each node.
+    pub places: Vec<NodePlace>,
+    /// The number of each link in the logical process where it begins, and in the one where it ends.
+    pub beginnings: Vec<u32>,
+    pub ends: Vec<u32>,
+    /// The flows that come from each node, in the order in which they are opened: that of their ports.
+    outgoing: BTreeMap<u32, Vec<u32>>,
+}
+
+/// What a node is, and which logical process has it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NodePlace {
+    pub process: u32,
+    pub kind: NodeKind,
+}
+
+/// A logical process, and the number of a thing in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub process: u32,
+    pub number: u32,
+}
+
+impl World {
+    /// A world whose links have no numbers yet.
+    pub fn new(scenario: Scenario, routes: RouteTable, places: Vec<NodePlace>) -> Self {
+        let flows = scenario.groups.iter().flat_map(|group| &group.flows);
+        let mut by_start: Vec<_> =
+            (0..).zip(flows).map(|(index, flow)| (flow.start, index, flow.from)).collect();
+        by_start.sort_unstable();
+        let mut outgoing: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for (_, index, from) in by_start {
+            outgoing.entry(from).or_default().push(index);
+        }
+        let copied_max = if scenario.can_damage() { usize::MAX } else { HEADERS_MAX };
+        let hash = SipKey::new(scenario.seed, "paths");
+        let (beginnings, ends) = (Vec::new(), Vec::new());
+        Self {
+            scenario,
+            routes,
+            hash,
+            is_observed: false,
+            copied_max,
+            places,
+            beginnings,
+            ends,
+            outgoing,
+        }
+    }
+
+    /// The flow that comes from a port of a node.
+    pub fn flow_from(&self, node: u32, port: u16) -> Option<u32> {
+        let number = port.checked_sub(FIRST_LOCAL)?;
+        self.outgoing.get(&node)?.get(usize::from(number)).copied()
+    }
+
+    /// Where the host at a node is.
+    pub fn host_at(&self, node: u32) -> Place {
+        let NodePlace { process, kind } = self.places[node as usize];
+        match kind {
+            NodeKind::Host(number) => Place { process, number },
+            NodeKind::Router(_) => unreachable!("ends of flows were checked to be hosts"),
+        }
+    }
+
+    /// Where the beginning of a link is.
+    pub fn begin_of_link(&self, link: u32) -> Place {
+        let process = self.places[self.routes.end(link ^ 1) as usize].process;
+        Place { process, number: self.beginnings[link as usize] }
+    }
+
+    /// Where the end of a link is.
+    pub fn end_of_link(&self, link: u32) -> Place {
+        let process = self.places[self.routes.end(link) as usize].process;
+        Place { process, number: self.ends[link as usize] }
+    }
+}
