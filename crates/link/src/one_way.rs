@@ -130,14 +130,6 @@ impl OneWayLink {
         }
     }
 
-    /// The packet that entered last, of those inside, and when it comes out, where that is known.
-    pub fn last_in(&self) -> Option<(Instant, &Packet)> {
-        match &self.hop {
-            OneWayHop::General(_) => None,
-            OneWayHop::Fifo(hop) => hop.last(),
-        }
-    }
-
     /// When anything happens inside, as the beginning of a packet's transmission; [`Instant::NEVER`] when nothing does.
     #[inline]
     pub fn next_change(&self) -> Instant {
@@ -150,6 +142,16 @@ impl OneWayLink {
     /// Everything up to `now` happens; what comes out is appended to `out`.
     #[inline]
     pub fn advance(&mut self, now: Instant, out: &mut Vec<Packet>, pool: &mut Pool) {
+        self.take_arrived(now, out, pool);
+        if let OneWayHop::Fifo(hop) = &mut self.hop {
+            hop.settle(now);
+        }
+    }
+
+    /// What comes out by `now` is appended to `out`. Where it is known beforehand, packets may still be sent that enter before `now`, but
+    /// come out later.
+    #[inline]
+    pub fn take_arrived(&mut self, now: Instant, out: &mut Vec<Packet>, pool: &mut Pool) {
         let byte_time = self.byte_time_min;
         let is_early = |at: Instant, entered: Instant, wire_len: u32, delay: Span| {
             at < entered + Span::from_ps(byte_time.saturating_mul(wire_len.into())) + delay
@@ -159,7 +161,6 @@ impl OneWayLink {
                 while let Some((at, entered, wire_len)) = hop.pop(now, out) {
                     self.early += u64::from(is_early(at, entered, wire_len, hop.delay()));
                 }
-                hop.settle(now);
             }
             OneWayHop::General(hop) => {
                 while hop.next() <= now && hop.next() < Instant::NEVER {

@@ -107,7 +107,8 @@ impl Simulation {
         let partition = Partition::of(&scenario, &routes, u32::try_from(most).unwrap_or(threads));
         let count = partition.parts;
         let mut processes: Vec<_> = (0..count)
-            .map(|_| Box::new(LogicalProcess::new(count as usize, Pool::reserve(frames, 0))))
+            .map(|number| LogicalProcess::new(number, count as usize, Pool::reserve(frames, 0)))
+            .map(Box::new)
             .collect();
         let places = add_hosts(&scenario, &partition, &mut processes);
         let mut world = World::new(scenario, routes, places);
@@ -203,6 +204,7 @@ impl Simulation {
             } else if scheduled <= self.end {
                 self.events += 1;
                 self.set_now(scheduled);
+                self.settle();
                 self.run_schedule(scheduled);
             } else {
                 self.set_now(self.end);
@@ -219,7 +221,8 @@ impl Simulation {
     /// When the next event is, of those that are not in the schedule.
     fn first(&self) -> Instant {
         let next = self.processes.iter().map(|process| {
-            let passed = process.outbox.iter().map(|passed| passed.earliest);
+            // What was passed on comes out a lookahead later at the earliest.
+            let passed = process.outbox.iter().map(|passed| passed.first() + self.lookahead);
             passed.fold(process.next(), Instant::min)
         });
         next.min().unwrap_or(Instant::NEVER)
@@ -252,6 +255,14 @@ impl Simulation {
                     self.processes[sender].outbox[receiver] = passed;
                 }
             }
+        }
+    }
+
+    /// Hands over and takes in everything that was passed on.
+    fn settle(&mut self) {
+        self.exchange();
+        for process in &mut self.processes {
+            process.receive_passed(&self.world);
         }
     }
 
@@ -328,37 +339,25 @@ fn add_hosts(
     places
 }
 
-/// Adds every link, or each of its ends, to its process.
+/// Adds every link to the process where it ends.
 fn add_links(world: &mut World, paths: &check::PathSurvey, processes: &mut [Box<LogicalProcess>]) {
-    let (mut beginnings, mut ends) = (Vec::new(), Vec::new());
+    let mut links = Vec::new();
     let edges = &world.scenario.network.edges;
     let directions = edges.iter().flat_map(|edge| [&edge.spec.up, &edge.spec.down]);
     for ((number, spec), round_trip) in (0..).zip(directions).zip(&paths.round_trips) {
         let seed = world.scenario.seed.derive(&format!("link {number}"));
         let nodes = [number ^ 1, number].map(|link| world.places[world.routes.end(link) as usize]);
-        let make = || {
-            let link = OneWayLink::new(spec, Medium::Ip, seed, *round_trip, START);
-            DirectedLink::new(link, number, nodes.map(|node| node.kind))
-        };
-        let mut add = |process: u32, link| {
-            let links = &mut processes[process as usize].links;
-            links.push(link);
-            narrow(links.len() - 1)
-        };
-        let [from, to] = nodes.map(|node| node.process);
-        let [beginning, end] = if from == to {
-            [add(from, make()); 2]
-        } else {
-            [add(from, make().beginning()), add(to, make().end())]
-        };
-        beginnings.push(beginning);
-        ends.push(end);
+        let link = OneWayLink::new(spec, Medium::Ip, seed, *round_trip, START);
+        let process = nodes[1].process;
+        let of_process = &mut processes[process as usize].links;
+        links.push(Place { process, number: narrow(of_process.len()) });
+        of_process.push(DirectedLink::new(link, number, nodes.map(|node| node.kind)));
     }
-    (world.beginnings, world.ends) = (beginnings, ends);
+    world.links = links;
     for (node, place) in (0..).zip(&world.places) {
         if matches!(place.kind, NodeKind::Host(_)) {
-            let link = world.beginnings[world.routes.out_of_host(node) as usize];
-            processes[place.process as usize].uplinks.push(link);
+            let link = world.links[world.routes.out_of_host(node) as usize];
+            processes[place.process as usize].uplinks.push(link.number);
         }
     }
 }

@@ -150,7 +150,10 @@ impl FifoHop {
         if at > now || at == Instant::NEVER {
             return None;
         }
-        self.settle(at);
+        if self.begun == 0 {
+            // No further: packets that entered since may come yet.
+            self.count_until(self.frames.front()?.begins);
+        }
         let first = &self.frames.front()?.frame;
         self.account.left.add(first);
         self.left_bits += self.config.bits(first);
@@ -181,11 +184,6 @@ impl FifoHop {
     #[inline]
     pub fn get(&self, index: usize) -> Option<&LinkFrame> {
         self.frames.get(index).map(|one| &one.frame)
-    }
-
-    /// The packet that came last, and when it comes out.
-    pub fn last(&self) -> Option<(Instant, &Packet)> {
-        self.frames.back().map(|last| (last.departs + self.delay, &last.frame.packet))
     }
 
     pub fn delay(&self) -> Span {

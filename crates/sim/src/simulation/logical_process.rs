@@ -1,8 +1,8 @@
 //! A logical process: hosts, routers and the links between them, whose events one thread handles in the order of time.
 //!
 //! An event is a moment of one entity: a link at whose end a packet arrives, a host whose timer expires, a source that sends, or a
-//! processor. A packet costs one event a link; routers take no time. What enters a link that ends in another logical process is passed on
-//! with the moment at which it comes out.
+//! processor. A packet costs one event a link; routers take no time. A link between two logical processes is in that where it ends: what enters
+//! it is passed on with the moment.
 
 use plumb_base::stats::sparse_histogram::SparseHistogram;
 use plumb_base::time::Instant;
@@ -11,7 +11,7 @@ use plumb_wire::ipv4;
 use plumb_wire::machine::Machine as _;
 use plumb_wire::packet::{ChecksumState, Packet, PacketMeta, Pool};
 
-use super::world::World;
+use super::world::{Place, World};
 use super::{START, narrow};
 use crate::directed_link::{DirectedLink, NodeKind};
 use crate::event_queue::EventQueue;
@@ -31,6 +31,7 @@ const APART: usize = 64;
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct LogicalProcess {
+    number: u32,
     pub links: Vec<DirectedLink>,
     pub hosts: Vec<VirtualHost>,
     /// The link out of each host.
@@ -65,11 +66,9 @@ pub(super) struct LogicalProcess {
     accepted: Vec<AcceptedConnection>,
 }
 
-/// Copies of packets, in the order of time for each link.
-#[derive(Debug)]
+/// Copies of packets, in the order of time.
+#[derive(Debug, Default)]
 pub(super) struct PassedPackets {
-    /// When the first comes out; [`Instant::NEVER`] where there is none.
-    pub earliest: Instant,
     packets: Vec<PassedPacket>,
     bytes: Vec<u8>,
 }
@@ -86,21 +85,19 @@ pub(super) struct PassedPacket {
     meta: PacketMeta,
 }
 
-impl Default for PassedPackets {
-    fn default() -> Self {
-        Self { earliest: Instant::NEVER, packets: Vec::new(), bytes: Vec::new() }
-    }
-}
-
 impl PassedPackets {
     /// Copies at most `most` bytes of a packet.
     fn push(&mut self, at: Instant, link: u32, packet: &Packet, pool: &Pool, most: usize) {
         let bytes = pool.bytes(packet);
         let (len, copied) = (bytes.len(), bytes.len().min(most));
-        self.earliest = self.earliest.min(at);
         let (len, meta) = (narrow(len), packet.meta);
         self.packets.push(PassedPacket { at, link, len, copied: narrow(copied), meta });
         self.bytes.extend_from_slice(&bytes[..copied]);
+    }
+
+    /// When the first entered or arrived; [`Instant::NEVER`] where there is none.
+    pub fn first(&self) -> Instant {
+        self.packets.first().map_or(Instant::NEVER, |packet| packet.at)
     }
 
     /// Each with the bytes that were copied.
@@ -114,7 +111,6 @@ impl PassedPackets {
     }
 
     pub fn clear(&mut self) {
-        self.earliest = Instant::NEVER;
         self.packets.clear();
         self.bytes.clear();
     }
@@ -129,9 +125,10 @@ impl PassedPacket {
 
 impl LogicalProcess {
     /// One of `processes`, with nothing in it, and room for the events of so many entities.
-    pub fn new(processes: usize, pool: Pool) -> Self {
+    pub fn new(number: u32, processes: usize, pool: Pool) -> Self {
         let passed = || (0..processes).map(|_| PassedPackets::default()).collect();
         Self {
+            number,
             links: Vec::new(),
             hosts: Vec::new(),
             uplinks: Vec::new(),
@@ -215,8 +212,8 @@ impl LogicalProcess {
         }
     }
 
-    /// Takes what the others have passed on.
-    fn receive_passed(&mut self, world: &World) {
+    /// Takes what the others have passed on into its links.
+    pub fn receive_passed(&mut self, world: &World) {
         let mut inbox = std::mem::take(&mut self.inbox);
         for passed in &mut inbox {
             for (packet, bytes) in passed.iter() {
@@ -228,9 +225,9 @@ impl LogicalProcess {
                 let room = self.pool.append(&mut copy, len).expect("what was asked for");
                 room[..bytes.len()].copy_from_slice(bytes);
                 copy.meta = packet.meta;
-                let link = world.end_of_link(packet.link).number;
+                let link = world.links[packet.link as usize].number;
                 let directed = &mut self.links[link as usize];
-                directed.come_in(packet.at, copy);
+                directed.send(packet.at, copy, 0, &mut self.pool);
                 self.queue.set(link, directed.next());
             }
             passed.clear();
@@ -242,7 +239,7 @@ impl LogicalProcess {
     fn run_link(&mut self, world: &World, index: usize) {
         let mut packets = std::mem::take(&mut self.packets);
         let directed = &mut self.links[index];
-        let is_arrival = directed.take_arrived(self.now, &mut packets, &mut self.pool);
+        directed.take_arrived(self.now, &mut packets, &mut self.pool);
         let is_awaited = std::mem::take(&mut directed.is_awaited);
         self.queue.set(narrow(index), directed.next());
         let (from, to) = (directed.from.filter(|_| is_awaited), directed.to);
@@ -253,8 +250,7 @@ impl LogicalProcess {
             }
         }
         match to {
-            // An arrival elsewhere is an event there.
-            _ if packets.is_empty() => self.events -= u64::from(is_arrival),
+            _ if packets.is_empty() => {}
             NodeKind::Router(node) => {
                 for packet in packets.drain(..) {
                     self.forward(world, node, packet);
@@ -262,10 +258,10 @@ impl LogicalProcess {
             }
             NodeKind::Host(host) => {
                 let host = host as usize;
-                if let Some(later) = directed.coming(1) {
+                if let Some(later) = directed.link.coming(1) {
                     plumb_copy::prefetch::<1>(self.pool.bytes(later));
                 }
-                if let Some(next) = directed.coming(0) {
+                if let Some(next) = directed.link.coming(0) {
                     self.hosts[host].expect(self.pool.bytes(next), &self.flows);
                 }
                 self.receive(world, host, &mut packets);
@@ -378,7 +374,7 @@ impl LogicalProcess {
         for mut packet in self.batch.drain(..) {
             let node = destination(self.pool.bytes(&packet), world.places.len());
             set_destination(&mut packet, node);
-            enter_link(directed, (now, packet, 0), &mut self.pool, world, &mut self.outbox);
+            directed.send(now, packet, 0, &mut self.pool);
         }
         self.queue.set(link, directed.next());
         if let Some(processor) = processor
@@ -438,28 +434,16 @@ impl LogicalProcess {
     /// A packet enters a link of this number in the whole.
     #[inline]
     fn send(&mut self, world: &World, link: u32, packet: Packet) {
+        let Place { process, number } = world.links[link as usize];
+        if process != self.number {
+            let outbox = &mut self.outbox[process as usize];
+            outbox.push(self.now, link, &packet, &self.pool, world.copied_max);
+            return self.pool.free(packet);
+        }
         let extra = extra_len(&packet, &self.pool);
-        let link = world.beginnings[link as usize];
-        let directed = &mut self.links[link as usize];
-        enter_link(directed, (self.now, packet, extra), &mut self.pool, world, &mut self.outbox);
-        self.queue.set(link, directed.next());
-    }
-}
-
-/// A packet that counts so many bytes more than it has enters a link, and is passed on if that ends elsewhere.
-#[inline]
-fn enter_link(
-    directed: &mut DirectedLink,
-    (now, packet, extra): (Instant, Packet, u32),
-    pool: &mut Pool,
-    world: &World,
-    outbox: &mut [PassedPackets],
-) {
-    if let Some(at) = directed.send(now, packet, extra, pool)
-        && let Some(packet) = directed.last_in()
-    {
-        let process = world.end_of_link(directed.number).process;
-        outbox[process as usize].push(at, directed.number, packet, pool, world.copied_max);
+        let directed = &mut self.links[number as usize];
+        directed.send(self.now, packet, extra, &mut self.pool);
+        self.queue.set(number, directed.next());
     }
 }
 

@@ -7,7 +7,7 @@ use plumb_stack::tcp::{ReceiverCounts, SenderCounts, TcpId, TcpInfo};
 
 use super::logical_process::LogicalProcess;
 use super::world::Place;
-use super::{START, Simulation, narrow};
+use super::{START, Simulation};
 use crate::directed_link::DirectedLink;
 use crate::flow::{FlowCounts, FlowSample, SimulatedFlow};
 use crate::processor::{Processor, ProcessorSpec};
@@ -75,9 +75,9 @@ impl Simulation {
         client
     }
 
-    /// A link where it begins, advanced to now.
+    /// A link, advanced to now.
     fn advanced_link(&mut self, link: usize) -> &mut DirectedLink {
-        let Place { process, number } = self.world.begin_of_link(narrow(link));
+        let Place { process, number } = self.world.links[link];
         let process = &mut self.processes[process as usize];
         let directed = &mut process.links[number as usize];
         directed.advance(process.now, &mut process.pool);
@@ -131,6 +131,7 @@ impl Simulation {
 
     /// What it found; the simulation ends here.
     pub fn finish(mut self) -> SimulationReport {
+        self.settle();
         let elapsed = self.elapsed();
         for index in 0..self.flows.len() {
             self.observe_flow(index);
@@ -283,8 +284,10 @@ impl LogicalProcess {
     /// Every frame of its pool is free, in a link, or in a host, and there was always one.
     fn memory_violations(&self) -> Vec<String> {
         let frames = u64::from(self.pool.frames().count);
-        let in_links: u64 = self.links.iter().map(DirectedLink::packets_inside).sum();
-        let waiting: usize = self.processors.iter().map(Processor::waiting).sum();
+        let in_links: u64 = self.links.iter().map(|directed| directed.link.frames_inside()).sum();
+        let waiting: usize =
+            self.links.iter().map(|directed| directed.arrived().len()).sum::<usize>()
+                + self.processors.iter().map(Processor::waiting).sum::<usize>();
         let in_hosts: usize = self.hosts.iter().map(|host| host.ip().queued()).sum();
         let known = in_links + (self.pool.available().0 + waiting + in_hosts) as u64;
         let mut violations = Vec::new();

@@ -1,6 +1,6 @@
 //! Which thread simulates which part of a network.
 //!
-//! Parts are separated by links in which it is known of each packet that enters when it comes out. So each part can be simulated by itself
+//! Parts are separated by links between routers in which it is known of each packet that enters when it comes out. So each part can be simulated by itself
 //! for as long as the shortest delay between two of them, the lookahead: nothing that another does meanwhile arrives earlier (Chandy and
 //! Misra 1979, Fujimoto 1990).
 
@@ -39,20 +39,32 @@ impl Partition {
         if most < 2 || !can_be_divided(scenario) {
             return whole;
         }
-        let edges = &scenario.network.edges;
+        let degrees = scenario.network.degrees();
+        let lookahead_of = |edge: &NetworkEdge| {
+            let joins_routers = edge.ends.iter().all(|end| degrees[*end as usize] > 1);
+            lookahead_of(edge).filter(|_| joins_routers)
+        };
+        let edges: Vec<_> =
+            scenario.network.edges.iter().map(|edge| (edge.ends, lookahead_of(edge))).collect();
         let work = work_of_nodes(scenario, routes);
-        let mut lookaheads: Vec<Span> = edges.iter().filter_map(lookahead_of).collect();
-        lookaheads.sort_unstable();
-        lookaheads.dedup();
+        let mut lookaheads: Vec<Span> =
+            edges.iter().filter_map(|(_, lookahead)| *lookahead).collect();
+        lookaheads.sort_unstable_by(|a, b| b.cmp(a));
+        // Those that are not much shorter are not worth trying.
+        lookaheads.dedup_by(|next, kept| *next * 4 > *kept * 3);
+        // Of as many parts as possible, the longest lookahead with which none has a third more to do than its share.
         let total: u64 = work.iter().sum();
-        let divided = lookaheads.into_iter().rev().map(|lookahead| {
-            let clusters = clusters(edges, work.len(), lookahead);
-            let (part_of, most_work) = pack(&clusters, &work, most);
-            (most_work, Self { part_of, parts: most, lookahead })
+        let choices = (2..=most)
+            .rev()
+            .flat_map(|parts| lookaheads.iter().map(move |lookahead| (parts, *lookahead)));
+        let mut divided = choices.map(|(parts, lookahead)| {
+            let clusters = clusters(&edges, work.len(), lookahead);
+            let (part_of, most_work) = pack(&clusters, &work, parts);
+            (most_work, Self { part_of, parts, lookahead })
         });
-        // The longest lookahead with which no part has a third more to do than its share.
-        let enough = |most_work: u64| most_work * 3 * u64::from(most) <= total * 4;
-        divided.into_iter().find(|(most_work, _)| enough(*most_work)).map_or(whole, |found| found.1)
+        let is_balanced =
+            |(most_work, one): &(u64, Self)| most_work * 3 * u64::from(one.parts) <= total * 4;
+        divided.find(is_balanced).map_or(whole, |(_, found)| found)
     }
 }
 
@@ -101,11 +113,11 @@ fn work_of_nodes(scenario: &Scenario, routes: &RouteTable) -> Vec<u64> {
 }
 
 /// The cluster of each node: nodes are together where a link between them allows no lookahead, or a shorter one.
-fn clusters(edges: &[NetworkEdge], nodes: usize, lookahead: Span) -> Vec<usize> {
+fn clusters(edges: &[([u32; 2], Option<Span>)], nodes: usize, lookahead: Span) -> Vec<usize> {
     let mut cluster: Vec<usize> = (0..nodes).collect();
-    for edge in edges {
-        if lookahead_of(edge).is_none_or(|own| own < lookahead) {
-            let [a, b] = edge.ends.map(|end| root(&mut cluster, end as usize));
+    for (ends, own) in edges {
+        if own.is_none_or(|own| own < lookahead) {
+            let [a, b] = ends.map(|end| root(&mut cluster, end as usize));
             cluster[a.max(b)] = a.min(b);
         }
     }

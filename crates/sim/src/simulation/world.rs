@@ -24,9 +24,8 @@ pub(super) struct World {
     pub copied_max: usize,
     /// Of each node.
     pub places: Vec<NodePlace>,
-    /// The number of each link in the logical process where it begins, and in the one where it ends.
-    pub beginnings: Vec<u32>,
-    pub ends: Vec<u32>,
+    /// Where each link is.
+    pub links: Vec<Place>,
     /// The flows that come from each node, in the order in which they are opened: that of their ports.
     outgoing: BTreeMap<u32, Vec<u32>>,
 }
@@ -58,18 +57,8 @@ impl World {
         }
         let copied_max = if scenario.can_damage() { usize::MAX } else { HEADERS_MAX };
         let hash = SipKey::new(scenario.seed, "paths");
-        let (beginnings, ends) = (Vec::new(), Vec::new());
-        Self {
-            scenario,
-            routes,
-            hash,
-            is_observed: false,
-            copied_max,
-            places,
-            beginnings,
-            ends,
-            outgoing,
-        }
+        let links = Vec::new();
+        Self { scenario, routes, hash, is_observed: false, copied_max, places, links, outgoing }
     }
 
     /// The flow that comes from a port of a node.
@@ -85,17 +74,5 @@ impl World {
             NodeKind::Host(number) => Place { process, number },
             NodeKind::Router(_) => unreachable!("ends of flows were checked to be hosts"),
         }
-    }
-
-    /// Where the beginning of a link is.
-    pub fn begin_of_link(&self, link: u32) -> Place {
-        let process = self.places[self.routes.end(link ^ 1) as usize].process;
-        Place { process, number: self.beginnings[link as usize] }
-    }
-
-    /// Where the end of a link is.
-    pub fn end_of_link(&self, link: u32) -> Place {
-        let process = self.places[self.routes.end(link) as usize].process;
-        Place { process, number: self.ends[link as usize] }
     }
 }
