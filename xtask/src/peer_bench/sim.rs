@@ -12,12 +12,14 @@ use serde_json::Value;
 use super::BenchOptions;
 use super::score::{self, BenchRow, BenchTable, RatioTarget, TargetVerdict, format_ratio};
 
-/// Connections, simulated seconds, and what the ratio of speeds has to be.
-const CASES: [(u32, u32, Option<RatioTarget>); 3] = [
-    (10, 5, Some(RatioTarget::AtLeast(40.0))),
-    (100, 5, Some(RatioTarget::AtLeast(100.0))),
-    (1_000, 5, None),
+/// Connections, simulated seconds, and what the ratio of speeds has to be: of one thread, and of two.
+const CASES: [(u32, u32, [Option<RatioTarget>; 2]); 3] = [
+    (10, 5, [Some(RatioTarget::AtLeast(40.0)), None]),
+    (100, 5, [None, Some(RatioTarget::AtLeast(100.0))]),
+    (1_000, 5, [None; 2]),
 ];
+/// Threads of plumb's simulator.
+const THREADS: [u32; 2] = [1, 2];
 /// How far apart throughput and loss of the two may be.
 const DIFFERENCE_MAX: f64 = 0.05;
 
@@ -40,52 +42,66 @@ pub fn run(options: &BenchOptions, out: &mut dyn Write) -> anyhow::Result<bool> 
     if let Some(missing) = programs.iter().find(|program| !program.is_file()) {
         bail!("{} is missing: make race-sim builds it", missing.display());
     }
-    let cpu = super::cpus()?.local;
+    let cpus = super::cpus()?;
+    let [one, _, both] = cpus.lists("other-cpu");
     let cases = options.choose(CASES.to_vec(), |_| "dumbbell")?;
     writeln!(
         out,
-        "{} launches of each side, in turn, on CPU {cpu}. A dumbbell: Reno, 1 Gb/s, 24 ms, 2,000 packets of buffer; all headers\n\
-         are real and payload is only counted on both sides; ns-3 built by its distribution, routed by nix vectors.\n",
+        "{} launches of each side, in turn, on CPU {one}, two threads on {both}. A dumbbell: Reno, 1 Gb/s, 24 ms, 2,000 packets of\n\
+         buffer; all headers are real and payload is only counted on both sides; ns-3 built by its distribution, routed by nix vectors.\n",
         options.launches
     )?;
     writeln!(
         out,
-        "{:>11} {:>14} {:>14}  {:<22} {:>17} {:>17}  target",
-        "connections", "plumb, hops/s", "ns-3, hops/s", "ratio [95 %]", "goodput, Mb/s", "loss, ‰"
+        "{:>11} {:>7} {:>14} {:>14}  {:<22} {:>17} {:>17}  target",
+        "connections",
+        "threads",
+        "plumb, hops/s",
+        "ns-3, hops/s",
+        "ratio [95 %]",
+        "goodput, Mb/s",
+        "loss, ‰"
     )?;
     let mut table = BenchTable::new(out);
-    for (connections, seconds, target) in cases {
-        let values = measure(&programs, cpu, (connections, seconds), options.launches)
+    for (connections, seconds, targets) in cases {
+        let values = measure(&programs, [&one, &both], (connections, seconds), options.launches)
             .with_context(|| format!("the race of {connections} connections failed"))?;
-        table.print([row(connections, target, &values)?])?;
+        let rows = THREADS.iter().zip(&values).zip(targets);
+        let rows = rows.map(|((threads, ours), target)| {
+            row((connections, *threads), target, [ours, &values[THREADS.len()]])
+        });
+        table.print(rows.collect::<anyhow::Result<Vec<_>>>()?)?;
     }
     table.finish()
 }
 
+/// What plumb said with each number of threads, and what ns-3 did.
 fn measure(
     programs: &[PathBuf; 2],
-    cpu: u32,
+    [one, both]: [&str; 2],
     (connections, seconds): (u32, u32),
     launches: usize,
-) -> anyhow::Result<[Vec<SimOutcome>; 2]> {
-    let task = [connections.to_string(), seconds.to_string()];
-    let counted = launch(&programs[1], cpu, &[task[0].as_str(), &task[1], "1", "count"])?;
-    let mut values = [Vec::new(), Vec::new()];
+) -> anyhow::Result<[Vec<SimOutcome>; 3]> {
+    let task = [connections.to_string(), seconds.to_string(), "1".to_owned()];
+    let task = task.each_ref().map(String::as_str);
+    let with = |last| [task.as_slice(), &[last]].concat();
+    let counted = launch(&programs[1], one, &with("count"))?;
+    let mut values = [Vec::new(), Vec::new(), Vec::new()];
     for round in 0..launches {
-        for side in if round % 2 == 0 { [0, 1] } else { [1, 0] } {
-            let mut outcome = launch(&programs[side], cpu, &[task[0].as_str(), &task[1]])?;
-            if side == 1 {
-                outcome.hops = counted.hops;
-            }
-            values[side].push(outcome);
+        for side in (0..3).map(|turn| (round + turn) % 3) {
+            values[side].push(match side {
+                0 => launch(&programs[0], one, &with("1"))?,
+                1 => launch(&programs[0], both, &with("2"))?,
+                _ => SimOutcome { hops: counted.hops, ..launch(&programs[1], one, &task)? },
+            });
         }
     }
     Ok(values)
 }
 
-fn launch(program: &Path, cpu: u32, arguments: &[&str]) -> anyhow::Result<SimOutcome> {
+fn launch(program: &Path, cpus: &str, arguments: &[&str]) -> anyhow::Result<SimOutcome> {
     let mut command = Command::new("taskset");
-    command.arg("-c").arg(cpu.to_string()).arg(program).args(arguments);
+    command.arg("-c").arg(cpus).arg(program).args(arguments);
     let output = command.output().context("taskset(1) cannot be run")?;
     if !output.status.success() {
         bail!("{command:?} failed: {}", String::from_utf8_lossy(&output.stderr).trim());
@@ -101,17 +117,17 @@ fn launch(program: &Path, cpu: u32, arguments: &[&str]) -> anyhow::Result<SimOut
 }
 
 fn row(
-    connections: u32,
+    (connections, threads): (u32, u32),
     target: Option<RatioTarget>,
-    values: &[Vec<SimOutcome>; 2],
+    values: [&Vec<SimOutcome>; 2],
 ) -> anyhow::Result<BenchRow> {
     let speed =
         |side: &Vec<SimOutcome>| score::launches(side.iter().map(|one| one.hops / one.wall));
-    let [ours, theirs] = values.each_ref().map(speed);
+    let [ours, theirs] = values.map(speed);
     let ratio = score::paired_ratio(&ours, &theirs)?;
-    let [a, b] = values.each_ref().map(|side| side[0]);
+    let [a, b] = values.map(|side| side[0]);
     let columns = format!(
-        "{connections:>11} {:>14.0} {:>14.0}  {:<22} {:>17} {:>17}",
+        "{connections:>11} {threads:>7} {:>14.0} {:>14.0}  {:<22} {:>17} {:>17}",
         ours.median(),
         theirs.median(),
         format_ratio(&ratio),
@@ -139,7 +155,7 @@ mod tests {
         let outcome = SimOutcome { wall: 1.0, hops: 1e6, goodput: 9e8, loss: 1e-3 };
         let of = |ours: SimOutcome| {
             let theirs = vec![SimOutcome { hops: 1e4, ..outcome }; 6];
-            row(10, CASES[0].2, &[vec![ours; 6], theirs]).unwrap().verdicts
+            row((10, 1), CASES[0].2[0], [&vec![ours; 6], &theirs]).unwrap().verdicts
         };
         assert_eq!(of(outcome), [TargetVerdict::Pass]);
         assert_eq!(of(SimOutcome { hops: 3e5, ..outcome }), [TargetVerdict::Miss]);

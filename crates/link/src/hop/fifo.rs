@@ -15,8 +15,9 @@ use crate::rate::{self, RateServer};
 use crate::report::DirectionReport;
 use crate::spec::{DelayDistribution, DirectionSpec, QueueLimit, QueueSpec, RateSpec};
 
-/// One direction of one hop.
+/// One direction of one hop. No two are in one cache line, as different threads may use them.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(crate) struct FifoHop {
     config: HopConfig,
     server: RateServer,
@@ -158,7 +159,9 @@ impl FifoHop {
         self.account.left.add(first);
         self.left_bits += self.config.bits(first);
         let (entered, wire_len) = (first.entered, first.wire_len);
-        out.extend(self.frames.pop_front().map(|first| first.frame.packet));
+        if let Some(first) = self.frames.pop_front() {
+            out.push(first.frame.packet);
+        }
         if self.frames.is_empty() {
             // What comes next is written where memory is cached.
             self.frames.clear();

@@ -3,7 +3,7 @@
 use std::hint::spin_loop;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvError, SyncSender, TryRecvError, sync_channel};
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, yield_now};
 
 use plumb_base::time::Instant;
 
@@ -75,9 +75,11 @@ impl Drop for Worker {
 }
 
 fn receive<T>(from: &Receiver<T>) -> Result<T, RecvError> {
-    for _ in 0..LOOKS {
+    for look in 1..=LOOKS {
         match from.try_recv() {
             Ok(value) => return Ok(value),
+            // The other may wait for this CPU.
+            Err(TryRecvError::Empty) if look % 64 == 0 => yield_now(),
             Err(TryRecvError::Empty) => spin_loop(),
             Err(TryRecvError::Disconnected) => return Err(RecvError),
         }
