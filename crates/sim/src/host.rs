@@ -252,6 +252,9 @@ impl VirtualHost {
                     if let Some(origin) = origin {
                         note_read(now, len as u64, (origin as usize, index), flows);
                     }
+                    if !self.ip.tcp_is_readable(id) {
+                        return;
+                    }
                 }
                 Ok(Received::Empty) => return,
                 Ok(Received::End) | Err(_) => break,

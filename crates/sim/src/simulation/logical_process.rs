@@ -4,10 +4,11 @@
 //! processor. A packet costs one event a link; routers take no time. A link between two logical processes is in that where it ends: what enters
 //! it is passed on with the moment.
 
+use std::net::Ipv4Addr;
+
 use plumb_base::stats::sparse_histogram::SparseHistogram;
 use plumb_base::time::Instant;
 use plumb_wire::flow::FiveTuple;
-use plumb_wire::ipv4;
 use plumb_wire::machine::Machine as _;
 use plumb_wire::packet::{ChecksumState, Packet, PacketMeta, Pool};
 
@@ -19,6 +20,9 @@ use crate::flow::SimulatedFlow;
 use crate::host::{AcceptedConnection, PORT, VirtualHost, node_of};
 use crate::processor::Processor;
 use crate::source::{TrafficSource, destination_or_source, extra_len, set_destination};
+
+/// Where the IPv4 header of a host's packet has its destination.
+const DESTINATION_OFFSET: usize = 16;
 
 /// What no node is.
 const NOWHERE: u32 = (1 << 31) - 1;
@@ -450,7 +454,7 @@ impl LogicalProcess {
 /// The node that a packet of a host goes to; one that does not exist where it goes nowhere.
 #[inline]
 fn destination(bytes: &[u8], nodes: usize) -> u32 {
-    let header = ipv4::Ipv4Packet::parse_quoted(bytes).ok();
-    let node = header.and_then(|header| node_of(header.destination()));
+    let address = bytes.get(DESTINATION_OFFSET..).and_then(<[u8]>::first_chunk::<4>);
+    let node = address.and_then(|address| node_of(Ipv4Addr::from(*address)));
     node.filter(|node| (*node as usize) < nodes).unwrap_or(NOWHERE)
 }

@@ -201,6 +201,12 @@ impl IpHost {
         self.with_connection(now, id, |connection| connection.discard(now, max))?
     }
 
+    /// Whether there is something to be read: data, or that there will be no more.
+    #[inline]
+    pub fn tcp_is_readable(&self, id: TcpId) -> bool {
+        self.tcp.connection(id).is_some_and(|connection| connection.is_readable())
+    }
+
     /// Nothing more will be sent on a connection; what arrives can still be read.
     ///
     /// # Errors

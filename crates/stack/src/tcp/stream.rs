@@ -24,6 +24,7 @@ pub enum Received {
 
 impl Connection {
     /// Whether reading would give data, the end, or an error.
+    #[inline]
     pub fn is_readable(&self) -> bool {
         self.rx.readable() > 0 || self.rx.is_finished || self.state == TcpState::Closed
     }
