@@ -204,7 +204,6 @@ impl Simulation {
             } else if scheduled <= self.end {
                 self.events += 1;
                 self.set_now(scheduled);
-                self.settle();
                 self.run_schedule(scheduled);
             } else {
                 self.set_now(self.end);
@@ -258,7 +257,7 @@ impl Simulation {
         }
     }
 
-    /// Hands over and takes in everything that was passed on.
+    /// Hands over and takes in everything that was passed on, so that links have what has entered them.
     fn settle(&mut self) {
         self.exchange();
         for process in &mut self.processes {

@@ -49,17 +49,21 @@ impl Simulation {
         &mut self.processes[from_process].flows[from.number as usize]
     }
 
-    /// One end of a connection that has not ended.
+    /// One end of a connection.
     fn info(&self, place: Place, node: u32, id: Option<TcpId>) -> Option<TcpInfo> {
         let host = self.world.host_at(node).number as usize;
         self.processes[place.process as usize].hosts[host].ip().tcp_info(id?)
     }
 
     /// Of the sender of a connection that has not ended.
-    fn sender_info(&mut self, index: usize) -> Option<TcpInfo> {
-        let flow = self.flow(index);
-        let (client, from, ended) = (flow.client, flow.spec.from, flow.ended);
-        ended.is_none().then(|| self.info(self.flows[index][0], from, client))?
+    fn sender_info(&self, index: usize) -> Option<TcpInfo> {
+        let ends = self.flows[index];
+        let [flow, other] =
+            ends.map(|end| &self.processes[end.process as usize].flows[end.number as usize]);
+        if flow.ended.or(other.ended).is_some() {
+            return None;
+        }
+        self.info(ends[0], flow.spec.from, flow.client)
     }
 
     /// Takes figures of a connection that has not ended; those of its sender.
@@ -86,6 +90,7 @@ impl Simulation {
 
     /// The warm-up has ended: figures begin.
     pub(super) fn end_warmup(&mut self) {
+        self.settle();
         let now = self.now();
         for index in 0..self.flows.len() {
             self.observe_flow(index);
@@ -110,7 +115,8 @@ impl Simulation {
         for index in 0..self.flows.len() {
             let info = if keeps { self.observe_flow(index) } else { self.sender_info(index) };
             let Some(info) = info else { continue };
-            let flow = self.flow(index);
+            let [Place { process, number }, _] = self.flows[index];
+            let flow = &mut self.processes[process as usize].flows[number as usize];
             flow.sample_rtt(&info);
             if keeps {
                 flow.series.push(FlowSample {
@@ -123,7 +129,11 @@ impl Simulation {
             }
         }
         let links = self.sampled.queues.len();
-        for index in (0..links).filter(|_| links <= 4 * SERIES_MAX) {
+        if links > 4 * SERIES_MAX {
+            return;
+        }
+        self.settle();
+        for index in 0..links {
             let waiting = self.advanced_link(index).link.backlog().frames;
             self.sampled.queues[index].push((at, waiting));
         }
