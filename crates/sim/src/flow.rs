@@ -128,8 +128,8 @@ impl SimulatedFlow {
     }
 
     /// Counts a sample of the round trip.
-    pub fn sample_rtt(&mut self, client: &TcpInfo) {
-        if let Some(srtt) = client.srtt {
+    pub fn sample_rtt(&mut self, srtt: Option<Span>) {
+        if let Some(srtt) = srtt {
             self.rtt_sum += srtt;
             self.rtt_samples += 1;
         }

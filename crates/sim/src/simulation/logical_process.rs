@@ -52,7 +52,10 @@ pub(super) struct LogicalProcess {
     pub flow_numbers: Vec<u32>,
     /// Those that have not ended.
     pub flows_left: usize,
-    pub queue: EventQueue,
+    /// When packets arrive, by link.
+    arrivals: EventQueue,
+    /// When hosts, sources and processors have something to do; seldom changed, so that it is apart.
+    timers: EventQueue,
     pub pool: Pool,
     pub now: Instant,
     pub events: u64,
@@ -143,7 +146,8 @@ impl LogicalProcess {
             flows: Vec::new(),
             flow_numbers: Vec::new(),
             flows_left: 0,
-            queue: EventQueue::new(0),
+            arrivals: EventQueue::new(0),
+            timers: EventQueue::new(0),
             pool,
             now: START,
             events: 0,
@@ -164,9 +168,9 @@ impl LogicalProcess {
     pub fn begin(&mut self, world: &World) {
         self.flows_left = self.flows.len();
         self.processor_of.resize(self.hosts.len(), None);
-        let entities =
-            self.links.len() + self.hosts.len() + self.sources.len() + self.processors.len();
-        self.queue = EventQueue::new(entities);
+        let others = self.hosts.len() + self.sources.len() + self.processors.len();
+        self.arrivals = EventQueue::new(self.links.len());
+        self.timers = EventQueue::new(others);
         for index in 0..self.sources.len() {
             self.schedule_source(world, index);
         }
@@ -175,7 +179,7 @@ impl LogicalProcess {
     /// When its next event is.
     #[inline]
     pub fn next(&self) -> Instant {
-        self.queue.first().map_or(Instant::NEVER, |(at, _)| at)
+        self.arrivals.first().0.min(self.timers.first().0)
     }
 
     /// Handles at most `events` events up to `until`, of which none is left if it returns `true`; none once every flow has ended, if
@@ -184,35 +188,40 @@ impl LogicalProcess {
         self.receive_passed(world);
         let last = self.events.saturating_add(events);
         while self.events < last
-            && let Some((now, entity)) = self.queue.first()
-            && now <= until
+            && self.next() <= until
+            && self.next() < Instant::NEVER
             && !(stops && self.flows_left == 0)
         {
-            debug_assert!(now >= self.now, "time goes forward");
-            self.now = now;
             self.events += 1;
-            self.run_entity(world, entity as usize);
+            self.run_next(world);
         }
     }
 
-    fn run_entity(&mut self, world: &World, index: usize) {
-        let hosts = self.links.len();
-        let sources = hosts + self.hosts.len();
-        if index < hosts {
-            self.run_link(world, index);
-        } else if index < sources {
-            let host = &mut self.hosts[index - hosts];
+    /// Handles the next event; of one moment, arrivals come first.
+    #[inline]
+    fn run_next(&mut self, world: &World) {
+        let ((arrival, link), (timer, entity)) = (self.arrivals.first(), self.timers.first());
+        debug_assert!(arrival.min(timer) >= self.now, "time goes forward");
+        self.now = arrival.min(timer);
+        if arrival <= timer {
+            return self.run_link(world, link as usize);
+        }
+        let index = entity as usize;
+        let sources = self.hosts.len();
+        let processors = sources + self.sources.len();
+        if index < sources {
+            let host = &mut self.hosts[index];
             if host.deadline() > self.now {
                 // It has been put off since it was set.
                 self.events -= 1;
-                return self.queue.set(narrow(index), host.deadline());
+                return self.timers.set(entity, host.deadline());
             }
             host.handle_deadline(self.now, &mut self.flows, &mut self.pool);
-            self.take_turn(world, index - hosts);
-        } else if index < sources + self.sources.len() {
+            self.take_turn(world, index);
+        } else if index < processors {
             self.run_source(world, index - sources);
         } else {
-            self.run_processor(world, index - sources - self.sources.len());
+            self.run_processor(world, index - processors);
         }
     }
 
@@ -232,7 +241,7 @@ impl LogicalProcess {
                 let link = world.links[packet.link as usize].number;
                 let directed = &mut self.links[link as usize];
                 directed.send(packet.at, copy, 0, &mut self.pool);
-                self.queue.set(link, directed.next());
+                self.arrivals.set(link, directed.next());
             }
             passed.clear();
         }
@@ -245,7 +254,7 @@ impl LogicalProcess {
         let directed = &mut self.links[index];
         directed.take_arrived(self.now, &mut packets, &mut self.pool);
         let is_awaited = std::mem::take(&mut directed.is_awaited);
-        self.queue.set(narrow(index), directed.next());
+        self.arrivals.set(narrow(index), directed.next());
         let (from, to) = (directed.from.filter(|_| is_awaited), directed.to);
         self.packet_hops += packets.len() as u64;
         if world.is_observed {
@@ -308,8 +317,8 @@ impl LogicalProcess {
     }
 
     fn schedule_processor(&mut self, index: usize) {
-        let entity = self.links.len() + self.hosts.len() + self.sources.len() + index;
-        self.queue.set(narrow(entity), self.processors[index].next());
+        let entity = self.hosts.len() + self.sources.len() + index;
+        self.timers.set(narrow(entity), self.processors[index].next());
     }
 
     /// A host's stack, or the sink of a source, gets packets.
@@ -349,8 +358,7 @@ impl LogicalProcess {
         self.accepted = accepted;
         self.flows_left -= self.hosts[index].take_ended();
         self.send_from(world, index);
-        let entity = self.links.len() + index;
-        self.queue.set_earlier(narrow(entity), self.hosts[index].deadline());
+        self.timers.set_earlier(narrow(index), self.hosts[index].deadline());
     }
 
     /// A host sends what its interface has room for, and its processor time.
@@ -380,7 +388,7 @@ impl LogicalProcess {
             set_destination(&mut packet, node);
             directed.send(now, packet, 0, &mut self.pool);
         }
-        self.queue.set(link, directed.next());
+        self.arrivals.set(link, directed.next());
         if let Some(processor) = processor
             && packets > 0
         {
@@ -412,9 +420,9 @@ impl LogicalProcess {
     }
 
     fn schedule_source(&mut self, world: &World, index: usize) {
-        let entity = self.links.len() + self.hosts.len() + index;
+        let entity = self.hosts.len() + index;
         let next = self.sources[index].next(&world.scenario.sources[index], START);
-        self.queue.set(narrow(entity), next);
+        self.timers.set(narrow(entity), next);
     }
 
     /// A packet at a router goes on, at once.
@@ -447,7 +455,7 @@ impl LogicalProcess {
         let extra = extra_len(&packet, &self.pool);
         let directed = &mut self.links[number as usize];
         directed.send(self.now, packet, extra, &mut self.pool);
-        self.queue.set(number, directed.next());
+        self.arrivals.set(number, directed.next());
     }
 }
 

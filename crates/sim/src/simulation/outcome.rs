@@ -117,7 +117,7 @@ impl Simulation {
             let Some(info) = info else { continue };
             let [Place { process, number }, _] = self.flows[index];
             let flow = &mut self.processes[process as usize].flows[number as usize];
-            flow.sample_rtt(&info);
+            flow.sample_rtt(info.srtt);
             if keeps {
                 flow.series.push(FlowSample {
                     at,
