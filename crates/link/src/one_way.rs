@@ -63,6 +63,12 @@ impl OneWayLink {
         FifoHop::constant_delay(spec)
     }
 
+    /// Whether it is known of each packet inside when it comes out.
+    #[inline]
+    pub fn is_foreseeable(&self) -> bool {
+        matches!(self.hop, OneWayHop::Fifo(_))
+    }
+
     /// What it is.
     #[inline]
     pub fn spec(&self) -> &DirectionSpec {
@@ -148,30 +154,30 @@ impl OneWayLink {
         }
     }
 
+    /// The next packet that comes out by `until` is appended to `out`, and when it does; `None` as well where that is not known beforehand.
+    #[inline]
+    pub fn take_next(&mut self, until: Instant, out: &mut Vec<Packet>) -> Option<Instant> {
+        let OneWayHop::Fifo(hop) = &mut self.hop else { return None };
+        let (at, entered, wire_len) = hop.pop(until, out)?;
+        let least = Span::from_ps(self.byte_time_min.saturating_mul(wire_len.into())) + hop.delay();
+        self.early += u64::from(at < entered + least);
+        Some(at)
+    }
+
     /// What comes out by `now` is appended to `out`. Where it is known beforehand, packets may still be sent that enter before `now`, but
     /// come out later.
     #[inline]
     pub fn take_arrived(&mut self, now: Instant, out: &mut Vec<Packet>, pool: &mut Pool) {
-        let byte_time = self.byte_time_min;
-        let is_early = |at: Instant, entered: Instant, wire_len: u32, delay: Span| {
-            at < entered + Span::from_ps(byte_time.saturating_mul(wire_len.into())) + delay
-        };
-        match &mut self.hop {
-            OneWayHop::Fifo(hop) => {
-                while let Some((at, entered, wire_len)) = hop.pop(now, out) {
-                    self.early += u64::from(is_early(at, entered, wire_len, hop.delay()));
-                }
-            }
-            OneWayHop::General(hop) => {
-                while hop.next() <= now && hop.next() < Instant::NEVER {
-                    let at = hop.next();
-                    hop.step(at, &mut self.scratch, pool);
-                    for frame in self.scratch.drain(..) {
-                        let delay = hop.least_delay();
-                        self.early += u64::from(is_early(at, frame.entered, frame.wire_len, delay));
-                        out.push(frame.packet);
-                    }
-                }
+        while self.take_next(now, out).is_some() {}
+        let OneWayHop::General(hop) = &mut self.hop else { return };
+        while hop.next() <= now && hop.next() < Instant::NEVER {
+            let at = hop.next();
+            hop.step(at, &mut self.scratch, pool);
+            for frame in self.scratch.drain(..) {
+                let byte_times = self.byte_time_min.saturating_mul(frame.wire_len.into());
+                let least = Span::from_ps(byte_times) + hop.least_delay();
+                self.early += u64::from(at < frame.entered + least);
+                out.push(frame.packet);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! One direction of a link in a network, and when it has to be looked at.
 
-use plumb_base::time::Instant;
+use plumb_base::time::{Instant, Span};
 use plumb_link::one_way::OneWayLink;
 use plumb_link::spec::QueueLimit;
 use plumb_wire::packet::{Packet, Pool};
@@ -30,6 +30,8 @@ pub struct DirectedLink {
     pub to: NodeKind,
     /// Its number in the network.
     pub number: u32,
+    /// How far beforehand it is known what comes out, if nothing else enters the links to which its packets go on.
+    pub foresight: Option<Span>,
 }
 
 impl DirectedLink {
@@ -37,7 +39,7 @@ impl DirectedLink {
     pub fn new(link: OneWayLink, number: u32, [from, to]: [NodeKind; 2]) -> Self {
         let from = if let NodeKind::Host(host) = from { Some(host) } else { None };
         let (arrived, arrived_at) = (Vec::new(), Instant::ORIGIN);
-        Self { link, is_awaited: false, arrived, arrived_at, from, to, number }
+        Self { link, is_awaited: false, arrived, arrived_at, from, to, number, foresight: None }
     }
 
     /// When it has to be looked at: one moment a packet, but for one that is awaited.
@@ -52,10 +54,12 @@ impl DirectedLink {
         }
     }
 
-    /// Takes a packet that enters at `now` and counts `extra` bytes more than it has.
+    /// Takes a packet that enters at `now`, which may be yet to come where arrivals are known, and counts `extra` bytes more than it has.
     #[inline]
     pub fn send(&mut self, now: Instant, packet: Packet, extra: u32, pool: &mut Pool) {
-        self.advance(now, pool);
+        if !self.link.is_foreseeable() {
+            self.advance(now, pool);
+        }
         self.link.send(now, packet, extra, pool);
     }
 

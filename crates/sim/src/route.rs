@@ -119,6 +119,27 @@ impl RouteTable {
         &self.links[begin as usize..end as usize]
     }
 
+    /// Pairs of links that packets from one host to another may take one after the other.
+    pub fn steps(&self, from: u32, to: u32) -> Vec<[u32; 2]> {
+        let mut steps = Vec::new();
+        let mut links = vec![self.out_of_host(from)];
+        let mut seen = 0;
+        while let Some(link) = links.get(seen).copied() {
+            seen += 1;
+            let at = self.end(link);
+            let last = [self.out_of_host(to) ^ 1];
+            let is_last = self.router[at as usize] == self.gateway[to as usize];
+            let choices = if is_last { &last } else { self.choices(at, to) };
+            for next in choices.iter().filter(|_| at != to) {
+                steps.push([link, *next]);
+                if !links.contains(next) {
+                    links.push(*next);
+                }
+            }
+        }
+        steps
+    }
+
     /// The link that leads a packet of a flow from a router on to a host.
     #[inline]
     pub fn next(&self, at: u32, host: u32, flow: impl FnOnce() -> u64) -> Option<u32> {

@@ -3,12 +3,13 @@
 //! A network that can be divided is simulated by several threads, each of which runs a logical process for the lookahead that links between
 //! them allow. What comes out is the same for any number of threads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use plumb_base::stats::sparse_histogram::SparseHistogram;
 use plumb_base::time::{Instant, Span};
 use plumb_link::one_way::OneWayLink;
+use plumb_link::spec::HopSpec;
 use plumb_wire::machine::Medium;
 use plumb_wire::packet::{ChecksumState, Pool, PoolConfig};
 
@@ -212,6 +213,17 @@ impl Simulation {
         }
     }
 
+    /// Runs to what is scheduled next: in between, packets may have gone on beforehand.
+    fn run_to_schedule(&mut self) {
+        let horizon = self.schedule.next().min(self.end);
+        while !self.is_over() && self.first() <= horizon {
+            self.run_window(self.first(), horizon, u64::MAX);
+        }
+        if !self.is_over() {
+            self.set_now(horizon);
+        }
+    }
+
     /// Runs to its end.
     pub fn run(&mut self) {
         while self.run_some(u64::MAX) {}
@@ -353,12 +365,49 @@ fn add_links(world: &mut World, paths: &check::PathSurvey, processes: &mut [Box<
         of_process.push(DirectedLink::new(link, number, nodes.map(|node| node.kind)));
     }
     world.links = links;
+    for link in foreseen_links(&world.scenario, &world.routes) {
+        let Place { process, number } = world.links[link as usize];
+        let directed = &mut processes[process as usize].links[number as usize];
+        directed.foresight = OneWayLink::foreseeable_delay(directed.link.spec());
+    }
     for (node, place) in (0..).zip(&world.places) {
         if matches!(place.kind, NodeKind::Host(_)) {
             let link = world.links[world.routes.out_of_host(node) as usize];
             processes[place.process as usize].uplinks.push(link.number);
         }
     }
+}
+
+/// Links from routers of which packets can go on before it is time: it is known when they come out, and no others enter the links that come
+/// after, which know the same. So what enters these is in order.
+fn foreseen_links(scenario: &Scenario, routes: &RouteTable) -> Vec<u32> {
+    if !scenario.sources.is_empty() {
+        return Vec::new();
+    }
+    let flows = scenario.groups.iter().flat_map(|group| &group.flows);
+    let pairs: BTreeSet<[u32; 2]> =
+        flows.flat_map(|flow| [[flow.from, flow.to], [flow.to, flow.from]]).collect();
+    let steps: BTreeSet<[u32; 2]> =
+        pairs.into_iter().flat_map(|[from, to]| routes.steps(from, to)).collect();
+    let count = scenario.network.edges.len() * 2;
+    let mut inputs = vec![0_u32; count];
+    for [_, next] in &steps {
+        inputs[*next as usize] += 1;
+    }
+    let is_foreseeable = |link: u32| {
+        let HopSpec { up, down } = &scenario.network.edges[link as usize / 2].spec;
+        let delay = OneWayLink::foreseeable_delay(if link % 2 == 0 { up } else { down });
+        delay.is_some_and(|delay| delay > Span::ZERO)
+    };
+    let comes_of_routers = |link: u32| inputs[link as usize] > 0;
+    let mut foreseen: BTreeSet<u32> =
+        steps.iter().map(|[link, _]| *link).filter(|link| comes_of_routers(*link)).collect();
+    for [link, next] in steps {
+        if !is_foreseeable(link) || !is_foreseeable(next) || inputs[next as usize] > 1 {
+            foreseen.remove(&link);
+        }
+    }
+    foreseen.into_iter().collect()
 }
 
 /// Adds the connections to the processes of both ends; where these are.

@@ -58,6 +58,8 @@ pub(super) struct LogicalProcess {
     timers: EventQueue,
     pub pool: Pool,
     pub now: Instant,
+    /// Up to when nobody looks at it.
+    until: Instant,
     pub events: u64,
     pub packet_hops: u64,
     pub misdirected: u64,
@@ -150,6 +152,7 @@ impl LogicalProcess {
             timers: EventQueue::new(0),
             pool,
             now: START,
+            until: START,
             events: 0,
             packet_hops: 0,
             misdirected: 0,
@@ -185,6 +188,8 @@ impl LogicalProcess {
     /// Handles at most `events` events up to `until`, of which none is left if it returns `true`; none once every flow has ended, if
     /// `stops` says so.
     pub fn run_until(&mut self, world: &World, until: Instant, events: u64, stops: bool) {
+        // Once the end may come at any moment, nothing happens beforehand.
+        self.until = if stops { START } else { until };
         self.receive_passed(world);
         let last = self.events.saturating_add(events);
         while self.events < last
@@ -252,6 +257,10 @@ impl LogicalProcess {
     fn run_link(&mut self, world: &World, index: usize) {
         let mut packets = std::mem::take(&mut self.packets);
         let directed = &mut self.links[index];
+        if let Some(foresight) = directed.foresight.filter(|_| !world.is_observed) {
+            let until = self.until.min(self.now + foresight).max(self.now);
+            return self.run_foreseen(world, (index, until), packets);
+        }
         directed.take_arrived(self.now, &mut packets, &mut self.pool);
         let is_awaited = std::mem::take(&mut directed.is_awaited);
         self.arrivals.set(narrow(index), directed.next());
@@ -266,7 +275,7 @@ impl LogicalProcess {
             _ if packets.is_empty() => {}
             NodeKind::Router(node) => {
                 for packet in packets.drain(..) {
-                    self.forward(world, node, packet);
+                    self.forward(world, (self.now, node), packet);
                 }
             }
             NodeKind::Host(host) => {
@@ -284,6 +293,27 @@ impl LogicalProcess {
         if let Some(host) = from {
             self.take_turn(world, host as usize);
         }
+    }
+
+    /// Packets go on that come out of a link up to `until`, each at its moment: nobody looks at the links which they enter before.
+    fn run_foreseen(
+        &mut self,
+        world: &World,
+        (index, until): (usize, Instant),
+        mut packets: Vec<Packet>,
+    ) {
+        let mut last = self.now;
+        while let Some(at) = self.links[index].link.take_next(until, &mut packets) {
+            // An event for each moment, of which the first has been counted.
+            self.events += u64::from(at > last);
+            last = at;
+            self.packet_hops += 1;
+            if let (NodeKind::Router(node), Some(packet)) = (self.links[index].to, packets.pop()) {
+                self.forward(world, (at, node), packet);
+            }
+        }
+        self.packets = packets;
+        self.arrivals.set(narrow(index), self.links[index].next());
     }
 
     /// Packets arrive at a host, and are gone from `packets`.
@@ -412,7 +442,7 @@ impl LogicalProcess {
     fn run_source(&mut self, world: &World, index: usize) {
         let spec = &world.scenario.sources[index];
         if let Some((packet, _)) = self.sources[index].send(spec, self.now, &mut self.pool) {
-            self.send(world, world.routes.out_of_host(spec.from), packet);
+            self.send(world, (self.now, world.routes.out_of_host(spec.from)), packet);
         } else {
             self.without_memory += 1;
         }
@@ -425,8 +455,8 @@ impl LogicalProcess {
         self.timers.set(narrow(entity), next);
     }
 
-    /// A packet at a router goes on, at once.
-    fn forward(&mut self, world: &World, router: u32, packet: Packet) {
+    /// A packet at a router goes on at once.
+    fn forward(&mut self, world: &World, (now, router): (Instant, u32), packet: Packet) {
         let destination = match destination_or_source(&packet) {
             Ok(node) => node,
             Err(source) => world.scenario.sources[source as usize].to,
@@ -436,25 +466,25 @@ impl LogicalProcess {
             tuple.map_or(0, |tuple| world.hash.hash(tuple.words()))
         };
         if let Some(link) = world.routes.next(router, destination, flow) {
-            self.send(world, link, packet);
+            self.send(world, (now, link), packet);
         } else {
             self.misdirected += 1;
             self.pool.free(packet);
         }
     }
 
-    /// A packet enters a link of this number in the whole.
+    /// A packet enters a link of this number in the whole, now or at a moment that is foreseen.
     #[inline]
-    fn send(&mut self, world: &World, link: u32, packet: Packet) {
+    fn send(&mut self, world: &World, (now, link): (Instant, u32), packet: Packet) {
         let Place { process, number } = world.links[link as usize];
         if process != self.number {
             let outbox = &mut self.outbox[process as usize];
-            outbox.push(self.now, link, &packet, &self.pool, world.copied_max);
+            outbox.push(now, link, &packet, &self.pool, world.copied_max);
             return self.pool.free(packet);
         }
         let extra = extra_len(&packet, &self.pool);
         let directed = &mut self.links[number as usize];
-        directed.send(self.now, packet, extra, &mut self.pool);
+        directed.send(now, packet, extra, &mut self.pool);
         self.arrivals.set(number, directed.next());
     }
 }

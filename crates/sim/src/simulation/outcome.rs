@@ -139,8 +139,9 @@ impl Simulation {
         }
     }
 
-    /// What it found; the simulation ends here.
+    /// What it found; the simulation ends here, or at the next sample if it is not at its end.
     pub fn finish(mut self) -> SimulationReport {
+        self.run_to_schedule();
         self.settle();
         let elapsed = self.elapsed();
         for index in 0..self.flows.len() {

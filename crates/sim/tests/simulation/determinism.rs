@@ -107,29 +107,53 @@ fn divisible(seed: u64) -> Vec<Scenario> {
         scenario.seed = Seed(seed);
         scenario
     };
-    topologies.into_iter().map(scenario).collect()
+    let mut scenarios: Vec<Scenario> = topologies.into_iter().map(scenario).collect();
+    // Where packets can go on beforehand.
+    let (access, link) = ("rate=100mbit,delay=200us", "rate=20mbit,delay=2ms,limit=20packets");
+    scenarios.push(dumbbell(5, access, link, &plain(CongestionChoice::Reno)));
+    scenarios
 }
 
 #[test]
 fn any_number_of_threads_gives_the_same_trace_and_report() {
     for scenario in (1..4).flat_map(divisible) {
-        let report = |threads| {
+        let report = |threads, is_observed| {
             let mut simulation =
                 Simulation::with_threads(scenario.clone(), MEMORY, threads).expect("a scenario");
-            assert!(
-                simulation.threads() <= threads as usize
-                    && (threads == 1) == (simulation.threads() == 1)
-            );
+            assert!(simulation.threads() <= threads as usize);
+            assert_eq!(simulation.threads() == 1, threads == 1);
+            if is_observed {
+                simulation.observe(Box::new(TraceHash(Rc::default())));
+            }
             simulation.run();
             let report = simulation.finish();
             assert_eq!(report.violations, [] as [String; 0]);
             format!("{report:?}")
         };
-        let (alone, hash) = (report(1), trace(scenario.clone(), u64::MAX));
+        let (alone, hash) = (report(1, false), trace(scenario.clone(), u64::MAX));
+        assert!(alone == report(1, true), "{}: a report with an observer", scenario.seed.0);
         for threads in [2, 3] {
-            assert!(alone == report(threads), "{}: a report of {threads} threads", scenario.seed.0);
+            assert!(
+                alone == report(threads, false),
+                "{}: a report of {threads} threads",
+                scenario.seed.0
+            );
             assert_eq!(trace_in(threads, scenario.clone(), u64::MAX), hash);
             assert_eq!(trace_in(threads, scenario.clone(), 1_000), hash);
+        }
+    }
+}
+
+#[test]
+fn a_simulation_that_is_ended_early_breaks_no_law() {
+    for (scenario, events) in
+        divisible(1).into_iter().flat_map(|one| [(one.clone(), 1), (one, 5_000)])
+    {
+        for threads in [1, 2] {
+            let mut simulation =
+                Simulation::with_threads(scenario.clone(), MEMORY, threads).expect("a scenario");
+            simulation.run_some(events);
+            assert_eq!(simulation.finish().violations, [] as [String; 0]);
         }
     }
 }

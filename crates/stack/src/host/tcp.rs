@@ -204,7 +204,7 @@ impl IpHost {
     /// Whether there is something to be read: data, or that there will be no more.
     #[inline]
     pub fn tcp_is_readable(&self, id: TcpId) -> bool {
-        self.tcp.connection(id).is_some_and(|connection| connection.is_readable())
+        self.tcp.connection(id).is_some_and(Connection::is_readable)
     }
 
     /// Nothing more will be sent on a connection; what arrives can still be read.
