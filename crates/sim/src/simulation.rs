@@ -396,7 +396,7 @@ fn foreseen_links(scenario: &Scenario, routes: &RouteTable) -> Vec<u32> {
     }
     let is_foreseeable = |link: u32| {
         let HopSpec { up, down } = &scenario.network.edges[link as usize / 2].spec;
-        let delay = OneWayLink::foreseeable_delay(if link % 2 == 0 { up } else { down });
+        let delay = OneWayLink::foreseeable_delay(if link.is_multiple_of(2) { up } else { down });
         delay.is_some_and(|delay| delay > Span::ZERO)
     };
     let comes_of_routers = |link: u32| inputs[link as usize] > 0;
