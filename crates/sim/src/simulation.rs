@@ -33,7 +33,7 @@ use logical_process::LogicalProcess;
 use outcome::SampledSeries;
 use partition::Partition;
 use schedule::EventSchedule;
-use workers::Worker;
+use workers::{ThreadTrial, Worker};
 use world::{NodePlace, Place, World};
 
 /// When every simulation begins: a moment that is not the origin, which stands for "unknown" in packets.
@@ -43,8 +43,6 @@ pub const START: Instant = Instant::after_origin(Span::from_secs(1));
 const SOURCES_APART_MAX: usize = 1_024;
 /// Events that are handled before what observers see is shown to them.
 const EVENTS_OBSERVED: u64 = 1_024;
-/// Events of a window below which handing it to other threads takes longer than it does.
-const EVENTS_WORTH_THREADS: u64 = 200;
 
 /// Sees each packet that arrives at the end of a link.
 pub trait PacketObserver: std::fmt::Debug {
@@ -62,8 +60,7 @@ pub struct Simulation {
     /// For every process but the first, once they are needed.
     workers: Vec<Worker>,
     lookahead: Span,
-    /// Events of the last window.
-    window_events: u64,
+    trial: ThreadTrial,
     /// The sending and the receiving end of each flow.
     flows: Vec<[Place; 2]>,
     schedule: EventSchedule,
@@ -131,7 +128,7 @@ impl Simulation {
             processes,
             workers: Vec::new(),
             lookahead: partition.lookahead,
-            window_events: 0,
+            trial: ThreadTrial::new(),
             flows,
             end: START + world.scenario.duration,
             events: 0,
@@ -241,7 +238,6 @@ impl Simulation {
 
     /// Handles events up to `horizon`, of which the first is at `first`: at most `events` of them in one thread, or those of a lookahead.
     fn run_window(&mut self, first: Instant, horizon: Instant, events: u64) {
-        let before = self.events();
         if let [process] = self.processes.as_mut_slice() {
             let is_observed = self.world.is_observed;
             let events = if is_observed { events.min(EVENTS_OBSERVED) } else { events };
@@ -250,10 +246,15 @@ impl Simulation {
             // What enters a link at `first` comes out later than a lookahead.
             let until = horizon.min(first + self.lookahead);
             self.exchange();
-            self.run_beside(until);
+            let mut trial = std::mem::replace(&mut self.trial, ThreadTrial::new());
+            let (several, before) = (trial.uses_several(), self.events());
+            trial.time(|| {
+                self.run_processes(until, several);
+                self.events() - before
+            });
+            self.trial = trial;
         }
         self.show_observers();
-        self.window_events = self.events() - before;
     }
 
     /// Hands over what processes have passed on to others.
@@ -277,9 +278,9 @@ impl Simulation {
         }
     }
 
-    /// Runs every process up to `until`, each in its thread where there is enough to do.
-    fn run_beside(&mut self, until: Instant) {
-        if self.window_events < EVENTS_WORTH_THREADS {
+    /// Runs every process up to `until`, each in its thread if `several` do.
+    fn run_processes(&mut self, until: Instant, several: bool) {
+        if !several {
             for process in &mut self.processes {
                 process.run_until(&self.world, until, u64::MAX, false);
             }

@@ -4,14 +4,77 @@ use std::hint::spin_loop;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvError, SyncSender, TryRecvError, sync_channel};
 use std::thread::{JoinHandle, yield_now};
+use std::time::Duration;
 
 use plumb_base::time::Instant;
 
 use super::logical_process::LogicalProcess;
 use super::world::World;
 
-/// Times that a thread looks for what it waits for before it sleeps: some hundred microseconds, as waking one up takes tens.
-const LOOKS: u32 = 20_000;
+/// Times that a thread looks for what it waits for before it sleeps: some milliseconds, as waking one up takes long.
+const LOOKS: u32 = 100_000;
+
+/// Events by which it is tried out whether one thread or several are faster.
+const EVENTS_TRIED: u64 = 1_000;
+/// Events for which the faster is used then, at first and at most.
+const EVENTS_USED: [u64; 2] = [50_000, 1_000_000];
+
+/// Whether one thread or several were faster lately: windows may be short, and CPUs busy with something else. The only use of a clock in a
+/// simulation, and it changes no result.
+#[derive(Debug)]
+pub(super) struct ThreadTrial {
+    phase: TrialPhase,
+    /// Nanoseconds an event, of several threads when they were tried.
+    several: f64,
+    /// Of this phase.
+    events: u64,
+    took: Duration,
+    /// Events of the next phase of use.
+    used: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TrialPhase {
+    TrySeveral,
+    TryOne,
+    Use { several: bool },
+}
+
+impl ThreadTrial {
+    pub fn new() -> Self {
+        let (phase, used) = (TrialPhase::TrySeveral, EVENTS_USED[0]);
+        Self { phase, several: 0.0, events: 0, took: Duration::ZERO, used }
+    }
+
+    /// Whether several threads shall run the next window.
+    pub fn uses_several(&self) -> bool {
+        matches!(self.phase, TrialPhase::TrySeveral | TrialPhase::Use { several: true })
+    }
+
+    /// Runs a window, which returns how many events it had.
+    #[expect(clippy::disallowed_methods, reason = "how fast threads are is a matter of real time")]
+    pub fn time(&mut self, window: impl FnOnce() -> u64) {
+        let begun = std::time::Instant::now();
+        self.events += window();
+        self.took += begun.elapsed();
+        let each = self.took.as_secs_f64() * 1e9 / self.events.max(1) as f64;
+        let next = match self.phase {
+            TrialPhase::TrySeveral if self.events >= EVENTS_TRIED => {
+                self.several = each;
+                TrialPhase::TryOne
+            }
+            TrialPhase::TryOne if self.events >= EVENTS_TRIED => {
+                let several = self.several < each;
+                let longer = (self.used * 2).min(EVENTS_USED[1]);
+                self.used = if several { longer } else { EVENTS_USED[0] };
+                TrialPhase::Use { several }
+            }
+            TrialPhase::Use { .. } if self.events >= self.used => TrialPhase::TrySeveral,
+            _ => return,
+        };
+        (self.phase, self.events, self.took) = (next, 0, Duration::ZERO);
+    }
+}
 
 /// A process that is to be run.
 struct Turn {
