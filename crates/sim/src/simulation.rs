@@ -143,12 +143,12 @@ impl Simulation {
         Ok(simulation)
     }
 
-    /// Shows each packet to `observer` as it leaves a link. Payload of connections that are opened from now on is zeros; without an
+    /// Shows each packet to `observer` as it leaves a link; to be called before the simulation runs. Payload is zeros then; without an
     /// observer it is never written.
     pub fn observe(&mut self, observer: Box<dyn PacketObserver>) {
         let world = Arc::make_mut(&mut self.world);
         world.is_observed = true;
-        world.copied_max = usize::MAX;
+        world.copies_payload = true;
         for group in &mut world.scenario.groups {
             Arc::make_mut(&mut group.client).keeps_content = true;
         }

@@ -9,6 +9,8 @@ use std::net::Ipv4Addr;
 use plumb_base::stats::sparse_histogram::SparseHistogram;
 use plumb_base::time::Instant;
 use plumb_wire::flow::FiveTuple;
+use plumb_wire::ip::IpProtocol;
+use plumb_wire::ipv4;
 use plumb_wire::machine::Machine as _;
 use plumb_wire::packet::{ChecksumState, Packet, PacketMeta, Pool};
 
@@ -23,6 +25,9 @@ use crate::source::{TrafficSource, destination_or_source, extra_len, set_destina
 
 /// Where the IPv4 header of a host's packet has its destination.
 const DESTINATION_OFFSET: usize = 16;
+
+/// Where a TCP header says how long it is, in words.
+const TCP_OFFSET_AT: usize = 12;
 
 /// What no node is.
 const NOWHERE: u32 = (1 << 31) - 1;
@@ -95,13 +100,14 @@ pub(super) struct PassedPacket {
 }
 
 impl PassedPackets {
-    /// Copies at most `most` bytes of a packet.
-    fn push(&mut self, at: Instant, link: u32, packet: &Packet, pool: &Pool, most: usize) {
+    /// Copies a packet, or its headers if they are all that is read of it.
+    #[inline]
+    fn push(&mut self, at: Instant, link: u32, packet: &Packet, pool: &Pool, is_whole: bool) {
         let bytes = pool.bytes(packet);
-        let (len, copied) = (bytes.len(), bytes.len().min(most));
-        let (len, meta) = (narrow(len), packet.meta);
-        self.packets.push(PassedPacket { at, link, len, copied: narrow(copied), meta });
-        self.bytes.extend_from_slice(&bytes[..copied]);
+        let copied = if is_whole { bytes.len() } else { headers_len(bytes) };
+        let (len, copied, meta) = (narrow(bytes.len()), narrow(copied), packet.meta);
+        self.packets.push(PassedPacket { at, link, len, copied, meta });
+        self.bytes.extend_from_slice(&bytes[..copied as usize]);
     }
 
     /// When the first entered or arrived; [`Instant::NEVER`] where there is none.
@@ -268,7 +274,7 @@ impl LogicalProcess {
         self.packet_hops += packets.len() as u64;
         if world.is_observed {
             for packet in &packets {
-                self.observed.push(self.now, directed.number, packet, &self.pool, usize::MAX);
+                self.observed.push(self.now, directed.number, packet, &self.pool, true);
             }
         }
         match to {
@@ -479,7 +485,7 @@ impl LogicalProcess {
         let Place { process, number } = world.links[link as usize];
         if process != self.number {
             let outbox = &mut self.outbox[process as usize];
-            outbox.push(now, link, &packet, &self.pool, world.copied_max);
+            outbox.push(now, link, &packet, &self.pool, world.copies_payload);
             return self.pool.free(packet);
         }
         let extra = extra_len(&packet, &self.pool);
@@ -487,6 +493,16 @@ impl LogicalProcess {
         directed.send(now, packet, extra, &mut self.pool);
         self.arrivals.set(number, directed.next());
     }
+}
+
+/// Bytes of the headers of a segment; all of another packet.
+fn headers_len(bytes: &[u8]) -> usize {
+    let header = ipv4::Ipv4Packet::parse_quoted(bytes);
+    let Some(header) = header.ok().filter(|header| header.protocol() == IpProtocol::TCP) else {
+        return bytes.len();
+    };
+    let offset = bytes.get(header.header_len() + TCP_OFFSET_AT).map_or(0xf0, |byte| *byte);
+    (header.header_len() + usize::from(offset >> 4) * 4).min(bytes.len())
 }
 
 /// The node that a packet of a host goes to; one that does not exist where it goes nowhere.

@@ -1,8 +1,8 @@
 //! Which thread simulates which part of a network.
 //!
-//! Parts are separated by links between routers in which it is known of each packet that enters when it comes out. So each part can be simulated by itself
-//! for as long as the shortest delay between two of them, the lookahead: nothing that another does meanwhile arrives earlier (Chandy and
-//! Misra 1979, Fujimoto 1990).
+//! Parts are separated by links between routers in which it is known of each packet that enters when it comes out. So each part can be
+//! simulated by itself for as long as the shortest delay between two of them, the lookahead: nothing that another does meanwhile arrives
+//! earlier (Chandy and Misra 1979, Fujimoto 1990).
 
 use plumb_base::time::Span;
 use plumb_link::one_way::OneWayLink;

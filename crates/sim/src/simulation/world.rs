@@ -9,9 +9,6 @@ use crate::host::FIRST_LOCAL;
 use crate::route::RouteTable;
 use crate::scenario::Scenario;
 
-/// Bytes of headers at most: 20 of IP and 60 of TCP.
-const HEADERS_MAX: usize = 80;
-
 /// What is simulated, and where everything is.
 #[derive(Clone, Debug)]
 pub(super) struct World {
@@ -20,8 +17,8 @@ pub(super) struct World {
     pub hash: SipKey,
     /// Whether packets are shown to observers.
     pub is_observed: bool,
-    /// Bytes of a packet that somebody may read: its headers, where nobody looks at payload.
-    pub copied_max: usize,
+    /// Whether anybody reads payload.
+    pub copies_payload: bool,
     /// Of each node.
     pub places: Vec<NodePlace>,
     /// Where each link is.
@@ -55,10 +52,10 @@ impl World {
         for (_, index, from) in by_start {
             outgoing.entry(from).or_default().push(index);
         }
-        let copied_max = if scenario.can_damage() { usize::MAX } else { HEADERS_MAX };
+        let copies_payload = scenario.can_damage();
         let hash = SipKey::new(scenario.seed, "paths");
         let links = Vec::new();
-        Self { scenario, routes, hash, is_observed: false, copied_max, places, links, outgoing }
+        Self { scenario, routes, hash, is_observed: false, copies_payload, places, links, outgoing }
     }
 
     /// The flow that comes from a port of a node.
