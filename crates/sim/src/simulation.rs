@@ -247,7 +247,8 @@ impl Simulation {
             let until = horizon.min(first + self.lookahead);
             self.exchange();
             let mut trial = std::mem::replace(&mut self.trial, ThreadTrial::new());
-            let (several, before) = (trial.uses_several(), self.events());
+            let several = trial.uses_several() && self.has_workers();
+            let before = self.events();
             trial.time(|| {
                 self.run_processes(until, several);
                 self.events() - before
@@ -278,6 +279,17 @@ impl Simulation {
         }
     }
 
+    /// Whether there is a thread for every process but the first, as far as the system allows.
+    fn has_workers(&mut self) -> bool {
+        while self.workers.len() + 1 < self.processes.len() {
+            match Worker::new() {
+                Ok(worker) => self.workers.push(worker),
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
     /// Runs every process up to `until`, each in its thread if `several` do.
     fn run_processes(&mut self, until: Instant, several: bool) {
         if !several {
@@ -286,8 +298,6 @@ impl Simulation {
             }
             return;
         }
-        let others = self.processes.len() - 1;
-        self.workers.resize_with(others, Worker::new);
         for (process, worker) in self.processes.drain(1..).zip(&self.workers) {
             worker.start(process, &self.world, until);
         }

@@ -1,9 +1,10 @@
 //! Threads that run logical processes beside the thread that drives the simulation.
 
 use std::hint::spin_loop;
+use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvError, SyncSender, TryRecvError, sync_channel};
-use std::thread::{JoinHandle, yield_now};
+use std::thread::{Builder, JoinHandle, yield_now};
 use std::time::Duration;
 
 use plumb_base::time::Instant;
@@ -93,10 +94,13 @@ pub(super) struct Worker {
 
 impl Worker {
     /// A thread that waits for its first turn.
-    pub fn new() -> Self {
+    ///
+    /// # Errors
+    /// The system allows no more threads.
+    pub fn new() -> io::Result<Self> {
         let (turns, of_worker) = sync_channel::<Turn>(1);
         let (to_caller, done) = sync_channel(1);
-        let thread = std::thread::spawn(move || {
+        let thread = Builder::new().name("simulation".to_owned()).spawn(move || {
             while let Ok(Turn { mut process, world, until }) = receive(&of_worker) {
                 process.run_until(&world, until, u64::MAX, false);
                 drop(world);
@@ -104,8 +108,8 @@ impl Worker {
                     return;
                 }
             }
-        });
-        Self { turns: Some(turns), done, thread: Some(thread) }
+        })?;
+        Ok(Self { turns: Some(turns), done, thread: Some(thread) })
     }
 
     /// Begins to run a process up to a moment.
