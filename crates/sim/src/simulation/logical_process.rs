@@ -32,8 +32,8 @@ const TCP_OFFSET_AT: usize = 12;
 /// What no node is.
 const NOWHERE: u32 = (1 << 31) - 1;
 
-/// Packets that an empty list has room for.
-const APART: usize = 64;
+/// Packets that a list has room for from the start: so many that it shares no cache line with what another thread writes.
+const PACKETS_RESERVED: usize = 64;
 
 /// A part of a simulation that one thread runs. Links, hosts and flows have numbers of their own in it, in the order of those in the
 /// whole.
@@ -63,7 +63,7 @@ pub(super) struct LogicalProcess {
     timers: EventQueue,
     pub pool: Pool,
     pub now: Instant,
-    /// Up to when nobody looks at it.
+    /// Nothing outside reads its state before this: packets may go on beforehand up to it.
     until: Instant,
     pub events: u64,
     pub packet_hops: u64,
@@ -80,7 +80,7 @@ pub(super) struct LogicalProcess {
     accepted: Vec<AcceptedConnection>,
 }
 
-/// Copies of packets, in the order of time.
+/// Copies of packets that entered links, or came out of them; in the order of time for each link, and the first before all others.
 #[derive(Debug, Default)]
 pub(super) struct PassedPackets {
     packets: Vec<PassedPacket>,
@@ -139,7 +139,7 @@ impl PassedPacket {
 }
 
 impl LogicalProcess {
-    /// One of `processes`, with nothing in it, and room for the events of so many entities.
+    /// One of `processes`, with nothing in it.
     pub fn new(number: u32, processes: usize, pool: Pool) -> Self {
         let passed = || (0..processes).map(|_| PassedPackets::default()).collect();
         Self {
@@ -166,9 +166,8 @@ impl LogicalProcess {
             outbox: passed(),
             inbox: passed(),
             observed: PassedPackets::default(),
-            // Long enough that none shares a cache line with what another thread writes.
-            packets: Vec::with_capacity(APART),
-            batch: Vec::with_capacity(APART),
+            packets: Vec::with_capacity(PACKETS_RESERVED),
+            batch: Vec::with_capacity(PACKETS_RESERVED),
             accepted: Vec::new(),
         }
     }
@@ -191,8 +190,7 @@ impl LogicalProcess {
         self.arrivals.first().0.min(self.timers.first().0)
     }
 
-    /// Handles at most `events` events up to `until`, of which none is left if it returns `true`; none once every flow has ended, if
-    /// `stops` says so.
+    /// Handles at most `events` events up to `until`; with `stops`, none once every flow has ended.
     pub fn run_until(&mut self, world: &World, until: Instant, events: u64, stops: bool) {
         // Once the end may come at any moment, nothing happens beforehand.
         self.until = if stops { START } else { until };

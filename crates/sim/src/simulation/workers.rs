@@ -12,8 +12,8 @@ use plumb_base::time::Instant;
 use super::logical_process::LogicalProcess;
 use super::world::World;
 
-/// Times that a thread looks for what it waits for before it sleeps: some milliseconds, as waking one up takes long.
-const LOOKS: u32 = 100_000;
+/// Polls of a channel before a thread sleeps: some milliseconds, as waking one up takes long.
+const POLLS_MAX: u32 = 100_000;
 
 /// Events by which it is tried out whether one thread or several are faster.
 const EVENTS_TRIED: u64 = 1_000;
@@ -115,8 +115,10 @@ impl Worker {
     /// Begins to run a process up to a moment.
     pub fn start(&self, process: Box<LogicalProcess>, world: &Arc<World>, until: Instant) {
         let turn = Turn { process, world: Arc::clone(world), until };
-        // What a thread that panicked does not take is missed when it is waited for.
-        self.turns.as_ref().map(|turns| turns.send(turn));
+        if let Some(turns) = &self.turns {
+            // A thread that has panicked takes nothing, which `wait` finds.
+            turns.send(turn).ok();
+        }
     }
 
     /// The process, once it has been run. Panics as the thread did.
@@ -142,11 +144,11 @@ impl Drop for Worker {
 }
 
 fn receive<T>(from: &Receiver<T>) -> Result<T, RecvError> {
-    for look in 1..=LOOKS {
+    for poll in 1..=POLLS_MAX {
         match from.try_recv() {
             Ok(value) => return Ok(value),
             // The other may wait for this CPU.
-            Err(TryRecvError::Empty) if look % 64 == 0 => yield_now(),
+            Err(TryRecvError::Empty) if poll % 64 == 0 => yield_now(),
             Err(TryRecvError::Empty) => spin_loop(),
             Err(TryRecvError::Disconnected) => return Err(RecvError),
         }
