@@ -363,11 +363,11 @@ impl<D: Device + ?Sized> DeviceLayer for Box<D> {
 /// Copies payload that packets left with the machine behind their data. A packet for which no frame is free is lost,
 /// as is one that the kernel does not take.
 fn join_tails<'a>(batch: &mut Batch, pool: &mut Pool, tail: impl Fn(&Packet) -> [&'a [u8]; 2]) {
-    if batch.iter().all(|packet| packet.meta.tail == 0) {
+    if batch.iter().all(|packet| packet.tail == 0) {
         return;
     }
     for packet in std::mem::take(batch) {
-        if packet.meta.tail == 0 {
+        if packet.tail == 0 {
             batch.push(packet);
             continue;
         }
@@ -379,7 +379,7 @@ fn join_tails<'a>(batch: &mut Batch, pool: &mut Pool, tail: impl Fn(&Packet) -> 
 /// A copy of a packet and its tail in one frame.
 fn joined(packet: &Packet, tail: [&[u8]; 2], pool: &mut Pool) -> Option<Packet> {
     let mut whole = pool.allocate_for(packet.len() + tail[0].len() + tail[1].len())?;
-    whole.meta = PacketMeta { tail: 0, ..packet.meta };
+    whole.meta = packet.meta;
     pool.append_from(&mut whole, packet, 0..packet.len(), |from, to| to.copy_from_slice(from));
     for piece in tail {
         pool.append(&mut whole, piece.len()).expect("room for all of it").copy_from_slice(piece);
@@ -456,17 +456,17 @@ mod tests {
         let mut pool = Pool::new(PoolConfig { count: 4, size: 256, large: 0 });
         let head = |pool: &mut Pool, tail| {
             let mut packet = pool.packet_of(b"head").unwrap();
-            packet.meta.tail = tail;
+            packet.tail = tail;
             packet
         };
         let mut batch = vec![head(&mut pool, 1), head(&mut pool, 0), head(&mut pool, 2)];
         // One frame is left: the first packet takes it and gives its own back, which the last takes.
-        join_tails(&mut batch, &mut pool, |packet| [b"-tail", &b"!!"[..packet.meta.tail as usize]]);
+        join_tails(&mut batch, &mut pool, |packet| [b"-tail", &b"!!"[..packet.tail as usize]]);
         let bytes = |pool: &Pool, batch: &Batch| -> Vec<Vec<u8>> {
             batch.iter().map(|packet| pool.bytes(packet).to_vec()).collect()
         };
         assert_eq!(bytes(&pool, &batch), [&b"head-tail!"[..], b"head", b"head-tail!!"]);
-        batch[1].meta.tail = 1;
+        batch[1].tail = 1;
         let held = pool.allocate().unwrap();
         join_tails(&mut batch, &mut pool, |_| [b"-tail", b""]);
         assert_eq!(bytes(&pool, &batch), [&b"head-tail!"[..], b"head-tail!!"]);

@@ -31,10 +31,10 @@ pub trait Machine {
     /// When [`Machine::handle_deadline`] is due, if anything is waiting for time to pass.
     fn deadline(&self) -> Option<Instant>;
 
-    /// What follows the data of a packet that [`Machine::poll_packets`] gave last, where the machine keeps it ([`PacketMeta::tail`]): in
+    /// What follows the data of a packet that [`Machine::poll_packets`] gave last, where the machine keeps it ([`Packet::tail`]): in
     /// two pieces, the second mostly empty.
     ///
-    /// [`PacketMeta::tail`]: crate::packet::PacketMeta::tail
+    /// [`Packet::tail`]: crate::packet::PacketMeta::tail
     fn tail(&self, _packet: &Packet) -> [&[u8]; 2] {
         [&[], &[]]
     }

@@ -26,9 +26,14 @@ pub struct Packet {
     frame: FrameId,
     start: u32,
     end: u32,
+    /// Which payload follows the data, of those that the machine keeps until it is polled again; 0: the data are all.
+    pub tail: u32,
     /// Its metadata.
     pub meta: PacketMeta,
 }
+
+/// Three pieces of a vector register: every link holds one for each packet inside.
+const _: () = assert!(size_of::<Packet>() == 48, "no byte of padding but the last");
 
 impl Packet {
     /// Bytes of data.
@@ -57,8 +62,6 @@ pub struct PacketMeta {
     pub flow: u32,
     /// Bits a second of its flow, where a queue labelled it with that; else 0.
     pub flow_rate: f32,
-    /// Which payload follows the data, of those that the machine keeps until it is polled again; 0: the data are all.
-    pub tail: u32,
     /// The state of its transport checksum.
     pub checksum: ChecksumState,
     /// Set on a super-segment: how to segment it, or how it was coalesced.
@@ -472,6 +475,7 @@ impl Pool {
             frame: FrameId(narrow(frame)),
             start: narrow(start),
             end: narrow(start + len),
+            tail: 0,
             meta: PacketMeta::default(),
         }
     }
@@ -526,7 +530,7 @@ impl fmt::Debug for Pool {
 #[inline]
 fn packet(frame: FrameId, start: usize) -> Packet {
     let start = u32::try_from(start).expect("a frame is shorter than 4 GiB");
-    Packet { frame, start, end: start, meta: PacketMeta::default() }
+    Packet { frame, start, end: start, tail: 0, meta: PacketMeta::default() }
 }
 
 /// `copy` with two ranges of one slice, which belong to different frames and so do not overlap.

@@ -393,7 +393,7 @@ impl Device for TapDevice {
     ) -> Result<(), DeviceError> {
         let nothing: [&[u8]; 2] = [&[], &[]];
         self.write_all(batch, pool, |packet| {
-            if packet.meta.tail == 0 { nothing } else { machine.tail(packet) }
+            if packet.tail == 0 { nothing } else { machine.tail(packet) }
         })
     }
 

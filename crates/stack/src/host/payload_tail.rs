@@ -37,7 +37,7 @@ impl PayloadTails {
 
     /// Where the payload of a packet lies, if it is not in its frame.
     pub fn get(&self, packet: &Packet) -> Option<PayloadTail> {
-        let index = packet.meta.tail.checked_sub(1)?;
+        let index = packet.tail.checked_sub(1)?;
         self.tails.get(index as usize).copied()
     }
 }

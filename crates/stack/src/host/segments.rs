@@ -186,7 +186,7 @@ impl IpHost {
             && !path.allow_fragmentation;
         if gathers {
             let mut packet = pool.allocate().expect("a frame was free");
-            packet.meta.tail = self.tails.push(segment.seq, segment.len);
+            packet.tail = self.tails.push(segment.seq, segment.len);
             return self.send_segment(path, ends, segment, (packet, Sum16::ZERO), pool);
         }
         let mut packet = pool.allocate_for(segment.len).expect("a frame was free");

@@ -251,11 +251,11 @@ fn payload_that_stays_with_the_host_is_that_of_its_segment() {
             let mut received: Vec<u8> = Vec::new();
             for packet in polled(&mut bench) {
                 let tail = bench.host.tail(&packet);
-                stayed += usize::from(packet.meta.tail != 0);
+                stayed += usize::from(packet.tail != 0);
                 parted += usize::from(!tail[1].is_empty());
                 let whole = [bench.pool.bytes(&packet), tail[0], tail[1]].concat();
                 let mut joined = bench.pool.packet_of(&whole).unwrap();
-                joined.meta = PacketMeta { tail: 0, ..packet.meta };
+                joined.meta = packet.meta;
                 bench.pool.free(packet);
                 for piece in cut(&mut bench, joined) {
                     received.extend(&piece.payload);
