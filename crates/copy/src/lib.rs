@@ -72,7 +72,7 @@ pub fn prefetch_all<T>(value: &T) {
 #[inline]
 pub fn prefetch_after<T>(value: &T) {
     let next = std::ptr::from_ref(value).wrapping_add(1).cast::<u8>();
-    for line in 0..=size_of::<T>() / 64 {
+    for line in 0..size_of::<T>().div_ceil(64) {
         prefetch_line(next.wrapping_add(64 * line));
     }
 }

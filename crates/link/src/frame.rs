@@ -32,6 +32,24 @@ pub struct LinkFrame {
     pub arrived: Instant,
 }
 
+/// What is counted of a frame.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CountedFrame {
+    /// [`LinkFrame::count`].
+    pub count: u32,
+    /// [`LinkFrame::wire_len`].
+    pub wire_len: u32,
+    /// [`LinkFrame::arrived`].
+    pub arrived: Instant,
+}
+
+impl From<&LinkFrame> for CountedFrame {
+    #[inline]
+    fn from(frame: &LinkFrame) -> Self {
+        Self { count: frame.count, wire_len: frame.wire_len, arrived: frame.arrived }
+    }
+}
+
 /// Why a frame went no further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DiscardReason {
@@ -99,12 +117,16 @@ pub struct FrameTotals {
 }
 
 impl FrameTotals {
-    pub(crate) fn add(&mut self, frame: &LinkFrame) {
+    #[inline]
+    pub(crate) fn add(&mut self, frame: impl Into<CountedFrame>) {
+        let frame = frame.into();
         self.frames += u64::from(frame.count);
         self.bytes += u64::from(frame.wire_len);
     }
 
-    pub(crate) fn remove(&mut self, frame: &LinkFrame) {
+    #[inline]
+    pub(crate) fn remove(&mut self, frame: impl Into<CountedFrame>) {
+        let frame = frame.into();
         self.frames -= u64::from(frame.count);
         self.bytes -= u64::from(frame.wire_len);
     }
@@ -144,7 +166,7 @@ pub(crate) struct FrameSums {
 
 impl FrameSums {
     #[inline]
-    pub fn add(&mut self, frame: &LinkFrame) {
+    pub fn add(&mut self, frame: CountedFrame) {
         self.frames += u64::from(frame.count);
         self.bytes += u64::from(frame.wire_len);
         let arrived = frame.arrived.since_origin().as_ps();
@@ -170,7 +192,7 @@ impl DiscardCounts {
     fn add(&mut self, frame: &LinkFrame, reason: DiscardReason) {
         self.frames[reason as usize] += u64::from(frame.count);
         self.bytes[reason as usize] += u64::from(frame.wire_len);
-        self.all.add(frame);
+        self.all.add(frame.into());
     }
 }
 

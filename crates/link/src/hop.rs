@@ -109,7 +109,7 @@ impl HopDirection {
             self.account.context(pool).discard(frame, DiscardReason::Policed);
             return;
         }
-        self.account.on_arrival(now, self.queue.backlog().frames, &frame);
+        self.account.on_arrival(now, self.queue.backlog().frames, (&frame).into());
         let before = self.account.discarded();
         self.queue.enqueue(now, frame, &mut self.account.context(pool));
         self.account.on_queue_discards(now, before);
@@ -167,7 +167,7 @@ impl HopDirection {
             let frame = self.queue.dequeue(now, &mut self.account.context(pool));
             self.account.on_queue_discards(now, before);
             let Some(frame) = frame else { return };
-            self.account.on_departure(now, &frame);
+            self.account.on_departure(now, (&frame).into());
             let bits = self.config.bits(&frame);
             let finish = self.server.finish(now, bits);
             if finish <= now {
@@ -259,11 +259,12 @@ pub(crate) struct LinkParameters {
     pub round_trip: Span,
 }
 
-/// What a hop was made from.
+/// What a hop was made from; first what every frame needs.
 #[derive(Clone, Debug)]
+#[repr(C)]
 pub(crate) struct HopConfig {
-    pub spec: DirectionSpec,
     pub limit: QueueLimit,
+    pub spec: DirectionSpec,
     medium: Medium,
     /// Bits a second that the rate offers in the long run; 0 where it is not limited.
     pub mean: u64,

@@ -18,9 +18,8 @@ use crate::spec::{DirectionSpec, QueueLimit, RateSpec};
 #[derive(Debug)]
 pub struct OneWayLink {
     hop: OneWayHop,
-    /// `None` where no queue tells flows apart.
-    classifier: Option<FlowClassifier>,
-    scratch: Vec<LinkFrame>,
+    /// [`DirectionSpec::overhead`].
+    overhead: u32,
     /// Picoseconds that a byte takes at least.
     byte_time_min: u64,
     early: u64,
@@ -29,8 +28,31 @@ pub struct OneWayLink {
 /// A hop with events of its own, or one in which everything follows from when frames come.
 #[derive(Debug)]
 enum OneWayHop {
-    General(Box<HopDirection>),
+    General(Box<GeneralHop>),
     Fifo(Box<FifoHop>),
+}
+
+#[derive(Debug)]
+struct GeneralHop {
+    hop: HopDirection,
+    /// `None` where no queue tells flows apart.
+    classifier: Option<FlowClassifier>,
+    scratch: Vec<LinkFrame>,
+}
+
+impl GeneralHop {
+    fn new(spec: &DirectionSpec, parameters: LinkParameters, start: Instant) -> Self {
+        let tells_apart = spec.queue.tells_flows_apart();
+        let key = || SipKey::new(parameters.seed, "flows");
+        let classifier = tells_apart.then(|| FlowClassifier::new(key(), parameters.medium));
+        Self { hop: HopDirection::new(spec, parameters, start), classifier, scratch: Vec::new() }
+    }
+
+    fn arrive(&mut self, now: Instant, packet: Packet, wire_len: u32, pool: &mut Pool) {
+        let flow = self.classifier.map_or(0, |classifier| classifier.flow(pool.bytes(&packet)));
+        let frame = LinkFrame { packet, wire_len, count: 1, flow, entered: now, arrived: now };
+        self.hop.arrive(now, frame, pool);
+    }
 }
 
 impl OneWayLink {
@@ -46,16 +68,13 @@ impl OneWayLink {
         let parameters = LinkParameters { medium, seed, round_trip };
         let hop = match FifoHop::new(spec, parameters, start) {
             Some(hop) => OneWayHop::Fifo(Box::new(hop)),
-            None => OneWayHop::General(Box::new(HopDirection::new(spec, parameters, start))),
+            None => OneWayHop::General(Box::new(GeneralHop::new(spec, parameters, start))),
         };
         let byte_time_min = match &spec.rate {
             RateSpec::Constant(rate) => 8 * SECOND / rate.bits_per_second(),
             _ => 0,
         };
-        let tells_apart = spec.queue.tells_flows_apart();
-        let classifier =
-            tells_apart.then(|| FlowClassifier::new(SipKey::new(seed, "flows"), medium));
-        Self { hop, classifier, scratch: Vec::new(), byte_time_min, early: 0 }
+        Self { hop, overhead: spec.overhead, byte_time_min, early: 0 }
     }
 
     /// The delay of a direction in which it is known of each packet that enters when it comes out; `None` of others.
@@ -73,7 +92,7 @@ impl OneWayLink {
     #[inline]
     pub fn spec(&self) -> &DirectionSpec {
         match &self.hop {
-            OneWayHop::General(hop) => hop.spec(),
+            OneWayHop::General(general) => general.hop.spec(),
             OneWayHop::Fifo(hop) => hop.spec(),
         }
     }
@@ -82,7 +101,7 @@ impl OneWayLink {
     #[inline]
     pub fn limit(&self) -> QueueLimit {
         match &self.hop {
-            OneWayHop::General(hop) => hop.limit(),
+            OneWayHop::General(general) => general.hop.limit(),
             OneWayHop::Fifo(hop) => hop.limit(),
         }
     }
@@ -91,7 +110,7 @@ impl OneWayLink {
     #[inline]
     pub fn backlog(&self) -> FrameTotals {
         match &self.hop {
-            OneWayHop::General(hop) => hop.backlog(),
+            OneWayHop::General(general) => general.hop.backlog(),
             OneWayHop::Fifo(hop) => hop.backlog(),
         }
     }
@@ -99,7 +118,7 @@ impl OneWayLink {
     /// Bytes of memory that its queue takes to tell flows apart, beside what waits.
     pub fn flow_state(&self) -> usize {
         match &self.hop {
-            OneWayHop::General(hop) => hop.flow_state(),
+            OneWayHop::General(general) => general.hop.flow_state(),
             OneWayHop::Fifo(_) => 0,
         }
     }
@@ -109,12 +128,10 @@ impl OneWayLink {
     #[inline]
     pub fn send(&mut self, now: Instant, packet: Packet, extra: u32, pool: &mut Pool) {
         let len = u32::try_from(packet.len()).unwrap_or(u32::MAX);
-        let wire_len = len.saturating_add(self.spec().overhead).saturating_add(extra);
-        let flow = self.classifier.map_or(0, |classifier| classifier.flow(pool.bytes(&packet)));
-        let frame = LinkFrame { packet, wire_len, count: 1, flow, entered: now, arrived: now };
+        let wire_len = len.saturating_add(self.overhead).saturating_add(extra);
         match &mut self.hop {
-            OneWayHop::General(hop) => hop.arrive(now, frame, pool),
-            OneWayHop::Fifo(hop) => hop.arrive(now, frame, pool),
+            OneWayHop::General(general) => general.arrive(now, packet, wire_len, pool),
+            OneWayHop::Fifo(hop) => hop.arrive(now, packet, wire_len, pool),
         }
     }
 
@@ -122,7 +139,7 @@ impl OneWayLink {
     #[inline]
     pub fn next_arrival(&self) -> Instant {
         match &self.hop {
-            OneWayHop::General(hop) => hop.earliest_out(),
+            OneWayHop::General(general) => general.hop.earliest_out(),
             OneWayHop::Fifo(hop) => hop.next_arrival(),
         }
     }
@@ -132,7 +149,7 @@ impl OneWayLink {
     pub fn coming(&self, index: usize) -> Option<&Packet> {
         match &self.hop {
             OneWayHop::General(_) => None,
-            OneWayHop::Fifo(hop) => hop.get(index).map(|frame| &frame.packet),
+            OneWayHop::Fifo(hop) => hop.get(index),
         }
     }
 
@@ -140,7 +157,7 @@ impl OneWayLink {
     #[inline]
     pub fn next_change(&self) -> Instant {
         match &self.hop {
-            OneWayHop::General(hop) => hop.next(),
+            OneWayHop::General(general) => general.hop.next(),
             OneWayHop::Fifo(hop) => hop.next_change(),
         }
     }
@@ -169,11 +186,12 @@ impl OneWayLink {
     #[inline]
     pub fn take_arrived(&mut self, now: Instant, out: &mut Vec<Packet>, pool: &mut Pool) {
         while self.take_next(now, out).is_some() {}
-        let OneWayHop::General(hop) = &mut self.hop else { return };
+        let OneWayHop::General(general) = &mut self.hop else { return };
+        let GeneralHop { hop, scratch, .. } = &mut **general;
         while hop.next() <= now && hop.next() < Instant::NEVER {
             let at = hop.next();
-            hop.step(at, &mut self.scratch, pool);
-            for frame in self.scratch.drain(..) {
+            hop.step(at, scratch, pool);
+            for frame in scratch.drain(..) {
                 let byte_times = self.byte_time_min.saturating_mul(frame.wire_len.into());
                 let least = Span::from_ps(byte_times) + hop.least_delay();
                 self.early += u64::from(at < frame.entered + least);
@@ -190,7 +208,7 @@ impl OneWayLink {
     /// Packets that wait, are sent, or travel.
     pub fn frames_inside(&self) -> u64 {
         match &self.hop {
-            OneWayHop::General(hop) => hop.frames_inside(),
+            OneWayHop::General(general) => general.hop.frames_inside(),
             OneWayHop::Fifo(hop) => hop.frames_inside(),
         }
     }
@@ -203,7 +221,7 @@ impl OneWayLink {
             ..before
         };
         match &mut self.hop {
-            OneWayHop::General(hop) => hop.exchange_report(now, false, &mut form),
+            OneWayHop::General(general) => general.hop.exchange_report(now, false, &mut form),
             OneWayHop::Fifo(hop) => hop.exchange_report(now, &mut form),
         }
         form
@@ -212,7 +230,7 @@ impl OneWayLink {
     /// What it did up to `now`, under this name, with the laws that do not hold.
     pub fn report(&mut self, now: Instant, name: String) -> DirectionReport {
         match &mut self.hop {
-            OneWayHop::General(hop) => hop.report(now, name),
+            OneWayHop::General(general) => general.hop.report(now, name),
             OneWayHop::Fifo(hop) => hop.report(now, name),
         }
     }
@@ -220,7 +238,7 @@ impl OneWayLink {
     /// Gives every packet back to the pool, unaccounted: the end.
     pub fn clear(&mut self, pool: &mut Pool) {
         match &mut self.hop {
-            OneWayHop::General(hop) => hop.clear(pool),
+            OneWayHop::General(general) => general.hop.clear(pool),
             OneWayHop::Fifo(hop) => hop.clear(pool),
         }
     }
@@ -289,7 +307,7 @@ mod tests {
         if general {
             let parameters = LinkParameters { medium: Medium::Ip, seed: Seed(1), round_trip };
             link.hop =
-                OneWayHop::General(Box::new(HopDirection::new(spec, parameters, Instant::ORIGIN)));
+                OneWayHop::General(Box::new(GeneralHop::new(spec, parameters, Instant::ORIGIN)));
         }
         let (mut came, mut reports, mut out) = (Vec::new(), Vec::new(), Vec::new());
         let moments = (0..).map(|number| at_us(number * gap)).zip(lengths.iter().map(Some));

@@ -3,7 +3,7 @@
 use plumb_base::seed::RandomStream;
 use plumb_base::time::Instant;
 
-use crate::frame::{FrameTotals, HopContext, LinkFrame};
+use crate::frame::{CountedFrame, FrameTotals, HopContext, LinkFrame};
 use crate::spec::{QueueLimit, QueueSpec};
 
 mod codel;
@@ -18,7 +18,8 @@ impl QueueLimit {
     /// Whether a frame still fits. One always does where nothing waits: a limit shorter than a frame
     /// would otherwise be a link that is down.
     #[inline]
-    pub fn takes(self, backlog: FrameTotals, frame: &LinkFrame) -> bool {
+    pub(crate) fn takes(self, backlog: FrameTotals, frame: impl Into<CountedFrame>) -> bool {
+        let frame = frame.into();
         backlog.frames == 0
             || match self {
                 Self::Frames(limit) => backlog.frames + u64::from(frame.count) <= limit,

@@ -102,6 +102,12 @@ impl ConstantRate {
         self.last
     }
 
+    /// When the last frame was finished; the origin where there was none.
+    #[inline]
+    pub fn finished(&self) -> Instant {
+        self.last
+    }
+
     /// Bits that are sent in `span`, rounded up.
     pub fn bits_in(&self, span: Span) -> u64 {
         let bits = (u128::from(span.as_ps()) * u128::from(self.rate)).div_ceil(SECOND.into());

@@ -14,8 +14,9 @@ pub enum NodeKind {
     Router(u32),
 }
 
-/// One direction of a link.
+/// One direction of a link, in as few cache lines as hold it.
 #[derive(Debug)]
+#[repr(align(64))]
 pub struct DirectedLink {
     /// What happens to packets.
     pub link: OneWayLink,

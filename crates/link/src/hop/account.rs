@@ -7,17 +7,29 @@ use plumb_wire::machine::Medium;
 use plumb_wire::packet::Pool;
 
 use crate::frame::{
-    DiscardCounts, FrameSums, FrameTotals, HopContext, ImpairmentCounts, LinkFrame,
+    CountedFrame, DiscardCounts, FrameSums, FrameTotals, HopContext, ImpairmentCounts,
 };
 use crate::hop::{HopConfig, HopDirection};
 use crate::report::{DirectionReport, LittlesLaw};
 
-/// Counters of one direction of one hop.
+/// Counters of one direction of one hop. Those that every frame changes come first: networks have thousands of hops, and where they fill
+/// caches, each line that a frame touches counts.
 #[derive(Debug)]
+#[repr(C)]
 pub(crate) struct HopAccount {
-    medium: Medium,
+    /// Frame-picoseconds: the queue's length over time, and the time that frames spent in it.
+    pub length_integral: u128,
+    pub waited: u128,
+    /// What the queue took, and gave or dropped.
+    pub queue_in: FrameSums,
+    pub queue_out: FrameSums,
     pub entered: FrameTotals,
     pub left: FrameTotals,
+    queue_at: Instant,
+    pub lengths: SparseHistogram,
+    pub sojourns: SparseHistogram,
+    pub since: Instant,
+    medium: Medium,
     pub discards: DiscardCounts,
     pub marked: u64,
     pub changes: ImpairmentCounts,
@@ -25,16 +37,6 @@ pub(crate) struct HopAccount {
     pub used: u64,
     pub offered: u128,
     pub offered_until: Instant,
-    /// What the queue took, and gave or dropped.
-    pub queue_in: FrameSums,
-    pub queue_out: FrameSums,
-    /// Frame-picoseconds: the queue's length over time, and the time that frames spent in it.
-    pub length_integral: u128,
-    pub waited: u128,
-    pub since: Instant,
-    queue_at: Instant,
-    pub lengths: SparseHistogram,
-    pub sojourns: SparseHistogram,
 }
 
 impl HopAccount {
@@ -97,7 +99,7 @@ impl HopAccount {
 
     /// A frame is about to enter the queue, which holds `frames`.
     #[inline]
-    pub fn on_arrival(&mut self, now: Instant, frames: u64, frame: &LinkFrame) {
+    pub fn on_arrival(&mut self, now: Instant, frames: u64, frame: CountedFrame) {
         self.on_queue(now, frames);
         self.lengths.record(frames);
         self.queue_in.add(frame);
@@ -105,7 +107,7 @@ impl HopAccount {
 
     /// A frame left the queue to be sent.
     #[inline]
-    pub fn on_departure(&mut self, now: Instant, frame: &LinkFrame) {
+    pub fn on_departure(&mut self, now: Instant, frame: CountedFrame) {
         let sojourn = now.saturating_since(frame.arrived);
         self.sojourns.record_n(sojourn.as_ns(), frame.count.into());
         self.waited += u128::from(sojourn.as_ps()) * u128::from(frame.count);
@@ -167,8 +169,9 @@ impl HopDirection {
     fn fill(&self, now: Instant, report: &mut DirectionReport) {
         let sending = self.sending.as_ref();
         let sending =
-            sending.map(|sending| (&sending.frame, sending.bits, sending.started, sending.finish));
-        let in_flight = self.held.frames().chain(self.propagating.frames());
+            sending.map(|one| (CountedFrame::from(&one.frame), one.bits, one.started, one.finish));
+        let in_flight =
+            self.held.frames().chain(self.propagating.frames()).map(CountedFrame::from);
         self.account.fill(now, &self.config, self.queue.backlog(), sending, in_flight, report);
     }
 }
@@ -206,13 +209,13 @@ impl HopConfig {
 impl HopAccount {
     /// Everything that is counted, of a hop in which `backlog` waits, a frame is being sent, of so many bits from one moment
     /// to another, and others travel.
-    pub fn fill<'a>(
+    pub fn fill(
         &self,
         now: Instant,
         config: &HopConfig,
         backlog: FrameTotals,
-        sending: Option<(&LinkFrame, u64, Instant, Instant)>,
-        in_flight: impl Iterator<Item = &'a LinkFrame>,
+        sending: Option<(CountedFrame, u64, Instant, Instant)>,
+        in_flight: impl Iterator<Item = CountedFrame>,
         report: &mut DirectionReport,
     ) {
         let under_way = sending.map_or(0.0, |(_, bits, started, finish)| {
@@ -237,6 +240,6 @@ impl HopAccount {
     }
 }
 
-fn totals_of_frame(frame: &LinkFrame) -> FrameTotals {
+fn totals_of_frame(frame: CountedFrame) -> FrameTotals {
     FrameTotals { frames: frame.count.into(), bytes: frame.wire_len.into() }
 }

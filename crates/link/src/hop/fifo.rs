@@ -10,39 +10,49 @@ use plumb_wire::packet::{Packet, Pool};
 
 use super::account::HopAccount;
 use super::{HopConfig, HopDirection, LinkParameters};
-use crate::frame::{DiscardReason, FrameTotals, LinkFrame};
-use crate::rate::{self, RateServer};
+use crate::frame::{CountedFrame, DiscardReason, FrameTotals, LinkFrame};
+use crate::rate::ConstantRate;
 use crate::report::DirectionReport;
 use crate::spec::{DelayDistribution, DirectionSpec, QueueLimit, QueueSpec, RateSpec};
 
-/// One direction of one hop. No two are in one cache line, as different threads may use them.
+/// One direction of one hop. No two are in one cache line, as different threads may use them, and what every frame changes is in few.
 #[derive(Debug)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 pub(crate) struct FifoHop {
-    config: HopConfig,
-    server: RateServer,
+    /// When the first frame comes out, and the first that waits begins to be sent; [`Instant::NEVER`] where there is none. What was
+    /// just written to `frames` is not read back: that would wait for the write.
+    next_out: Instant,
+    next_begin: Instant,
     delay: Span,
     /// In the order in which they came: those that travel, the one that is being sent, those that wait.
     frames: VecDeque<ScheduledFrame>,
     /// How many of them do not wait.
     begun: usize,
+    /// When the last of these has been sent.
+    begun_until: Instant,
+    /// When the last that came out had been sent.
+    left_until: Instant,
     backlog: FrameTotals,
-    /// Bits of those that came out.
-    left_bits: u64,
-    /// When the last of them is sent.
-    free_at: Instant,
-    /// When the first comes out, and the first that waits begins to be sent; [`Instant::NEVER`] where there is none. What was
-    /// just written to `frames` is not read back: that would wait for the write.
-    next_out: Instant,
-    next_begin: Instant,
+    server: ConstantRate,
     account: HopAccount,
+    config: HopConfig,
 }
 
+/// A packet inside, in one cache line.
 #[derive(Debug)]
+#[repr(C, align(64))]
 struct ScheduledFrame {
-    frame: LinkFrame,
-    begins: Instant,
+    /// Its metadata say when it entered.
+    packet: Packet,
     departs: Instant,
+    wire_len: u32,
+}
+
+impl ScheduledFrame {
+    #[inline]
+    fn counted(&self) -> CountedFrame {
+        CountedFrame { count: 1, wire_len: self.wire_len, arrived: self.packet.meta.received }
+    }
 }
 
 impl FifoHop {
@@ -57,16 +67,17 @@ impl FifoHop {
 
     /// An empty one; `None` where a hop is not of this kind.
     pub fn new(spec: &DirectionSpec, parameters: LinkParameters, now: Instant) -> Option<Self> {
+        let RateSpec::Constant(rate) = spec.rate else { return None };
         Some(Self {
-            server: rate::make(&spec.rate, now),
+            next_out: Instant::NEVER,
+            next_begin: Instant::NEVER,
             delay: Self::constant_delay(spec)?,
             frames: VecDeque::new(),
             begun: 0,
+            begun_until: Instant::ORIGIN,
+            left_until: Instant::ORIGIN,
             backlog: FrameTotals::default(),
-            left_bits: 0,
-            free_at: Instant::ORIGIN,
-            next_out: Instant::NEVER,
-            next_begin: Instant::NEVER,
+            server: ConstantRate::new(rate),
             account: HopAccount::new(parameters.medium, now),
             config: HopConfig::new(spec, parameters, now),
         })
@@ -85,32 +96,41 @@ impl FifoHop {
         self.backlog
     }
 
-    /// Takes a frame that arrives at `now`.
+    /// Takes a packet that arrives at `now`.
     #[inline]
-    pub fn arrive(&mut self, now: Instant, mut frame: LinkFrame, pool: &mut Pool) {
+    pub fn arrive(&mut self, now: Instant, packet: Packet, wire_len: u32, pool: &mut Pool) {
         self.settle(now);
-        frame.arrived = now;
-        self.account.entered.add(&frame);
-        self.account.on_arrival(now, self.backlog.frames, &frame);
-        if !self.config.limit.takes(self.backlog, &frame) {
-            let before = self.account.discarded();
-            self.account.context(pool).discard(frame, DiscardReason::Full);
-            self.account.on_queue_discards(now, before);
-            return;
+        let counted = CountedFrame { count: 1, wire_len, arrived: now };
+        self.account.entered.add(counted);
+        self.account.on_arrival(now, self.backlog.frames, counted);
+        if !self.config.limit.takes(self.backlog, counted) {
+            return self.discard(now, packet, wire_len, pool);
         }
-        let begins = now.max(self.free_at);
-        let departs = self.server.finish(begins, self.config.bits(&frame));
-        self.free_at = departs;
+        let begins = now.max(self.server.finished());
+        let departs = self.server.finish(begins, 8 * u64::from(wire_len));
         if begins > now {
-            self.backlog.add(&frame);
+            self.backlog.add(counted);
             self.next_begin = self.next_begin.min(begins);
         } else {
-            self.account.on_departure(now, &frame);
+            self.account.on_departure(now, counted);
             self.begun += 1;
+            self.begun_until = departs;
         }
         self.next_out = self.next_out.min(departs + self.delay);
-        self.frames.push_back(ScheduledFrame { frame, begins, departs });
-        self.frames.back().into_iter().for_each(plumb_copy::prefetch_after);
+        self.frames.push_back(ScheduledFrame { packet, departs, wire_len });
+        if let Some(last) = self.frames.back_mut() {
+            // In its place: a change before it is moved there would be waited for.
+            last.packet.meta.received = now;
+            plumb_copy::prefetch_after(last);
+        }
+    }
+
+    #[cold]
+    fn discard(&mut self, now: Instant, packet: Packet, wire_len: u32, pool: &mut Pool) {
+        let before = self.account.discarded();
+        let frame = LinkFrame { packet, wire_len, count: 1, flow: 0, entered: now, arrived: now };
+        self.account.context(pool).discard(frame, DiscardReason::Full);
+        self.account.on_queue_discards(now, before);
     }
 
     /// Counts what has begun to be sent by `now`.
@@ -122,13 +142,17 @@ impl FifoHop {
     }
 
     fn count_until(&mut self, now: Instant) {
-        while let Some(next) = self.frames.get(self.begun).filter(|next| next.begins <= now) {
-            self.account.on_queue(next.begins, self.backlog.frames);
-            self.account.on_departure(next.begins, &next.frame);
-            self.backlog.remove(&next.frame);
+        // What waits begins when the one before it has been sent.
+        while let Some(next) = self.frames.get(self.begun).filter(|_| self.begun_until <= now) {
+            let counted = next.counted();
+            self.account.on_queue(self.begun_until, self.backlog.frames);
+            self.account.on_departure(self.begun_until, counted);
+            self.backlog.remove(counted);
             self.begun += 1;
+            self.begun_until = next.departs;
         }
-        self.next_begin = self.frames.get(self.begun).map_or(Instant::NEVER, |next| next.begins);
+        let waits = self.backlog.frames > 0;
+        self.next_begin = if waits { self.begun_until } else { Instant::NEVER };
         self.prefetch(self.begun + 1);
     }
 
@@ -153,15 +177,14 @@ impl FifoHop {
         }
         if self.begun == 0 {
             // No further: packets that entered since may come yet.
-            self.count_until(self.frames.front()?.begins);
+            self.count_until(self.begun_until);
         }
-        let first = &self.frames.front()?.frame;
-        self.account.left.add(first);
-        self.left_bits += self.config.bits(first);
-        let (entered, wire_len) = (first.entered, first.wire_len);
-        if let Some(first) = self.frames.pop_front() {
-            out.push(first.frame.packet);
-        }
+        let first = self.frames.pop_front()?;
+        let counted = first.counted();
+        self.account.left.add(counted);
+        self.left_until = first.departs;
+        self.begun -= 1;
+        out.push(first.packet);
         if self.frames.is_empty() {
             // What comes next is written where memory is cached.
             self.frames.clear();
@@ -169,24 +192,19 @@ impl FifoHop {
         let second = self.frames.front();
         self.next_out = second.map_or(Instant::NEVER, |second| second.departs + self.delay);
         self.prefetch(2);
-        self.begun -= 1;
-        Some((at, entered, wire_len))
+        Some((at, counted.arrived, counted.wire_len))
     }
 
     /// A frame that will be looked at soon, of a ring that may be longer than caches.
     #[inline]
     fn prefetch(&self, index: usize) {
-        if let Some(later) = self.frames.get(index) {
-            plumb_copy::prefetch_value(&later.frame);
-            plumb_copy::prefetch_value(&later.frame.packet);
-            plumb_copy::prefetch_value(&later.departs);
-        }
+        self.frames.get(index).into_iter().for_each(plumb_copy::prefetch_value);
     }
 
-    /// A frame by its place in the order in which they come out.
+    /// A packet by its place in the order in which they come out.
     #[inline]
-    pub fn get(&self, index: usize) -> Option<&LinkFrame> {
-        self.frames.get(index).map(|one| &one.frame)
+    pub fn get(&self, index: usize) -> Option<&Packet> {
+        self.frames.get(index).map(|one| &one.packet)
     }
 
     pub fn delay(&self) -> Span {
@@ -215,20 +233,23 @@ impl FifoHop {
     }
 
     fn fill(&mut self, now: Instant, report: &mut DirectionReport) {
-        let bits = |one: &ScheduledFrame| self.config.bits(&one.frame);
+        let bits = |frame: CountedFrame| 8 * u64::from(frame.wire_len);
         let travelling = self.frames.partition_point(|one| one.departs <= now);
         let sent = self.frames.range(..travelling);
-        self.account.used = self.left_bits + sent.clone().map(bits).sum::<u64>();
-        let sending = self.frames.range(travelling..self.begun).next();
-        let sending = sending.map(|one| (&one.frame, bits(one), one.begins, one.departs));
-        let travelling = sent.map(|one| &one.frame);
-        self.account.fill(now, &self.config, self.backlog, sending, travelling, report);
+        let before = sent.clone().next_back().map_or(self.left_until, |last| last.departs);
+        let sent = sent.map(ScheduledFrame::counted);
+        self.account.used = 8 * self.account.left.bytes + sent.clone().map(bits).sum::<u64>();
+        let sending = self.frames.range(travelling..self.begun).next().map(|one| {
+            let counted = one.counted();
+            (counted, bits(counted), counted.arrived.max(before), one.departs)
+        });
+        self.account.fill(now, &self.config, self.backlog, sending, sent, report);
     }
 
     /// Gives every frame back.
     pub fn clear(&mut self, pool: &mut Pool) {
         for one in self.frames.drain(..) {
-            pool.free(one.frame.packet);
+            pool.free(one.packet);
         }
         (self.begun, self.backlog) = (0, FrameTotals::default());
         (self.next_out, self.next_begin) = (Instant::NEVER, Instant::NEVER);
