@@ -200,6 +200,14 @@ impl OneWayLink {
         }
     }
 
+    /// What the next packet changes is fetched into caches.
+    #[inline]
+    pub fn prefetch(&self) {
+        if let OneWayHop::Fifo(hop) = &self.hop {
+            hop.prefetch_hot();
+        }
+    }
+
     /// Packets that came out earlier than transmission and propagation allow: none, or there is a fault in plumb.
     pub fn early(&self) -> u64 {
         self.early

@@ -269,6 +269,8 @@ impl LogicalProcess {
         let is_awaited = std::mem::take(&mut directed.is_awaited);
         self.arrivals.set(narrow(index), directed.next());
         let (from, to) = (directed.from.filter(|_| is_awaited), directed.to);
+        self.expect_next();
+        let directed = &self.links[index];
         self.packet_hops += packets.len() as u64;
         if world.is_observed {
             for packet in &packets {
@@ -297,6 +299,14 @@ impl LogicalProcess {
         if let Some(host) = from {
             self.take_turn(world, host as usize);
         }
+    }
+
+    /// What the next event changes is fetched into caches.
+    #[inline]
+    fn expect_next(&self) {
+        let (_, link) = self.arrivals.first();
+        let Some(directed) = self.links.get(link as usize) else { return };
+        directed.link.prefetch();
     }
 
     /// Packets go on that come out of a link up to `until`, each at its moment: nobody looks at the links which they enter before.
