@@ -29,33 +29,36 @@ struct RunHeaders {
 }
 
 impl IpHost {
-    /// Sends the segments of one plan, for each of which a frame is free.
+    /// Sends the segments of one plan, for each of which a frame is free. Each is made of the one before: to copy one that has just been
+    /// written would wait for the writes.
     pub(super) fn send_run(
         &mut self,
         path: &OutputPath,
         (ends, entry): (&TcpEnds, &TcpEntry),
-        run: &OutboundSegment,
+        run: &mut OutboundSegment,
         pool: &mut Pool,
     ) {
-        let size = usize::from(run.size);
+        let (size, flags) = (usize::from(run.size), run.flags);
         let end = run.seq + run.len as u64;
-        let first = OutboundSegment { len: size, flags: run.flags.without(OF_THE_LAST), ..*run };
-        self.send_data(path, (ends, entry), &first, pool);
+        (run.len, run.flags) = (size, flags.without(OF_THE_LAST));
+        self.send_data(path, (ends, entry), run, pool);
         let mut next = run.seq + size as u64;
-        if let Some(headers) = self.run_headers(path, ends, size, pool) {
+        if end - next > size as u64
+            && let Some(headers) = self.run_headers(path, ends, size, pool)
+        {
             while end - next > size as u64 {
                 self.send_alike(path, (&headers, next), (entry, size), pool);
                 next += size as u64;
             }
         }
         // RFC 3168 §6.1.2: a reduction is announced once.
-        let flags = run.flags.without(TcpFlags::CWR);
+        let flags = flags.without(TcpFlags::CWR);
         while next < end {
             let left = usize::try_from(end - next).expect("within the run");
-            let flags = if left > size { flags.without(OF_THE_LAST) } else { flags };
-            let segment = OutboundSegment { seq: next, len: left.min(size), flags, ..*run };
-            self.send_data(path, (ends, entry), &segment, pool);
-            next += segment.len as u64;
+            run.flags = if left > size { flags.without(OF_THE_LAST) } else { flags };
+            (run.seq, run.len) = (next, left.min(size));
+            self.send_data(path, (ends, entry), run, pool);
+            next += run.len as u64;
         }
     }
 

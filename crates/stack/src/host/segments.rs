@@ -158,8 +158,8 @@ impl IpHost {
             }
             entry.connection.on_path(limits);
             // Used where it was written: to move it in larger pieces would wait for the writes.
-            let segment = entry.connection.poll_segment(self.core.now);
-            let Some(segment) = &segment else { break };
+            let mut segment = entry.connection.poll_segment(self.core.now);
+            let Some(segment) = &mut segment else { break };
             entry.turn = entry.turn.saturating_sub(segment.len.max(1));
             if is_offloaded || segment.len <= usize::from(segment.size) {
                 self.send_data(&path, (&ends, entry), segment, pool);
