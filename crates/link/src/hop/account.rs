@@ -170,8 +170,7 @@ impl HopDirection {
         let sending = self.sending.as_ref();
         let sending =
             sending.map(|one| (CountedFrame::from(&one.frame), one.bits, one.started, one.finish));
-        let in_flight =
-            self.held.frames().chain(self.propagating.frames()).map(CountedFrame::from);
+        let in_flight = self.held.frames().chain(self.propagating.frames()).map(CountedFrame::from);
         self.account.fill(now, &self.config, self.queue.backlog(), sending, in_flight, report);
     }
 }

@@ -392,9 +392,13 @@ impl Device for TapDevice {
         machine: &dyn Machine,
     ) -> Result<(), DeviceError> {
         let nothing: [&[u8]; 2] = [&[], &[]];
-        self.write_all(batch, pool, |packet| {
-            if packet.tail == 0 { nothing } else { machine.tail(packet) }
-        })
+        self.write_all(
+            batch,
+            pool,
+            |packet| {
+                if packet.tail == 0 { nothing } else { machine.tail(packet) }
+            },
+        )
     }
 
     #[inline]
