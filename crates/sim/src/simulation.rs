@@ -92,20 +92,22 @@ impl Simulation {
     ) -> Result<Self, ScenarioError> {
         let routes = RouteTable::new(&scenario.network);
         let paths = check::check(&scenario, &routes)?;
-        let need = check::memory_need(&scenario, &paths);
+        let need = check::memory_need(&scenario, &paths, |_| true);
         need.check(memory_max)?;
         for group in &mut scenario.groups {
             for config in [&mut group.client, &mut group.server] {
                 Arc::make_mut(config).keeps_content = false;
             }
         }
-        let frames = PoolConfig { count: need.frames(), size: need.frame_size, large: 0 };
-        // Each process has memory for all packets.
-        let most = u64::from(threads).min(memory_max / need.bytes().max(1));
-        let partition = Partition::of(&scenario, &routes, u32::try_from(most).unwrap_or(threads));
-        let count = partition.parts;
-        let mut processes: Vec<_> = (0..count)
-            .map(|number| LogicalProcess::new(number, count as usize, Pool::reserve(frames, 0)))
+        let (mut partition, mut pools) = divide(&scenario, &routes, &paths, threads);
+        let frames = pools.iter().map(|pool| u64::from(pool.count) * u64::from(pool.size));
+        if frames.sum::<u64>() > memory_max - need.state {
+            (partition, pools) = divide(&scenario, &routes, &paths, 1);
+        }
+        let count = pools.len();
+        let mut processes: Vec<_> = (0..)
+            .zip(pools)
+            .map(|(number, pool)| LogicalProcess::new(number, count, Pool::reserve(pool, 0)))
             .map(Box::new)
             .collect();
         let places = add_hosts(&scenario, &partition, &mut processes);
@@ -362,6 +364,23 @@ fn add_hosts(
 }
 
 /// Adds every link to the process where it ends.
+/// The parts that so many threads simulate, and the memory of each for the packets on its links.
+fn divide(
+    scenario: &Scenario,
+    routes: &RouteTable,
+    paths: &check::PathSurvey,
+    threads: u32,
+) -> (Partition, Vec<PoolConfig>) {
+    let partition = Partition::of(scenario, routes, threads);
+    let pools = (0..partition.parts).map(|part| {
+        let ends_in_it = |link| partition.part_of[routes.end(link) as usize] == part;
+        let need = check::memory_need(scenario, paths, ends_in_it);
+        PoolConfig { count: need.frames(), size: need.frame_size, large: 0 }
+    });
+    let pools = pools.collect();
+    (partition, pools)
+}
+
 fn add_links(world: &mut World, paths: &check::PathSurvey, processes: &mut [Box<LogicalProcess>]) {
     let mut links = Vec::new();
     let edges = &world.scenario.network.edges;

@@ -109,7 +109,7 @@ impl Scenario {
     /// [`ScenarioError`] when it cannot be simulated at all.
     pub fn memory_need(&self) -> Result<MemoryNeed, ScenarioError> {
         let paths = check(self, &RouteTable::new(&self.network))?;
-        Ok(memory_need(self, &paths))
+        Ok(memory_need(self, &paths, |_| true))
     }
 
     /// Directions of links whose queues have more room than was asked for: a limit in products of rate and delay is
@@ -353,8 +353,12 @@ fn survey(scenario: &Scenario, routes: &RouteTable) -> Result<PathSurvey, Scenar
     Ok(PathSurvey { round_trips, inputs })
 }
 
-/// Packets that there may be at once, from above: of connections no more than links hold and windows let out, of sources what links hold.
-pub(crate) fn memory_need(scenario: &Scenario, paths: &PathSurvey) -> MemoryNeed {
+/// Packets that there may be at once on the links that are used, from above: of connections no more than these hold and windows let out, of sources what links hold.
+pub(crate) fn memory_need(
+    scenario: &Scenario,
+    paths: &PathSurvey,
+    is_used: impl Fn(u32) -> bool,
+) -> MemoryNeed {
     let headroom = u32::try_from(HEADROOM).expect("a small number");
     let longest = if scenario.groups.is_empty() { PACKET_MIN } else { scenario.mtu };
     // An odd number of cache lines: so headers of successive frames share no set of the cache.
@@ -376,7 +380,8 @@ pub(crate) fn memory_need(scenario: &Scenario, paths: &PathSurvey) -> MemoryNeed
         _ => u64::MAX,
     };
     let held = |len: u32| {
-        (0..directions.len()).fold(0_u64, |sum, link| {
+        let used = (0..directions.len()).zip(0..).filter(|(_, number)| is_used(*number));
+        used.fold(0_u64, |sum, (link, _)| {
             let (travelling, waiting) = directions[link].packets_max(len, paths.round_trips[link]);
             let inputs = &paths.inputs[link];
             let offered =

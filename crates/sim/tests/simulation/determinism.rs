@@ -180,3 +180,19 @@ fn what_cannot_be_divided_runs_in_one_thread() {
         assert_eq!(threads(scenario), 2);
     }
 }
+
+#[test]
+fn parts_share_the_memory_that_the_whole_may_need() {
+    let mut scenario = divisible(1).pop().expect("one");
+    scenario.ring = 1_000_000;
+    let need = scenario.memory_need().expect("a scenario").bytes();
+    for (memory, threads) in [(need, 1), (need * 3, 2)] {
+        let simulation = Simulation::with_threads(scenario.clone(), memory, 2);
+        assert_eq!(simulation.expect("a scenario").threads(), threads);
+    }
+    let links = "rate=1gbit,delay=1ms,limit=20000packets";
+    let scenario = dumbbell(20, links, links, &plain(CongestionChoice::Cubic));
+    let memory = scenario.memory_need().expect("a scenario").bytes() * 5 / 4;
+    let simulation = Simulation::with_threads(scenario, memory, 2);
+    assert_eq!(simulation.expect("a scenario").threads(), 2);
+}
