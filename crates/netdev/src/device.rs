@@ -10,7 +10,7 @@ use plumb_base::time::{Instant, Span};
 use plumb_sys::clock::{ClockId, read_ns};
 use plumb_wire::ethernet::MacAddr;
 use plumb_wire::machine::{DeviceCapabilities, Machine};
-use plumb_wire::packet::{Batch, Packet, PacketMeta, Pool};
+use plumb_wire::packet::{Batch, Packet, Pool};
 
 pub mod driver;
 pub mod fault;

@@ -1,6 +1,6 @@
 //! Connections that send: turns, frames, and what devices do.
 
-use plumb_wire::packet::{ChecksumState, PacketMeta, SegmentKind};
+use plumb_wire::packet::{ChecksumState, SegmentKind};
 use plumb_wire::segmentation::{SegmentChecksums, segment_packet};
 
 use super::*;
