@@ -32,7 +32,7 @@ pub struct LinkFrame {
     pub arrived: Instant,
 }
 
-/// What is counted of a frame.
+/// What the account of a hop takes of a frame.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CountedFrame {
     /// [`LinkFrame::count`].

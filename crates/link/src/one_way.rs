@@ -32,6 +32,7 @@ enum OneWayHop {
     Fifo(Box<FifoHop>),
 }
 
+/// A hop with what its frames need before they enter and after they leave.
 #[derive(Debug)]
 struct GeneralHop {
     hop: HopDirection,

@@ -353,7 +353,8 @@ fn survey(scenario: &Scenario, routes: &RouteTable) -> Result<PathSurvey, Scenar
     Ok(PathSurvey { round_trips, inputs })
 }
 
-/// Packets that there may be at once on the links that are used, from above: of connections no more than these hold and windows let out, of sources what links hold.
+/// Memory for the packets on the links that are used, and for connections and sources; from above. There are no more packets of
+/// connections than these links hold and windows let out, and none of sources that they do not hold.
 pub(crate) fn memory_need(
     scenario: &Scenario,
     paths: &PathSurvey,
