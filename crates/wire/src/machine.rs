@@ -33,8 +33,6 @@ pub trait Machine {
 
     /// What follows the data of a packet that [`Machine::poll_packets`] gave last, where the machine keeps it ([`Packet::tail`]): in
     /// two pieces, the second mostly empty.
-    ///
-    /// [`Packet::tail`]: crate::packet::PacketMeta::tail
     fn tail(&self, _packet: &Packet) -> [&[u8]; 2] {
         [&[], &[]]
     }
