@@ -113,7 +113,7 @@ impl CaptureTurns {
             (self.beyond, format!("of connections after the first {CONNECTIONS_MAX}")),
             (
                 self.backwards,
-                "with a time before that of the packet in front: used at that time".into(),
+                "with an earlier time than the packet before: taken as captured with it".into(),
             ),
         ];
         ignored.extend(

@@ -269,7 +269,10 @@ fn write_options(options: &[OptionSpec]) -> Result<OptionArea, String> {
         }
     }
     if !bytes.len().is_multiple_of(4) {
-        return Err(format!("the options have {} bytes, which is no multiple of 4", bytes.len()));
+        return Err(format!(
+            "the options have {} bytes, which is not a multiple of 4",
+            bytes.len()
+        ));
     }
     OptionArea::new(&bytes).map_err(|error| error.to_string())
 }

@@ -123,7 +123,7 @@ pub struct ClientCounts {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClientError {
     /// The display sent something that is no reply.
-    #[error("the display sent bytes that are no reply; is it a display of plumb?")]
+    #[error("the display sent bytes that are not a reply; is it a display of plumb?")]
     NoReply,
     /// The display refused a message.
     #[error("{0}")]

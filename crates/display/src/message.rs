@@ -212,7 +212,7 @@ pub enum RefusalCode {
     #[error("the display has another version of the protocol; use the same plumb at both ends")]
     Version = 1,
     /// Something else than a greeting came first.
-    #[error("the first message was no greeting; what connected is no client of a display")]
+    #[error("the first message was not a greeting; the peer is not a display client")]
     Greeting = 2,
     /// No such message.
     #[error("the display does not know a message")]
@@ -248,10 +248,10 @@ pub enum RefusalCode {
     #[error("a coordinate of an item is too far from zero")]
     Coordinate = 13,
     /// [`SceneError::Memory`]
-    #[error("the display's memory is out; remove symbols or views, or raise its limit")]
+    #[error("the display is out of memory; remove symbols or views, or raise its limit")]
     Memory = 14,
     /// No such view.
-    #[error("a view does not exist; make it first")]
+    #[error("a view does not exist; create it first")]
     UnknownView = 15,
     /// [`OutOfBudget`]
     #[error("a frame has more to draw than the display allows; show less of it at once")]

@@ -84,7 +84,7 @@ pub fn run(spec: &DisplaySpec, run: &ProgramRun) -> Result<NamedSamples, LaunchF
     let drawing = DRAWINGS.into_iter().find(|(name, _)| *name == spec.drawing);
     let mode = MODES.into_iter().find(|(name, _)| *name == mode);
     let ((_, drawing), (_, mode)) =
-        drawing.zip(mode).ok_or_else(|| failed(&format!("{spec:?} is no drawing")))?;
+        drawing.zip(mode).ok_or_else(|| failed(&format!("there is no drawing {spec:?}")))?;
     let plan = DisplayPlan::new(drawing, mode);
     match &spec.path {
         DisplayPath::Local(name) if name == PROCESS_TCP => {

@@ -129,7 +129,7 @@ impl SimulatedCell<'_> {
     /// The level of a factor as a number.
     pub(crate) fn number<T: FromStr>(&self, factor: &str) -> Result<T, LaunchFault> {
         self.read(factor, |level| {
-            level.parse().map_err(|_| "it is no number that is possible here")
+            level.parse().map_err(|_| "it is not a value that is possible here")
         })
     }
 

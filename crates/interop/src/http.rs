@@ -43,7 +43,7 @@ pub enum HttpError {
     Handshake(String),
     /// The server is not known to be the one.
     #[error(
-        "no encrypted connection ({0}); a certificate that nobody vouches for needs --cert-fingerprint or --insecure"
+        "no encrypted connection ({0}); a certificate of no known authority needs --cert-fingerprint or --insecure"
     )]
     Certificate(String),
     /// Encryption of before 2018 only.
@@ -84,6 +84,6 @@ pub enum HttpError {
         path: String,
     },
     /// This side.
-    #[error("this side cannot begin ({0})")]
+    #[error("this side cannot start ({0})")]
     Setup(String),
 }

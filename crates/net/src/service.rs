@@ -58,7 +58,7 @@ impl TaskService for LoadService {
             });
             report.overlap = overlap.finish();
             if watch.has_ended {
-                let why = format!("nothing showed for {PRESENCE_TIMEOUT} that the client is there");
+                let why = format!("there was no sign of the client for {PRESENCE_TIMEOUT}");
                 report.ended = TestEnding::Broken(why);
             }
             encode(&report)

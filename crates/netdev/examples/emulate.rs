@@ -114,12 +114,12 @@ fn parse(arguments: &[String]) -> BenchTask {
             "--acknowledge" => task.acknowledges_each = value == "each",
             "--burst" => task.burst = Some(number(value)),
             "--congestion" => task.congestion = Some(value.clone()),
-            _ => panic!("{name} is no option\n{USAGE}"),
+            _ => panic!("there is no option {name}\n{USAGE}"),
         }
     }
     task
 }
 
 fn number<T: FromStr>(text: &str) -> T {
-    text.parse().unwrap_or_else(|_| panic!("{text} is no such number\n{USAGE}"))
+    text.parse().unwrap_or_else(|_| panic!("{text} is not a number in range\n{USAGE}"))
 }

@@ -79,7 +79,7 @@ pub struct ControlSessionError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SessionFault {
     /// The state's deadline passed.
-    #[error("nothing came of it in {0}; the other side or the path to it hangs: try again")]
+    #[error("it took longer than {0}; the other side or the path to it hangs: try again")]
     DeadlinePassed(Span),
     /// Not even a keep-alive came.
     #[error(
@@ -91,7 +91,7 @@ pub enum SessionFault {
     #[error("the control connection ended; the other side was stopped, or the path to it was cut")]
     Closed,
     /// What came is no frame.
-    #[error("{0}; what is at the other end is not plumb, or is out of order")]
+    #[error("{0}; what is at the other end is not plumb, or is broken")]
     Frame(#[from] ControlFrameError),
     /// Not plumb, or another version.
     #[error(transparent)]
@@ -100,7 +100,7 @@ pub enum SessionFault {
     #[error("a message that cannot be read came; bring both sides to the same version of plumb")]
     Undecodable,
     /// A message that may not come now.
-    #[error("'{0}' came, which may not come now; bring both sides to the same version of plumb")]
+    #[error("'{0}' came out of turn; bring both sides to the same version of plumb")]
     Unexpected(&'static str),
     /// More of the task's messages came than wait for it.
     #[error(

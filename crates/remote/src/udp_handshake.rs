@@ -49,10 +49,10 @@ pub enum UdpHandshakeError {
         waited: Span,
     },
     /// The other side was told to stop waiting.
-    #[error("the meeting was called off")]
+    #[error("the UDP handshake was cancelled")]
     Canceled,
     /// The kernel refused.
-    #[error("UDP failed while the two sides met: {0}")]
+    #[error("UDP failed during the handshake: {0}")]
     Kernel(#[from] io::Error),
 }
 

@@ -363,7 +363,6 @@ fn add_hosts(
     places
 }
 
-/// Adds every link to the process where it ends.
 /// The parts that so many threads simulate, and the memory of each for the packets on its links.
 fn divide(
     scenario: &Scenario,
@@ -381,6 +380,7 @@ fn divide(
     (partition, pools)
 }
 
+/// Adds every link to the process where it ends.
 fn add_links(world: &mut World, paths: &check::PathSurvey, processes: &mut [Box<LogicalProcess>]) {
     let mut links = Vec::new();
     let edges = &world.scenario.network.edges;

@@ -12,11 +12,11 @@ use serde_json::Value;
 use super::BenchOptions;
 use super::score::{self, BenchRow, BenchTable, RatioTarget, TargetVerdict, format_ratio};
 
-/// Connections, simulated seconds, and what the ratio of speeds has to be: of one thread, and of two.
-const CASES: [(u32, u32, [Option<RatioTarget>; 2]); 3] = [
-    (10, 5, [Some(RatioTarget::AtLeast(40.0)), None]),
-    (100, 5, [None, Some(RatioTarget::AtLeast(100.0))]),
-    (1_000, 5, [None; 2]),
+/// Name, connections, simulated seconds, and what the ratio of speeds has to be: of one thread, and of two.
+const CASES: [(&str, u32, u32, [Option<RatioTarget>; 2]); 3] = [
+    ("10 connections", 10, 5, [Some(RatioTarget::AtLeast(40.0)), None]),
+    ("100 connections", 100, 5, [None, Some(RatioTarget::AtLeast(100.0))]),
+    ("1,000 connections", 1_000, 5, [None; 2]),
 ];
 /// Threads of plumb's simulator.
 const THREADS: [u32; 2] = [1, 2];
@@ -44,7 +44,7 @@ pub fn run(options: &BenchOptions, out: &mut dyn Write) -> anyhow::Result<bool> 
     }
     let cpus = super::cpus()?;
     let [one, _, both] = cpus.lists("other-cpu");
-    let cases = options.choose(CASES.to_vec(), |_| "dumbbell")?;
+    let cases = options.choose(CASES.to_vec(), |case| case.0)?;
     writeln!(
         out,
         "{} launches of each side, in turn, on CPU {one}, two threads on {both}. A dumbbell: Reno, 1 Gb/s, 24 ms, 2,000 packets of\n\
@@ -63,9 +63,9 @@ pub fn run(options: &BenchOptions, out: &mut dyn Write) -> anyhow::Result<bool> 
         "loss, ‰"
     )?;
     let mut table = BenchTable::new(out);
-    for (connections, seconds, targets) in cases {
+    for (name, connections, seconds, targets) in cases {
         let values = measure(&programs, [&one, &both], (connections, seconds), options.launches)
-            .with_context(|| format!("the race of {connections} connections failed"))?;
+            .with_context(|| format!("the race of {name} failed"))?;
         let rows = THREADS.iter().zip(&values).zip(targets);
         let rows = rows.map(|((threads, ours), target)| {
             row((connections, *threads), target, [ours, &values[THREADS.len()]])
@@ -155,7 +155,7 @@ mod tests {
         let outcome = SimOutcome { wall: 1.0, hops: 1e6, goodput: 9e8, loss: 1e-3 };
         let of = |ours: SimOutcome| {
             let theirs = vec![SimOutcome { hops: 1e4, ..outcome }; 6];
-            row((10, 1), CASES[0].2[0], [&vec![ours; 6], &theirs]).unwrap().verdicts
+            row((10, 1), CASES[0].3[0], [&vec![ours; 6], &theirs]).unwrap().verdicts
         };
         assert_eq!(of(outcome), [TargetVerdict::Pass]);
         assert_eq!(of(SimOutcome { hops: 3e5, ..outcome }), [TargetVerdict::Miss]);

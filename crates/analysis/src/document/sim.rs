@@ -38,6 +38,9 @@ pub struct SimRun {
     pub warmup_seconds: f64,
     /// Real seconds that it took.
     pub wall_seconds: f64,
+    /// Threads that simulated it at most: one where its network, or the memory allowed, could not be divided.
+    #[serde(default)]
+    pub threads: u32,
     /// Events.
     pub events: u64,
     /// Packets that crossed a link.

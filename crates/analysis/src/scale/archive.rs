@@ -16,7 +16,7 @@ pub enum ArchiveError {
     )]
     NoColumn(&'static str),
     /// A column's unit is not one of its kind.
-    #[error("column '{column}' is in '{unit}', which is no {kind}; name it {example}")]
+    #[error("column '{column}' is in '{unit}', which is not a {kind}; name it {example}")]
     Unit {
         /// The column.
         column: String,

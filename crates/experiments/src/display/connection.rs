@@ -57,7 +57,7 @@ impl FromStr for DisplayAddress {
             .map(Self::Tcp)
             .ok_or_else(|| {
                 format!(
-                    "'{text}' is no address: write 127.0.0.1:{PORT}, :{PORT} or unix:/tmp/display"
+                    "'{text}' is not an address: write 127.0.0.1:{PORT}, :{PORT} or unix:/tmp/display"
                 )
             })
     }

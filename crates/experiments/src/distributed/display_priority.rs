@@ -20,7 +20,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     factors: &[
         Factor::of_words(
             "priority",
-            "who runs first of client and relay on one CPU: neither, or one of them, the other held back (nice 10)",
+            "which of client and relay has priority on one CPU: neither, or one, the other at nice 10",
             &PRIORITIES,
         )
         .labelled(&[("relay", "neither"), ("relay-first", "relay first"), ("client-first", "client first")]),

@@ -242,7 +242,7 @@ const CLAIMS: &[PublishedClaim] = &[
     PublishedClaim {
         id: "distributed.buffers.chunk-a-connection",
         claim: "Chunks are best so large that a connection needs one on average (judged by chunks of a quarter of what it needs, which are slower, \
-                and of four times as much, which are no faster by 2 %).",
+                and of four times as much, which are less than 2 % faster).",
         judge: |evidence| {
             let response = (EXPERIMENT.id, "throughput");
             let [one, small, large] = ["chunks", SMALL, LARGE].map(|level| [("buffers", level)]);

@@ -190,7 +190,7 @@ pub(crate) fn path(name: &str, kind: PathKind) -> PathSpec {
 /// The path over a link of this text.
 pub(crate) fn path_over_link(name: &str, text: &str, mtu: u32) -> Result<PathSpec, Exclusion> {
     let spec = LinkSpec::parse(text, &DiskFiles)
-        .map_err(|error| Exclusion::impossible(format!("'{text}' is no link: {error}")))?;
+        .map_err(|error| Exclusion::impossible(format!("'{text}' is not a link: {error}")))?;
     let (round_trip_ns, rate) = expected(&spec);
     Ok(PathSpec { mtu, round_trip_ns, rate, ..path(name, PathKind::Link(spec.to_string())) })
 }

@@ -114,7 +114,7 @@ pub(crate) fn virtual_path(
 ) -> Result<TransferPath, Exclusion> {
     let path = point.text("path").unwrap_or("lan");
     let link = link_of(path, faults)
-        .ok_or_else(|| Exclusion::impossible(format!("{path} is no path in virtual time")))?;
+        .ok_or_else(|| Exclusion::impossible(format!("{path} is not a path in virtual time")))?;
     Ok(TransferPath::Virtual(link))
 }
 

@@ -41,8 +41,8 @@ pub static EXPERIMENT: Experiment = Experiment {
         Factor::of_words("link", "rate of the network's link", &["1gbit", "10gbit"]).at_quick(Words(&["1gbit", "10gbit"])),
     ],
     responses: &[
-        ResponseVariable::rate("throughput", "bytes a second that TCP gets across"),
-        ResponseVariable::share("filled", Better::Higher, "share of the link's rate that it gets across"),
+        ResponseVariable::rate("throughput", "goodput of TCP, bytes a second"),
+        ResponseVariable::share("filled", Better::Higher, "the same, as a share of the link's rate"),
         ResponseVariable::share("busy", Better::Lower, "share of time that the receiving host's processor is busy"),
     ],
     plan_cell: |point| {
@@ -151,7 +151,7 @@ impl HostModel {
 pub(crate) fn simulate(cell: &SimulatedCell<'_>) -> Result<ResponseValues, LaunchFault> {
     let change = cell.level("change");
     let model = HostModel::of(change, cell.rate("link")?)
-        .ok_or_else(|| failed(format!("'{change}' is no change")))?;
+        .ok_or_else(|| failed(format!("there is no change '{change}'")))?;
     let (packet, byte) = model.costs();
     // The bus carries each byte in turn with the processor, which waits for it.
     let bus = 8e12 / model.bus;

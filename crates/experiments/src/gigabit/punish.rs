@@ -36,7 +36,7 @@ pub static EXPERIMENT: Experiment = Experiment {
         ]),
         Factor::of_words(
             "cheat",
-            "a stream that listens to nothing: as one flow, striped over 8, or with headers forged so that 64 flows seem to send it",
+            "an unresponsive stream: as one flow, striped over 8, or with headers forged so that 64 flows seem to send it",
             &CHEATS,
         )
         .labelled(&[("plain", "one flow"), ("striped", "striped over 8"), ("forged", "forged headers")]),
@@ -82,7 +82,7 @@ pub static EXPERIMENT: Experiment = Experiment {
             ("won", "what the cheat wins, in fair shares"),
             ("honest", "throughput of each TCP"),
             ("fairness", "Jain's index"),
-            ("arrived", "what arrives of the others' packets"),
+            ("arrived", "others' packets that arrive"),
             ("state", "memory of the queue for flows"),
         ],
         ..ExperimentPage::PLAIN
@@ -98,7 +98,7 @@ const DEFENCE: LevelPlot = LevelPlot {
     panel_factors: &["deployment", "cheat"],
     pictures: &[
         ("What the cheat wins, in fair shares", &["won"], false),
-        ("What each TCP gets", &["honest"], true),
+        ("Goodput of each TCP", &["honest"], true),
     ],
 };
 
@@ -108,7 +108,7 @@ const SCALE: LevelPlot = LevelPlot {
     order: &DEFENCES,
     panel_factors: &["flows"],
     pictures: &[
-        ("What arrives of the others' packets", &["arrived"], true),
+        ("Others' packets that arrive", &["arrived"], true),
         ("Memory of the queue for flows", &["state"], false),
     ],
 };

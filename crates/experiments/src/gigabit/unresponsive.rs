@@ -32,8 +32,8 @@ pub static EXPERIMENT: Experiment = Experiment {
         .labelled(&[("shared", "eight through one link"), ("lan", "one on a LAN")]),
         Factor::of_words(
             "sender",
-            "what is no TCP: reliable UDP with a window of 128 packets and a timeout of 200 ms, or a stream of 4 Mb/s that \
-             listens to nothing",
+            "senders without congestion control: reliable UDP with a window of 128 packets and a timeout of 200 ms, or a \
+             constant stream of 4 Mb/s",
             &["reliable", "stream"],
         )
         .labelled(&[("reliable", "reliable UDP"), ("stream", "a stream")]),
@@ -46,13 +46,13 @@ pub static EXPERIMENT: Experiment = Experiment {
                 Some("lan") => words(&["none", "all"]),
                 _ => levels,
             },
-            ..Factor::of_words("senders", "how many of the connections are no TCP", &SHARES)
+            ..Factor::of_words("senders", "how many of the connections are not TCP", &SHARES)
         }
         .at_quick(Words(&["none", "half", "all"])),
     ],
     responses: &[
         ResponseVariable::rate("useful", "bytes a second that arrive and had not arrived before, of everybody"),
-        ResponseVariable::rate("tcp", "bytes a second that TCP gets across, each connection"),
+        ResponseVariable::rate("tcp", "goodput of each TCP connection, bytes a second"),
         ResponseVariable::share("vain", Better::Lower, "share of what the shared link carries that is of no use"),
     ],
     plan_cell: |point| {
@@ -77,7 +77,7 @@ const SENDERS: LevelPlot = LevelPlot {
     panel_factors: &["network", "sender"],
     pictures: &[
         ("What the network carries", &["useful"], false),
-        ("What each TCP gets across", &["tcp"], true),
+        ("Goodput of each TCP", &["tcp"], true),
         ("Share sent in vain", &["vain"], false),
     ],
 };

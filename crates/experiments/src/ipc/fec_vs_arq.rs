@@ -79,7 +79,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     },
     analysis: ExperimentAnalysis { expectations: EXPECTATIONS, ..ExperimentAnalysis::PLAIN },
     page: ExperimentPage {
-        title: "Repairing and asking again",
+        title: "Forward error correction and retransmission",
         figures: Some(|data| by_level::figures(&data.cells, &SCHEME)),
         responses: &[
             ("goodput", "goodput"),

@@ -61,7 +61,7 @@ pub fn in_the_stack(cells: &[&CellResult]) -> Vec<Figure> {
             });
             let note = "Medians of each way; the label is the median of both together, which need \
                         not be their sum. Hatched: waking the mirror's process and switching to it, \
-                        which is no part of the stack.";
+                        which is not part of the stack.";
             bar_figure(cells[0], title, note, "time", names, series.collect(), table)
         })
         .collect()

@@ -37,7 +37,7 @@ pub static EXPERIMENT: Experiment = Experiment {
         ResponseVariable::time("send", "from the socket to the device"),
         ResponseVariable::time(
             "switch",
-            "waking and switching to the mirror's process, which is no part of the stack; with the copy where no \
+            "waking and switching to the mirror's process, which is not part of the stack; with the copy where no \
              tracepoint shows that",
         ),
         ResponseVariable::time("unexplained", "what no probe accounts for of the whole round trip"),

@@ -29,7 +29,7 @@ pub(super) fn run(
     seed: Seed,
 ) -> Result<NamedSamples, LaunchFault> {
     let link = LinkSpec::parse(link, &DiskFiles)
-        .map_err(|error| LaunchFault::Failed(format!("'{link}' is no link: {error}")))?;
+        .map_err(|error| LaunchFault::Failed(format!("'{link}' is not a link: {error}")))?;
     let mut samples = NamedSamples::new();
     for number in 0..TRANSFERS {
         let seed = seed.derive(&format!("transfer {number}"));

@@ -134,7 +134,7 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
     pub(super) fn steady(&mut self, spec: &BlockSpec, size: u64, interval_ns: u64) -> BlockOutcome {
         if E::LOSSY || !E::QUEUES {
             return Err(BlockError::Unavailable(format!(
-                "{} is no stream that arrives whole",
+                "{} does not deliver a whole stream",
                 self.mechanism.name()
             )));
         }

@@ -64,7 +64,7 @@ pub(crate) struct EmulationCounters {
     pub(crate) frames: u64,
     /// Frames handed over later than the tolerance allows, and frames that may have entered late.
     pub(crate) late: u64,
-    /// Frames lost that the link did not mean to lose.
+    /// Frames lost by the machine.
     pub(crate) lost: u64,
 }
 

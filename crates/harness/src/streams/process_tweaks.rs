@@ -65,7 +65,7 @@ fn check_huge_pages() -> Result<(), String> {
         .map_err(|error| lack(&format!("/proc/self/smaps_rollup cannot be read: {error}")))?;
     let line = rollup.lines().find_map(|line| line.strip_prefix("AnonHugePages:"));
     match line.and_then(|line| line.split_whitespace().next()) {
-        Some("0") | None => Err(lack("it gave small ones")),
+        Some("0") | None => Err(lack("it gave pages of the base size")),
         Some(_) => Ok(()),
     }
 }

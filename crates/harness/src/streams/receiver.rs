@@ -83,7 +83,7 @@ impl StreamsReceiver {
                 (size, Some(trace))
             }
             _ => {
-                let why = format!("{:?} is nothing for streams", block.task);
+                let why = format!("{:?} does not apply to streams", block.task);
                 return Err(BlockError::Unavailable(why));
             }
         };

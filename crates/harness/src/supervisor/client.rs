@@ -48,7 +48,7 @@ pub enum ReachError {
     },
     /// No session with an agent came about.
     #[error(
-        "nothing on the other host took up the work: {error}{}{said}; see whether the command that leads there works",
+        "no plumb on the other host answered: {error}{}{said}; see whether the command that leads there works",
         if said.is_empty() { "" } else { ": " }
     )]
     Session {

@@ -132,7 +132,7 @@ impl<R: Read> ResponseReader<R> {
             }
             body.extend_from_slice(&self.take(length)?);
             if !self.line()?.is_empty() {
-                return Err(HttpError::Malformed("a chunk that goes on after its end"));
+                return Err(HttpError::Malformed("a chunk longer than it says"));
             }
         }
         for _ in 0..FIELDS_MAX {
@@ -149,11 +149,11 @@ impl<R: Read> ResponseReader<R> {
             if let Some(end) = self.buffer.iter().position(|byte| *byte == b'\n') {
                 let line: Vec<u8> = self.buffer.drain(..=end).collect();
                 let line = String::from_utf8(line);
-                let line = line.map_err(|_| HttpError::Malformed("a line that is no text"))?;
+                let line = line.map_err(|_| HttpError::Malformed("a line that is not text"))?;
                 return Ok(line.trim_end_matches(['\r', '\n']).to_owned());
             }
             if self.buffer.len() > CHUNK_LINE_MAX {
-                return Err(HttpError::Malformed("a line without an end"));
+                return Err(HttpError::Malformed("a line that does not end"));
             }
             self.fill()?;
         }

@@ -62,7 +62,8 @@ impl HttpTarget {
         if authority.contains('@') {
             return Err(fault("names and passwords are not taken"));
         }
-        let (host, port) = split_port(authority).ok_or_else(|| fault("its port is no number"))?;
+        let (host, port) =
+            split_port(authority).ok_or_else(|| fault("its port is not a number"))?;
         if host.is_empty() {
             return Err(fault("it has no host"));
         }

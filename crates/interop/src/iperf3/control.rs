@@ -34,7 +34,7 @@ pub enum Iperf3ControlError {
     #[error("the control connection broke: {0}")]
     Broken(#[from] io::Error),
     /// A byte that is no message.
-    #[error("the server sent byte {0}, which is no message: is it iperf3?")]
+    #[error("the server sent byte {0}, which is not a message: is it iperf3?")]
     UnknownByte(u8),
     /// A message that does not belong here.
     #[error("the server said {0} instead")]

@@ -165,7 +165,7 @@ pub fn frame_len(head: [u8; 4], limit: usize, what: &'static str) -> Result<usiz
 pub fn decode_frame(text: &[u8], what: &'static str) -> Result<Value, JsonFrameError> {
     let text = text.strip_suffix(&[0]).unwrap_or(text);
     serde_json::from_slice(text)
-        .map_err(|error| JsonFrameError(format!("{what} are no JSON: {error}")))
+        .map_err(|error| JsonFrameError(format!("{what} are not JSON: {error}")))
 }
 
 /// Why a server gave up, in the protocol's numbers.
@@ -215,7 +215,7 @@ impl Iperf3ErrorCode {
     const fn meaning(self) -> &'static str {
         match self.code {
             5 => "the test is too long for it",
-            6 => "it has not so many streams",
+            6 => "it does not have that many streams",
             7 | 20 => "the blocks are too large for it",
             8 | 124 | 130 => "it cannot have socket buffers of that size",
             10 | 123 => "it cannot have segments of that size",

@@ -300,7 +300,7 @@ impl Iperf3Parameters {
     pub fn of_json(value: &Value) -> Result<Self, ParametersError> {
         let map = value
             .as_object()
-            .ok_or_else(|| ParametersError::new("the parameters are no JSON object"))?;
+            .ok_or_else(|| ParametersError::new("the parameters are not a JSON object"))?;
         let fields = ParameterFields(map);
         let protocol = fields.protocol()?;
         let direction = match (fields.boolean("reverse")?, fields.boolean("bidirectional")?) {
@@ -365,15 +365,17 @@ impl ParameterFields<'_> {
             (true, _) => Iperf3Transport::Tcp,
             (false, true) => Iperf3Transport::Udp,
             _ if self.boolean("sctp")? => {
-                return Err(ParametersError::new("the parameters ask for SCTP, which is not here"));
+                return Err(ParametersError::new(
+                    "the parameters ask for SCTP, which is not supported",
+                ));
             }
             _ => {
-                let why = "the parameters ask for neither TCP nor UDP, which is all there is here";
+                let why = "the parameters ask for neither TCP nor UDP; nothing else is supported";
                 return Err(ParametersError::new(why));
             }
         };
         if self.boolean("mptcp")? {
-            let why = "the parameters ask for multipath TCP, which is not here";
+            let why = "the parameters ask for multipath TCP, which is not supported";
             return Err(ParametersError::new(why));
         }
         Ok(protocol)

@@ -54,7 +54,7 @@ fn missing(name: &str) -> Iperf3ResultsError {
 }
 
 fn not_a_number(name: &str) -> Iperf3ResultsError {
-    Iperf3ResultsError(format!("'{name}' in the results is no number that it could be"))
+    Iperf3ResultsError(format!("'{name}' in the results is not a possible value"))
 }
 
 /// The member that says what only plumb knows.
@@ -96,7 +96,7 @@ impl Iperf3Results {
         if streams.len() > STREAMS_MAX {
             let count = streams.len();
             return Err(Iperf3ResultsError(format!(
-                "the results speak of {count} streams, and a test has at most {STREAMS_MAX}"
+                "the results have {count} streams, and a test has at most {STREAMS_MAX}"
             )));
         }
         let streams = streams.iter().map(stream_of_json).collect::<Result<_, _>>()?;

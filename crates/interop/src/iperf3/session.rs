@@ -91,8 +91,8 @@ impl fmt::Display for Iperf3State {
             Self::Streams => "waiting for the client's streams",
             Self::Running => "running the test",
             Self::Results => "waiting for the client's results",
-            Self::Drain => "receiving what was still under way",
-            Self::AwaitingDone => "waiting for the client's goodbye",
+            Self::Drain => "receiving data in flight",
+            Self::AwaitingDone => "waiting for the client to end the test",
             Self::Ended => "after the end",
         })
     }
@@ -295,7 +295,7 @@ impl Iperf3Session {
             let asked = rate.map_or(u64::MAX, |rate| rate.saturating_mul(all));
             if asked > most.bits_per_second() {
                 let asked = if asked == u64::MAX {
-                    "no limit of its rate".to_owned()
+                    "no rate limit".to_owned()
                 } else {
                     format!("{asked} bits a second")
                 };
@@ -484,7 +484,7 @@ mod tests {
             (Iperf3State::Streams, "the client's streams"),
             (Iperf3State::Running, "running the test"),
             (Iperf3State::Results, "the client's results"),
-            (Iperf3State::Drain, "still under way"),
+            (Iperf3State::Drain, "data in flight"),
         ] {
             let mut session = at(stage);
             assert_eq!(session.stage(), stage);
@@ -551,8 +551,12 @@ mod tests {
             length_limit: super::super::parameters::Iperf3TestLength::Seconds(61),
             ..fits.clone()
         };
-        let refused =
-            [(unlimited, "no limit"), (wide, "5 streams"), (fast, "10000004"), (long, "61.0 s")];
+        let refused = [
+            (unlimited, "no rate limit"),
+            (wide, "5 streams"),
+            (fast, "10000004"),
+            (long, "61.0 s"),
+        ];
         for (parameters, words) in refused {
             let mut session = Iperf3Session::begin(START, limits);
             session.receive(START, &encode_frame(&parameters.to_json()));

@@ -36,7 +36,7 @@ pub enum Iperf3AddressFamily {
 #[derive(Debug, thiserror::Error)]
 pub enum Iperf3SocketError {
     /// The name means nothing.
-    #[error("'{host}' is no host that is known here: {why}")]
+    #[error("the host '{host}' is unknown: {why}")]
     UnknownHost {
         /// What was looked for.
         host: String,

@@ -83,7 +83,7 @@ pub enum StampPacketError {
         bytes: usize,
     },
     /// Not sealed with this key.
-    #[error("the packet is not sealed with this key: give both sides the same")]
+    #[error("the packet has an invalid HMAC: give both sides the same key")]
     BadHmac,
 }
 

@@ -228,7 +228,7 @@ fn what_a_server_does_not_allow_is_refused_with_its_reason() {
     for (words, why) in [
         ("-t 6 -b 1M", "longer than it allows"),
         ("-t 1", "more than it allows"),
-        ("-t 1 -b 1M -P 9", "not so many streams"),
+        ("-t 1 -b 1M -P 9", "not have that many streams"),
     ] {
         let failure = run(&client(served.port(), words)).unwrap_err();
         let error = failure.to_string();

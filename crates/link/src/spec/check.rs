@@ -183,7 +183,7 @@ fn check_bits(rate: Rate) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "a rate of {rate} is more than any link's; the fastest here is 1tbit: leave rate= out for none"
+        "a rate of {rate} is too high; the fastest here is 1tbit: leave rate= out for no limit"
     ))
 }
 
@@ -287,7 +287,7 @@ fn check_fault(fault: &FaultSpec) -> Result<(), String> {
 fn check_delay(distribution: &DelayDistribution) -> Result<(), String> {
     let fault = match distribution {
         DelayDistribution::Uniform { min, max } if min > max => {
-            "least is longer than its most; exchange them"
+            "minimum exceeds its maximum; swap them"
         }
         DelayDistribution::Pareto { shape_thousandths, .. } if *shape_thousandths <= 1_000 => {
             "shape must be above 1, or there is no mean"

@@ -223,12 +223,13 @@ fn apply_rate(
             Ok(RateSpec::Bucket(BucketSpec { rate, burst }))
         }
         (None, Some(on), Some(off)) => Ok(RateSpec::OnOff { rate, on, off }),
-        (Some(_), ..) => {
-            Err(TextError::conflict("burst", "does not go with on= and off=; give one of them"))
-        }
+        (Some(_), ..) => Err(TextError::conflict(
+            "burst",
+            "cannot be combined with on= and off=; give one of them",
+        )),
         (None, ..) => {
             let key = if on.is_some() { "on" } else { "off" };
-            Err(TextError::conflict(key, "is one half: give on= and off="))
+            Err(TextError::conflict(key, "needs its other half: give both on= and off="))
         }
     }
 }
@@ -333,10 +334,7 @@ fn shaped(
         DelayDistribution::Normal { mean, deviation } => (*mean, Some(*deviation)),
         DelayDistribution::Pareto { scale, .. } => (*scale, None),
         DelayDistribution::Replayed { .. } => {
-            return beside(
-                "jitter",
-                "has no place beside delays that are replayed: they are what they are",
-            );
+            return beside("jitter", "cannot be combined with replayed delays");
         }
     };
     if kind != "pareto" && shape.is_some() {
@@ -357,7 +355,7 @@ fn shaped(
         ("normal", Some(deviation)) => Ok(DelayDistribution::Normal { mean: centre, deviation }),
         ("pareto", _) if jitter.is_some() => beside(
             "jitter",
-            "does not go with distribution=pareto, which takes delay= as the least, and shape=",
+            "cannot be combined with distribution=pareto, which takes delay= as the least, and shape=",
         ),
         ("pareto", _) => {
             let old = match base {

@@ -230,7 +230,7 @@ fn what_is_wrong_is_explained_with_what_would_be_right() {
         ("rate=fast", "10mbit"),
         ("rate=trace:x,burst=4k", "needs a rate"),
         ("rate=1mbit,burst=100", "full frame"),
-        ("rate=1mbit,on=1s", "give on= and off="),
+        ("rate=1mbit,on=1s", "give both on= and off="),
         ("rate=1mbit,on=0s,off=1s", "nothing is ever sent"),
         ("delay=-25ms", "negative"),
         ("delay=25", "has no unit"),

@@ -282,7 +282,7 @@ pub fn send_requests(
 
 fn setup_error(error: impl Display) -> io::Error {
     let hint = "the session's certificate may be damaged";
-    io::Error::other(format!("this side cannot begin ({error}); {hint}"))
+    io::Error::other(format!("this side cannot start ({error}); {hint}"))
 }
 
 /// The server's side, with a certificate that the client knows or need not.

@@ -38,7 +38,7 @@ fn require(is_within: bool, why: impl FnOnce() -> String) -> Result<(), SpecLimi
 /// The first limit that it is beyond.
 pub fn check(spec: &TestSpec) -> Result<(), SpecLimitError> {
     require((1..=PARTS_MAX).contains(&spec.parts.len()), || {
-        format!("a test with no parts, or with more than {PARTS_MAX}, cannot be; ask for another")
+        format!("a test has 1 to {PARTS_MAX} parts; ask for another")
     })?;
     require(spec.duration_ns > 0, || {
         "a phase that lasts no time measures nothing; give a longer --time".to_owned()
@@ -76,7 +76,7 @@ pub fn check(spec: &TestSpec) -> Result<(), SpecLimitError> {
         PartSpec::Mtu(search) => require(search.patience_ns <= spec.planned_ns(), || {
             let test = Span::from_ns(spec.planned_ns());
             format!(
-                "looking for the longest packet takes no longer than its test, which lasts {test}; give a shorter --mtu"
+                "the search for the path MTU takes no longer than its test, which lasts {test}; give a shorter --mtu"
             )
         }),
     })

@@ -153,12 +153,12 @@ impl Lateness {
         if handed_over > 0 || (worst > 0 && self.entered == 0) {
             let (limit, worst) = (time(ns), time(worst));
             parts.push(format!(
-                "handed {handed_over} frames over more than {limit} late, the latest by {worst}"
+                "delivered {handed_over} frames more than {limit} late, max {worst}"
             ));
         }
         if self.entered > 0 {
             let worst = time(self.entered_worst_ns);
-            parts.push(format!("took {} in late, by {worst} at most", self.entered));
+            parts.push(format!("took {} in late, max {worst}", self.entered));
         }
         parts.join(" and ")
     }

@@ -229,7 +229,7 @@ fn delimit(status: u16, fields: &[httparse::Header<'_>]) -> Result<DelimitedBody
             let value = text.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
             let value: Option<u64> = value.and_then(|text| text.parse().ok());
             if value.is_none() || length.is_some_and(|other| Some(other) != value) {
-                return Err(HttpReadError::Malformed("its Content-Length is no number"));
+                return Err(HttpReadError::Malformed("its Content-Length is not a number"));
             }
             length = value;
         } else if field.name.eq_ignore_ascii_case("transfer-encoding") {

@@ -24,7 +24,7 @@ const PROBE_TIMEOUT: Duration = Duration::from_millis(200);
 pub enum RegistryError {
     /// It is none.
     #[error(
-        "'{0}' is no name for a link; names have 1 to {NAME_MAX} letters, digits, '-', '_' and '.', and \
+        "'{0}' is not a link name; it has 1 to {NAME_MAX} letters, digits, '-', '_' and '.', and \
          begin with a letter or digit"
     )]
     Name(String),

@@ -35,7 +35,7 @@ link behind it. TCP and UDP reach the network outside through a gateway at the f
 fd77::2, which are this machine's loopback); ping reaches only the far end. Needs no root if the kernel
 allows user namespaces and /dev/net/tun, no kernel module, and leaves nothing behind: processes that
 the command leaves running, daemons too, are ended and counted.
-A link is no sandbox: the command has your files and rights, as root nearly all capabilities, and reaches
+A link is not a sandbox: the command has your files and rights, as root nearly all capabilities, and reaches
 every service on this machine's loopback at 10.77.0.2, unless --isolated.
 'plumb help links' describes the language of links, the presets, and the environment of the command.
 

@@ -42,7 +42,7 @@ const PAGES: [(&str, &str); 13] = [
 #[command(after_help = "Examples:
   plumb help method | less
   plumb help links                       every key of a link's text, and the presets
-  plumb help units                       how quantities are written, and options that hands know
+  plumb help units                       how quantities are written, and aliases of other tools' options
   plumb help tasks                       twenty questions, each with its command
   plumb help run")]
 pub struct HelpCommand {

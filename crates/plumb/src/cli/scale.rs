@@ -187,13 +187,15 @@ fn file_machines(source: &str, bytes: &[u8]) -> Result<FileContent, Problem> {
         let name = Path::new(source).file_stem().unwrap_or_default().to_string_lossy();
         let name = if name == HISTORY_NAME { HISTORY_NAME } else { &name };
         let found = archive::read(&text, name).map_err(|error| {
-            refused(&error).fix("mend the file; plumb help scale has the columns")
+            refused(&error).fix("correct the file; plumb help scale has the columns")
         })?;
         return Ok(FileContent::Archive(found));
     }
     let Some(format) = import::detect(bytes) else {
-        return Err(refused(&"it is no run file, no archive, and of no tool that plumb imports")
-            .fix("name a file of plumb export --format plumb, of lmbench, or a .csv archive"));
+        return Err(refused(
+            &"it is neither a run file nor an archive, nor the output of a tool that plumb imports",
+        )
+        .fix("name a file of plumb export --format plumb, of lmbench, or a .csv archive"));
     };
     let runs = import::parse(format, bytes)
         .map_err(|error| refused(&error).fix(format!("plumb import {format} {source}")))?;

@@ -42,7 +42,7 @@ A scenario, in TOML:
   to = \"right*\"
   congestion = \"cubic\"
 
-  [[source]]                                       what does not listen: constant, poisson, on-off, pareto
+  [[source]]                                       open loop: constant, poisson, on-off, pareto
   pattern = \"poisson\"
   from = \"left1\"
   to = \"right1\"

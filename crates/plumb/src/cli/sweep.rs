@@ -17,7 +17,7 @@ use crate::problem::{ExitReason, Problem};
 Each simulation is kept in a file of the folder, whose name depends on the scenario, the point of its sweep, the options
 and the version of plumb. One that is there is not run again, so that a sweep that was cut goes on where it was, and parts
 that several machines have done are merged by copying their files into one folder. When every point is there, the whole is
-printed and stored as a run. Without --shard, SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT are heeded.
+printed and stored as a run. Without --shard, SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT are used.
 
 Examples:
   plumb sweep scenarios/fairness.toml --results fairness
@@ -148,7 +148,7 @@ fn shard_of_batch(variable: &dyn Fn(&str) -> Option<String>) -> Result<SweepShar
     };
     let part = id.checked_sub(min.unwrap_or(0)).filter(|part| *part < count);
     part.map(|part| SweepShard { part, count }).ok_or_else(|| {
-        Problem::usage(format!("task {id} is none of the {count} tasks of this array job"))
+        Problem::usage(format!("task {id} is not one of the {count} tasks of this array job"))
             .because("SLURM_ARRAY_TASK_ID and SLURM_ARRAY_TASK_COUNT do not agree")
             .fix("give the part: --shard PART/COUNT")
     })

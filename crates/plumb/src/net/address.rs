@@ -10,7 +10,7 @@ use crate::problem::Problem;
 /// It is none of them, or a name without an address.
 pub fn parse(text: &str, default: SocketAddr) -> Result<SocketAddr, Problem> {
     let fault = || {
-        Problem::usage(format!("'{text}' is no address to listen on"))
+        Problem::usage(format!("'{text}' is not an address to listen on"))
             .fix("write ADDRESS, ADDRESS:PORT, [ADDRESS]:PORT or :PORT")
     };
     if text.is_empty() {

@@ -232,7 +232,7 @@ pub(super) fn problem_from_stderr(
     }
     if has(&["permission denied", "host key verification failed"]) {
         return trouble(
-            format!("'{asked}' does not let you in"),
+            format!("cannot log in to '{asked}'"),
             format!("make this work first: ssh {asked} true"),
         );
     }
@@ -290,7 +290,7 @@ mod tests {
         for (said, expected) in [
             ("ssh: Could not resolve hostname box: Name or service not known", "is not known"),
             ("ssh: connect to host box port 22: Connection refused", "refuses connections"),
-            ("box: Permission denied (publickey).", "does not let you in"),
+            ("box: Permission denied (publickey).", "cannot log in"),
             ("sh: plumb: command not found", "no plumb on"),
             (NOT_INSTALLED_MARK, "--install"),
             ("ssh: connect to host box port 22: Connection timed out", "does not answer"),

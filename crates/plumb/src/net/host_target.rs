@@ -49,7 +49,7 @@ impl HostTarget {
             Problem::usage("no host was named").fix("name one: plumb net user@host")
         })?;
         let wrong = |why: &str| {
-            Problem::usage(format!("'{asked}' is no host"))
+            Problem::usage(format!("'{asked}' is not a host"))
                 .because(why)
                 .fix("write user@host, host, [address]:port, tls:host or netns:NAME")
         };
@@ -68,7 +68,7 @@ impl HostTarget {
             return Err(wrong("it is empty, begins with a dash, or has a space in it"));
         }
         let (user, host) = asked.rsplit_once('@').unwrap_or(("", asked));
-        let (host, port) = split_port(host).ok_or_else(|| wrong("its port is no number"))?;
+        let (host, port) = split_port(host).ok_or_else(|| wrong("its port is not a number"))?;
         let target = if user.is_empty() { host.to_owned() } else { format!("{user}@{host}") };
         Ok(Self { requested: asked.to_owned(), method: ReachMethod::Ssh { target, port } })
     }
@@ -118,7 +118,7 @@ impl AddressFamily {
             let others: Vec<String> = found.iter().map(|&address| with_zone(address)).collect();
             return Err(Problem::usage(format!("'{name}' has no address of that family"))
                 .because(format!("its addresses are {}", others.join(", ")))
-                .fix("leave -4 or -6 away"));
+                .fix("leave -4 or -6 out"));
         }
         Ok(wanted)
     }
@@ -144,7 +144,7 @@ pub fn resolve(name: &str, family: AddressFamily) -> Result<SocketAddr, Problem>
         && address.ip().is_unicast_link_local()
         && address.scope_id() == 0
     {
-        return Err(Problem::usage(format!("on which link '{bare}' is is not said"))
+        return Err(Problem::usage(format!("'{bare}' is link-local and has no zone"))
             .because("every link may have a host of that address")
             .fix(format!(
                 "add the interface that leads there: '{bare}%eth0'; 'ip link' shows them"

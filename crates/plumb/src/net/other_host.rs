@@ -102,7 +102,7 @@ fn probe_host(asked: &OtherHostRequest) -> Result<ReachedHost, Problem> {
     });
     if candidates.is_empty() {
         return Err(Problem::failure(format!(
-            "no address of '{}' is reached from here",
+            "no address of '{}' can be reached from here",
             place.requested
         ))
         .because(format!("it says that it has: {}", reached.addresses().join(", ")))
@@ -231,7 +231,7 @@ fn ended(asked: &str, status: Option<i32>, said: &str) -> Problem {
     } else {
         last.to_owned()
     };
-    Problem::failure(format!("nothing on '{asked}' took up the work"))
+    Problem::failure(format!("no plumb on '{asked}' answered"))
         .because(why)
         .fix("see whether the command that leads there runs another one there")
 }
@@ -314,7 +314,7 @@ mod tests {
             (127, "plumb-is-not-here", "no plumb on 'box'"),
             (127, "sh: 1: plumb: not found", "no plumb on 'box'"),
             (255, "ssh: Could not resolve hostname box: Name or service not known", "is not known"),
-            (1, "", "took up the work"),
+            (1, "", "no plumb on 'box' answered"),
         ] {
             let fault = SessionFault::Closed;
             let error = ControlSessionError { activity: "waiting for the agent's hello", fault };

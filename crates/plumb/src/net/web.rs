@@ -39,7 +39,7 @@ pub fn fetch(address: SocketAddr, way: &str) -> Result<u64, String> {
         file if file.starts_with(FILE_PATH) => (HttpFetchMode::OneEach, file),
         page => {
             let way = HttpFetchMode::from_name(page);
-            (way.ok_or_else(|| format!("'{page}' is no way to fetch a page"))?, "/")
+            (way.ok_or_else(|| format!("'{page}' is not a way to fetch a page"))?, "/")
         }
     };
     let mut target = HttpTarget::parse(&address.to_string()).map_err(|error| error.to_string())?;

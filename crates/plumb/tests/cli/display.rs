@@ -101,7 +101,8 @@ fn a_display_serves_its_clients_and_leaves_nothing_behind() {
     assert_eq!(status.code(), Some(0));
     let mut said = String::new();
     serve.0.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-    for words in ["display at unix:", "clients", "refused 1: the first message was no greeting"] {
+    for words in ["display at unix:", "clients", "refused 1: the first message was not a greeting"]
+    {
         assert!(said.contains(words), "{words}: {said}");
     }
     assert!(!socket.exists(), "the socket is left");

@@ -134,7 +134,7 @@ fn machines_that_cannot_be_read_are_refused_with_the_reason() {
         ("empty.csv", "host,mhz,null_call_us\n", "no row"),
         ("newer.plumb", "{\"schema\":\"plumb.record/9\",\"record\":{}}", "plumb.record/9"),
         ("cut.plumb", "{\"schema\":\"plumb.record/1\",\"record\":{\"run\":{", "damaged"),
-        ("other.txt", "nothing of the kind\n", "no run file"),
+        ("other.txt", "nothing of the kind\n", "neither a run file"),
         ("slow.csv", "host,mhz,null_call_us\na,,1\n", "no machine has a speed"),
     ] {
         let file = place.file(name, text);

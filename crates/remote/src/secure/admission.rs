@@ -108,7 +108,7 @@ pub enum AdmissionRefusal {
     TokenUsed,
     /// Too many wrong tries.
     #[error(
-        "wrong tokens were tried too often, so this one is worth nothing; start the agent with \
+        "wrong tokens were tried too often, so this one is no longer valid; start the agent with \
          --pair again for a new one, and ask who tried"
     )]
     TokenSpoilt,
@@ -133,11 +133,11 @@ pub enum AdmissionRefusal {
     #[error("the agent could not read the greeting; install the same plumb on both hosts")]
     Malformed,
     /// Something is wrong over there.
-    #[error("the agent has trouble of its own; look at what it prints there")]
+    #[error("the agent failed; see what it prints there")]
     Trouble,
     /// As many as it serves of one client at a time.
     #[error(
-        "the agent serves this host {limit} times already, which is all it may; wait for one to end"
+        "the agent serves this host {limit} times already, which is its limit; wait for one to end"
     )]
     BusyWithPeer {
         /// Its limit.
@@ -155,7 +155,7 @@ pub enum GreetingError {
     #[error("the connection failed ({0}); is the other side still running?")]
     Connection(#[from] io::Error),
     /// Longer than any message.
-    #[error("a greeting of {0} bytes is longer than any; is it plumb on the other side?")]
+    #[error("a greeting of {0} bytes is too long; is it plumb on the other side?")]
     TooLong(usize),
     /// Not a message.
     #[error("the greeting makes no sense; is it plumb, of the same version, on the other side?")]
@@ -202,7 +202,7 @@ pub struct PairingToken([u8; TOKEN_BYTES]);
 /// A text that is no token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "that is no pairing token; it has 16 letters and digits, as 'plumb agent --pair' prints it"
+    "that is not a pairing token; one has 16 letters and digits, as 'plumb agent --pair' prints it"
 )]
 pub struct PairingTokenParseError;
 

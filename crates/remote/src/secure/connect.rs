@@ -82,8 +82,8 @@ pub enum SecureConnectError {
     },
     /// Another key than when it was paired.
     #[error(
-        "{name} has another key ({found}) than when it was paired ({expected}): somebody may be in \
-         between; if the key was renewed, pair again"
+        "{name} has another key ({found}) than when it was paired ({expected}): the connection may \
+         be intercepted; if the key was renewed, pair again"
     )]
     KeyChanged {
         /// The agent.
@@ -98,7 +98,7 @@ pub enum SecureConnectError {
     Refused(AdmissionRefusal),
     /// The agent does not know the token that it was given.
     #[error(
-        "{name} took the token but does not know it itself: somebody is in between; do not use \
+        "{name} took the token but does not know it itself: the connection is intercepted; do not use \
          this network, and pair over another"
     )]
     Impostor {

@@ -31,7 +31,7 @@ const PEERS_FILE: &str = "peers";
 const PEERS_BYTES_MAX: u64 = 1 << 20;
 /// Longest name that is kept.
 const NAME_MAX: usize = 100;
-const HEADER: &str = "# Whom plumb has been paired with. Remove a line to forget a peer.\n";
+const HEADER: &str = "# Hosts that plumb is paired with. Remove a line to forget one.\n";
 
 /// What a certificate is known by: SHA-256 of its DER form.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -68,7 +68,9 @@ impl fmt::Debug for Fingerprint {
 
 /// A text that is no fingerprint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("that is no fingerprint; write sha256: and 64 hexadecimal digits, as the agent prints it")]
+#[error(
+    "that is not a fingerprint; write sha256: and 64 hexadecimal digits, as the agent prints it"
+)]
 pub struct FingerprintParseError;
 
 impl FromStr for Fingerprint {
@@ -279,7 +281,9 @@ pub enum PeerStoreError {
         owner: u32,
     },
     /// A line means nothing.
-    #[error("line {line} of {path} is not 'agent|client NAME sha256:…'; mend or remove the line")]
+    #[error(
+        "line {line} of {path} is not 'agent|client NAME sha256:…'; correct or remove the line"
+    )]
     Line {
         /// The file.
         path: PathBuf,

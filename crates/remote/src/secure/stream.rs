@@ -308,7 +308,7 @@ impl DeadlineStream {
     fn wait(&self) -> io::Result<Span> {
         let left = self.deadline.saturating_since(plumb_clock::now());
         if left == Span::ZERO {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "the time for it is over"));
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "it timed out"));
         }
         Ok(left.min(self.idle).max(WAIT_MIN))
     }

@@ -60,7 +60,7 @@ impl AgentPhase {
         match self {
             Self::Hello => "waiting for the client's hello",
             Self::Idle => "waiting for a request",
-            Self::Preparing { .. } => "making ready for a test",
+            Self::Preparing { .. } => "preparing a test",
             Self::Prepared { .. } => "waiting for the start of a test",
             Self::Running { .. } => "running a test",
             Self::Reporting { .. } => "delivering a report",

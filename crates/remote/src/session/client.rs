@@ -53,7 +53,7 @@ impl ClientPhase {
             Self::Hello => "waiting for the agent's hello",
             Self::AwaitingWelcome => "waiting for the agent's limits",
             Self::Idle => "between two tests",
-            Self::Requested { .. } => "waiting for the agent to make ready",
+            Self::Requested { .. } => "waiting for the agent to prepare",
             Self::Ready { .. } => "connecting the streams of a test",
             Self::Running { .. } => "running a test",
             Self::Stopping { .. } => "waiting for the report of a stopped test",

@@ -107,7 +107,7 @@ fn put_direction(page: &mut TerminalPage, direction: &LinkDirection) {
         .utilisation
         .map_or_else(String::new, |share| format!(", {:.1} % of the rate used", share * 100.0));
     let got = format!(
-        "got {}{busy}; {frames_in} frames in, {frames_out} out, waited {} (median), {} (99 %), {} (worst); \
+        "got {}{busy}; {frames_in} frames in, {frames_out} out, queue wait p50 {}, p99 {}, max {}; \
          {queue_mean:.1} in the queue on average",
         rate(direction.bits_per_second),
         us(direction.sojourn_us_p50),
@@ -130,11 +130,11 @@ fn put_direction(page: &mut TerminalPage, direction: &LinkDirection) {
 
 /// What routers did, where they did anything.
 fn put_routers(page: &mut TerminalPage, document: &LinkDocument) {
-    let LinkDocument { router_errors: told, router_errors_withheld: not_told, .. } = document;
+    let LinkDocument { router_errors: sent, router_errors_withheld: withheld, .. } = document;
     let LinkDocument { fragmented, fragments, .. } = document;
-    if told + not_told > 0 {
+    if sent + withheld > 0 {
         let what = "ICMP errors sent back to senders";
-        page.put(2, TextRole::Plain, &format!("{what}: {told}; not told: {not_told}."));
+        page.put(2, TextRole::Plain, &format!("{what}: {sent}; withheld: {withheld}."));
     }
     if *fragmented > 0 {
         let text = format!("Packets cut into fragments: {fragmented}, into {fragments}.");
@@ -150,40 +150,39 @@ fn put_driver(page: &mut TerminalPage, driver: &LinkDriver, whole: bool) {
     if whole {
         let [margin, p50, p99] = [driver.margin_us, driver.wake_us_p50, driver.wake_us_p99].map(us);
         let text = format!(
-            "Moments waited for: {precision}, awake {margin} before; a sleep was too long by {p50} (median), \
-             {p99} (99 %); nice {nice}."
+            "Timer: {precision}, awake {margin} before a deadline; sleeps too long by p50 {p50}, p99 {p99}; nice {nice}."
         );
         page.put(2, TextRole::Plain, &text);
         let [p50, p99, worst] =
             [driver.late_us_p50, driver.late_us_p99, driver.late_us_max].map(us);
         let text = format!(
-            "Frames handed over: {frames}, late by {p50} (median), {p99} (99 %), {worst} (worst); deadlines \
-             count as missed beyond {}.",
+            "Frames delivered: {frames}, late by p50 {p50}, p99 {p99}, max {worst}; deadlines count as missed \
+             beyond {}.",
             us(driver.tolerance_us)
         );
         page.put(2, TextRole::Plain, &text);
     }
     if whole && found_asleep > 0 {
-        let what = "Frames that found the link asleep, and entered late by what waking costs";
+        let what = "Frames that arrived while the link slept, and entered it after a wake-up";
         page.put(2, TextRole::Plain, &format!("{what}: {found_asleep}."));
     }
     if missed > 0 {
         let worst = us(driver.missed_us_worst);
-        let text = format!("Deadlines missed: {missed} of {frames}, the worst by {worst}.");
+        let text = format!("Deadlines missed: {missed} of {frames}, max {worst}.");
         page.put(2, TextRole::Bad, &text);
     }
     if absences > 0 && (whole || missed > 0 || entered_late > 0) {
         let [all, most] = [driver.absent_us, driver.absent_us_worst].map(us);
-        let what = "Times the link was stopped or put aside";
-        page.put(2, TextRole::Bad, &format!("{what}: {absences}, {all} in all, {most} at most."));
+        let what = "Times the link was stopped or preempted";
+        page.put(2, TextRole::Bad, &format!("{what}: {absences}, {all} in all, max {most}."));
     }
     if entered_late > 0 {
         let most = us(driver.entered_late_us_worst);
-        let text = format!("Frames that may have entered late: {entered_late}, by {most} at most.");
+        let text = format!("Frames that may have entered late: {entered_late}, max {most}.");
         page.put(2, TextRole::Bad, &text);
     }
     if lost_before + lost_after > 0 {
-        let what = "Frames lost that the link did not mean to lose";
+        let what = "Frames lost by the machine";
         let text = format!("{what}: {lost_before} before it, {lost_after} behind it.");
         page.put(2, TextRole::Bad, &text);
     }

@@ -48,7 +48,7 @@ pub(crate) fn phases(document: &NetDocument, style: TerminalStyle) -> String {
         page.put(2, TextRole::Warn, &format!("partial: {problem}"));
     }
     if document.ended == NetEnding::Stopped {
-        page.put(2, TextRole::Warn, "stopped: what is above is what there was");
+        page.put(2, TextRole::Warn, "stopped: these are the results so far");
     }
     page.out
 }
@@ -172,7 +172,7 @@ impl TerminalPage {
         self.line(ink, &lost);
         let extent = match stream.reordered {
             0 => String::new(),
-            _ => format!(" (by {} at most)", stream.reordered_extent_max),
+            _ => format!(" (by up to {})", stream.reordered_extent_max),
         };
         let (reordered, doubled) = (stream.reordered, stream.duplicated);
         let jitter = format_span(stream.jitter_ns);

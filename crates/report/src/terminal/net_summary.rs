@@ -24,7 +24,7 @@ pub(super) fn put(page: &mut TerminalPage, document: &NetDocument, summary: &Net
         page.put(0, TextRole::Warn, &format!("! partial: {problem}"));
     }
     if document.ended == NetEnding::Stopped {
-        page.put(0, TextRole::Warn, "! stopped: what is here is what there was");
+        page.put(0, TextRole::Warn, "! stopped: these are the results so far");
     }
     let others: Vec<&String> =
         summary.warnings.iter().filter(|warning| !is_outage(warning)).collect();

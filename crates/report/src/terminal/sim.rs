@@ -61,8 +61,13 @@ fn put_run(page: &mut TerminalPage, run: &SimRun, whole: bool) {
         String::new()
     };
     let speed = run.packet_hops as f64 / run.wall_seconds.max(1e-9);
+    let threads = match run.threads {
+        0 => String::new(),
+        1 => " in one thread".to_owned(),
+        several => format!(" in {several} threads"),
+    };
     let text = format!(
-        "{} simulated{warmup}; took {}, {} packet-hops at {} a second; seed {}",
+        "{} simulated{warmup}; took {}{threads}, {} packet-hops at {} a second; seed {}",
         seconds(run.seconds),
         seconds(run.wall_seconds),
         count(run.packet_hops as f64),

@@ -207,7 +207,7 @@ fn put_connection(page: &mut TerminalPage, connection: &StackConnection) {
     let mut lines = vec![format!("{rate} over {}", span(connection.seconds))];
     if connection.setup_ns.is_some() {
         lines.push(format!(
-            "opened in {}; round trips {} at least, {} smoothed at the end",
+            "opened in {}; round trip min {}, smoothed {} at the end",
             ns(connection.setup_ns),
             ns(connection.rtt_min_ns),
             ns(connection.srtt_ns)

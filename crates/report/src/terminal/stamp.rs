@@ -26,7 +26,7 @@ pub fn render(document: &StampDocument, style: TerminalStyle) -> String {
         put_reflected(&mut page, reflected);
     }
     if document.ended == StampEnding::Interrupted && document.session.is_some() {
-        page.put(2, TextRole::Warn, "interrupted: of what was asked until then");
+        page.put(2, TextRole::Warn, "interrupted: these are the results so far");
     }
     page.out
 }
@@ -46,7 +46,7 @@ fn time(ns: f64) -> String {
 
 fn put_session(page: &mut TerminalPage, session: &StampSession) {
     let ink = if session.lost > 0 { TextRole::Warn } else { TextRole::Plain };
-    line(page, "questions", ink, &packets_text(session));
+    line(page, "packets", ink, &packets_text(session));
     if let Some(spread) = &session.round_trip {
         line(page, "round trip", TextRole::Plain, &spread_text(spread));
     }
@@ -57,17 +57,16 @@ fn put_session(page: &mut TerminalPage, session: &StampSession) {
         line(page, "back", TextRole::Plain, &way_text(way));
     }
     if let Some(spread) = &session.dwell {
-        let text =
-            format!("kept each {} (half), {} at most", time(spread.p50_ns), time(spread.max_ns));
+        let text = format!("p50 {}, max {}", time(spread.p50_ns), time(spread.max_ns));
         line(page, "reflector", TextRole::Plain, &text);
     }
     if let Some(clock) = &session.clock {
         line(page, "its clock", TextRole::Plain, &clock_text(clock, session));
         for step in &clock.steps {
-            let sure = if step.proved { "" } else { ", as both ways suggest" };
+            let sure = if step.proved { "" } else { ", probably: both ways changed" };
             let when = time(step.after_ns as f64);
             let text = format!(
-                "a clock was set: by {} after {when}{sure}; each stretch is compared by itself",
+                "a clock stepped by {} after {when}{sure}; the times between steps are compared separately",
                 signed(step.size_ns)
             );
             line(page, "", TextRole::Warn, &text);
@@ -84,11 +83,11 @@ fn put_session(page: &mut TerminalPage, session: &StampSession) {
     put_odd(
         page,
         &[
-            (session.unsealed, "answers not sealed with this key"),
-            (session.foreign, "datagrams that answer nothing asked"),
+            (session.unsealed, "answers with an invalid HMAC"),
+            (session.foreign, "datagrams that answer no packet of the session"),
             (session.unrecognised_tlvs, "extensions that the reflector does not know"),
             (session.malformed_tlvs, "extensions that the reflector cannot read"),
-            (session.unsealed_tlvs, "extensions that the reflector takes for forged"),
+            (session.unsealed_tlvs, "extensions whose HMAC the reflector found invalid"),
         ],
     );
 }
@@ -102,7 +101,7 @@ fn put_odd(page: &mut TerminalPage, counts: &[(u64, &str)]) {
 
 fn packets_text(session: &StampSession) -> String {
     let StampSession { sent, answered, lost, duplicates, reordered, .. } = session;
-    let mut text = format!("{sent} asked, {answered} answered, {lost} lost");
+    let mut text = format!("{sent} sent, {answered} answered, {lost} lost");
     match (session.lost_forward, session.lost_backward) {
         _ if *lost == 0 => {}
         (Some(forward), Some(backward)) => {
@@ -115,17 +114,17 @@ fn packets_text(session: &StampSession) -> String {
         _ => text += " (the reflector does not tell where)",
     }
     if *duplicates > 0 {
-        text += &format!(", {duplicates} answered again");
+        text += &format!(", {duplicates} duplicates");
     }
     if *reordered > 0 {
-        text += &format!(", {reordered} out of order");
+        text += &format!(", {reordered} reordered");
     }
     text
 }
 
 fn spread_text(spread: &StampDistribution) -> String {
     format!(
-        "{} at least, {} half, {} 90 %, {} 99 %, {} at most",
+        "min {}, p50 {}, p90 {}, p99 {}, max {}",
         time(spread.min_ns),
         time(spread.p50_ns),
         time(spread.p90_ns),
@@ -136,7 +135,7 @@ fn spread_text(spread: &StampDistribution) -> String {
 
 fn way_text(way: &OneWayDelay) -> String {
     format!(
-        "{} ± {} at least; above that {} half, {} 99 %, {} at most",
+        "min {} ± {}; above min: p50 {}, p99 {}, max {}",
         time(way.least_ns),
         time(way.bound_ns),
         time(way.above_p50_ns),
@@ -152,9 +151,9 @@ fn signed(ns: f64) -> String {
 
 fn clock_text(clock: &StampClock, session: &StampSession) -> String {
     let ppm = |value: f64| significant(value, 3);
-    let mut text = format!("{} from this one, ± {}", signed(clock.offset_ns), time(clock.bound_ns));
+    let mut text = format!("offset {} ± {}", signed(clock.offset_ns), time(clock.bound_ns));
     text += &format!(
-        "; gains {} ppm (between {} and {})",
+        "; drift {} ppm ({} to {})",
         ppm(clock.drift_ppm),
         ppm(clock.drift_ppm_min),
         ppm(clock.drift_ppm_max)
@@ -183,10 +182,10 @@ fn put_reflected(page: &mut TerminalPage, reflected: &ReflectorCounts) {
         page,
         &[
             (reflected.short, "too short for this mode"),
-            (reflected.unsealed, "not sealed with this key"),
+            (reflected.unsealed, "with an invalid HMAC"),
             (reflected.limited, "above the rate"),
-            (reflected.looped, "answers of another reflector, or from a port where one is"),
-            (reflected.unsent, "answered, but not taken by the kernel"),
+            (reflected.looped, "from another reflector"),
+            (reflected.unsent, "answered, but refused by the kernel"),
         ],
     );
 }
@@ -238,9 +237,9 @@ mod tests {
         let page = render(&document(), TerminalStyle::plain(120));
         for text in [
             "STAMP with [2001:db8::1]:862, open mode",
-            "100 asked, 97 answered, 3 lost (2 there, 1 back)",
-            "25.6 µs ± 25.6 µs at least; above that 4.00 µs half",
-            "−3.20 ms from this one",
+            "100 sent, 97 answered, 3 lost (2 there, 1 back)",
+            "min 25.6 µs ± 25.6 µs; above min: p50 4.00 µs",
+            "offset −3.20 ms",
             "2 there, 3 back",
         ] {
             assert!(page.contains(text), "{text}\n{page}");

@@ -171,7 +171,7 @@ pub(crate) fn check(scenario: &Scenario, routes: &RouteTable) -> Result<PathSurv
     }
     if warmup >= duration {
         return Err(ScenarioError::new(
-            "the warm-up is as long as the simulation; figures would be of no time: make it shorter",
+            "the warm-up is as long as the simulation; no time would be left to measure: make it shorter",
         ));
     }
     if !MTU_RANGE.contains(&mtu) {

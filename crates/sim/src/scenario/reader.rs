@@ -256,7 +256,7 @@ impl<'a> ScenarioReader<'a> {
 
 /// A whole number.
 fn whole<T: FromStr>(text: &str) -> Result<T, String> {
-    text.parse().map_err(|_| format!("'{text}' is not a whole number that is possible here"))
+    text.parse().map_err(|_| format!("'{text}' is not a valid whole number here"))
 }
 
 /// A rate above zero.
@@ -267,7 +267,7 @@ fn rate(text: &str) -> Result<Rate, String> {
 /// Bytes above zero.
 fn positive_bytes(text: &str) -> Result<u64, String> {
     match parse_bytes(text) {
-        Ok(0) => Err("0 bytes are nothing; give more".to_owned()),
+        Ok(0) => Err("give 1 byte or more".to_owned()),
         Ok(bytes) => Ok(bytes),
         Err(error) => Err(error.to_string()),
     }

@@ -279,7 +279,7 @@ impl fmt::Display for CongestionChoice {
 /// A name that is of no congestion control.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error(
-    "{0:?} is no congestion control; give one of fixed:BYTES (such as fixed:65536), reno, newreno, vegas, cubic, bbr"
+    "there is no congestion control {0:?}; give one of fixed:BYTES (such as fixed:65536), reno, newreno, vegas, cubic, bbr"
 )]
 pub struct CongestionChoiceError(String);
 

@@ -137,7 +137,8 @@ pub(super) fn connect_tcp(client: &HttpClient) -> Result<TcpStream, HttpError> {
 /// The name that the certificate has to bear.
 pub(super) fn server_name(client: &HttpClient) -> Result<ServerName<'static>, HttpError> {
     let name = client.target.server_name().to_owned();
-    ServerName::try_from(name).map_err(|_| HttpError::Setup("the host's name is none".to_owned()))
+    ServerName::try_from(name)
+        .map_err(|_| HttpError::Setup("no certificate can bear the host's name".to_owned()))
 }
 
 impl Http1Connection {

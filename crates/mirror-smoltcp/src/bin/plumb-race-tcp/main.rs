@@ -123,7 +123,7 @@ fn run(arguments: &[String]) -> anyhow::Result<serde_json::Value> {
         "exchange" if options.stack == RacedStack::Iperf3 => bail!("iperf3 has no exchanges"),
         "exchange" => tap::exchange(&options),
         "connections" => connections::measure(&options),
-        _ => bail!("{task} is no task\n{USAGE}"),
+        _ => bail!("there is no task {task}\n{USAGE}"),
     }
 }
 
@@ -168,7 +168,7 @@ fn parse(arguments: &[String]) -> anyhow::Result<RaceOptions> {
             ("--api", "slices") => options.api = SocketApi::Slices,
             ("--buffer", bytes) => options.buffer = bytes.parse().context("--buffer")?,
             ("--seconds", seconds) => options.seconds = seconds.parse().context("--seconds")?,
-            _ => bail!("{name} {value} is no option\n{USAGE}"),
+            _ => bail!("there is no option {name} {value}\n{USAGE}"),
         }
     }
     Ok(options)

@@ -83,10 +83,10 @@ impl PacketDevice {
             }
         };
         packet_socket::set_option(socket, PacketOption::IgnoreOutgoing, 1)
-            .map_err(failed("make deaf to its own machine"))?;
+            .map_err(failed("keep outgoing frames out of"))?;
         packet_socket::set_option(socket, PacketOption::VnetHeader, 1)
-            .map_err(failed("ask for virtio headers on"))?;
-        packet_socket::set_auxiliary_data(socket).map_err(failed("ask for VLAN tags on"))?;
+            .map_err(failed("enable virtio headers on"))?;
+        packet_socket::set_auxiliary_data(socket).map_err(failed("enable VLAN tags on"))?;
         packet_socket::set_option(socket, PacketOption::QdiscBypass, options.bypass.into())
             .map_err(failed("configure"))?;
         let ring = match options.receive.unwrap_or(by_wait(options.wait)) {
@@ -99,10 +99,10 @@ impl PacketDevice {
             }
         };
         packet_socket::join(socket, index, PacketMembership::AllMulticast)
-            .map_err(failed("ask for multicast on"))?;
+            .map_err(failed("enable multicast on"))?;
         if options.promiscuous {
             packet_socket::join(socket, index, PacketMembership::Promiscuous)
-                .map_err(failed("ask for every frame on"))?;
+                .map_err(failed("enable promiscuous mode on"))?;
         }
         packet_socket::bind(socket, index).map_err(failed("bind"))?;
         let mac = (hardware.kind == ARPHRD_ETHER).then_some(MacAddr(hardware.address));

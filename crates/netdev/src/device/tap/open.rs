@@ -61,7 +61,7 @@ impl TapDevice {
         let bad = |c: char| c == '/' || c.is_whitespace() || c == '\0';
         if name.is_empty() || name.len() > NAME_MAX || name.contains(bad) {
             return Err(DeviceOpenError::request(format!(
-                "{name:?} is no name of an interface; those have 1 to 15 bytes and neither / nor space"
+                "{name:?} is not an interface name; it has 1 to 15 bytes and neither / nor space"
             )));
         }
         let file = tun::open().map_err(|error| no_driver(&error))?;

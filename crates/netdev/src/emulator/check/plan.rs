@@ -320,7 +320,7 @@ impl<'a> OneWayPath<'a> {
         }
         let clogs = |fault: &FaultSpec| matches!(fault, FaultSpec::Clog { .. });
         if self.faults().any(clogs) {
-            return Err("it is clogged now and then");
+            return Err("it is clogged at times (clog=)");
         }
         Ok((constant, varying))
     }
@@ -384,7 +384,7 @@ impl<'a> OneWayPath<'a> {
                     }
                     FaultSpec::Partition => 1.0,
                     FaultSpec::Listed(_) => return Err("frames of certain numbers are lost"),
-                    FaultSpec::Blackout { .. } => return Err("it is dark now and then"),
+                    FaultSpec::Blackout { .. } => return Err("it has blackouts (blackout=)"),
                     FaultSpec::Reorder { .. }
                     | FaultSpec::Duplicate(_)
                     | FaultSpec::Clog { .. } => 0.0,

@@ -59,7 +59,7 @@ pub(super) fn parse_memory(text: &str) -> Result<usize, String> {
 
 /// An address without `unix:`; with a port, as pages have no usual one here.
 fn parse_page_address(text: &str) -> Result<SocketAddr, String> {
-    let wrong = || format!("'{text}' is no address of a page: write 127.0.0.1:8080 or :8080");
+    let wrong = || format!("'{text}' is not the address of a page: write 127.0.0.1:8080 or :8080");
     let with_loopback = format!("127.0.0.1{text}");
     let text = if text.starts_with(':') { &with_loopback } else { text };
     text.parse().map_err(|_| wrong())

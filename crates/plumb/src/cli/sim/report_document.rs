@@ -7,19 +7,15 @@ use plumb_base::time::Span;
 use plumb_link::frame::DiscardReason;
 use plumb_sim::report::{FlowReport, LinkReport, ProcessorReport, SimulationReport, SourceReport};
 
-/// What a simulation found.
-pub fn run(report: &SimulationReport, title: String, seed: u64, wall_seconds: f64) -> SimRun {
+/// What a simulation found; not what it took.
+pub fn run(report: &SimulationReport, title: String, seed: u64) -> SimRun {
     SimRun {
-        variables: std::collections::BTreeMap::new(),
-        replication: 0,
         title,
         seed,
         seconds: report.elapsed.as_secs_f64(),
         warmup_seconds: report.warmup.as_secs_f64(),
-        wall_seconds,
         events: report.events,
         packet_hops: report.packet_hops,
-        trace_sha256: None,
         goodput: report.goodput(),
         fairness: report.fairness(),
         flows: report.flows.iter().map(flow).collect(),
@@ -28,6 +24,7 @@ pub fn run(report: &SimulationReport, title: String, seed: u64, wall_seconds: f6
         links: report.links.iter().map(link).collect(),
         misdirected: report.misdirected,
         violations: report.violations.clone(),
+        ..SimRun::default()
     }
 }
 

@@ -187,6 +187,7 @@ impl ScenarioOptions {
         let threads = self.threads.unwrap_or_else(|| u32::try_from(cpus()).unwrap_or(u32::MAX));
         let mut simulation = Simulation::with_threads(scenario, self.memory, threads)
             .map_err(|error| file.rejected(error))?;
+        let threads = u32::try_from(simulation.threads()).unwrap_or(u32::MAX);
         let recording = self.record(file, &mut simulation)?;
         let digest = self.digest.then(|| TraceDigest::attach(&mut simulation));
         while simulation.run_some(EVENTS) {
@@ -200,8 +201,9 @@ impl ScenarioOptions {
         if let Some((path, recording)) = recording {
             recording.finish().map_err(|error| not_recorded(path, &error))?;
         }
-        let mut run =
-            report_document::run(&report, title, seed, (monotonic_ns() - began_ns) as f64 / 1e9);
+        let mut run = report_document::run(&report, title, seed);
+        run.wall_seconds = (monotonic_ns() - began_ns) as f64 / 1e9;
+        run.threads = threads;
         run.trace_sha256 = digest.map(TraceDigest::finish);
         run.variables.clone_from(&point.point.values);
         run.replication = point.point.replication;

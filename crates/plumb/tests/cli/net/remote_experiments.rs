@@ -143,10 +143,10 @@ fn a_host_that_is_not_there_or_not_plumb_is_named_with_its_fix() {
     };
     run(&["--host", "no-such-host.invalid"], &["is not known", "fix:"]);
     run(&["--host", "tls:box"], &["an agent that listens", "--via"]);
-    run(&["--host", "a b"], &["is no host", "fix:"]);
+    run(&["--host", "a b"], &["is not a host", "fix:"]);
     run(&["--to", "10.0.0.1"], &["--to needs --host"]);
     run(&["--via", "exit 127;"], &["there is no plumb", "--install"]);
-    run(&["--via", "exit 3;"], &["took up the work", "ended with 3"]);
+    run(&["--via", "exit 3;"], &["no plumb on", "ended with 3"]);
     let older = "echo \"error: unrecognized subcommand 'agent'\" >&2; exit 2;";
     run(
         &["--host", "box", "--via", older],

@@ -92,7 +92,7 @@ fn a_stop_leaves_the_terminal_as_it_was() {
         assert_eq!(code, Some(130), "{way:?}: {shown}");
         let (_, after) = shown.rsplit_once(OLD_SCREEN).expect("the old screen is back");
         assert!(!after.contains(OWN_SCREEN) && after.contains(CURSOR), "{way:?}: {shown}");
-        for part in ["stopped: what is here is what there was", "p50 idle"] {
+        for part in ["stopped: these are the results so far", "p50 idle"] {
             assert!(after.contains(part), "{way:?}: no '{part}' in {after}");
         }
         assert!(tells_who_drew(after), "{way:?}: {after}");

@@ -65,9 +65,7 @@ impl ScenarioReader<'_> {
             None => 1,
             Some(value) => match self.read(value, "replications", whole::<u64>)? {
                 0 => {
-                    return Err(
-                        self.fault(value, "replications: 0 of them are nothing; give 1 or more")
-                    );
+                    return Err(self.fault(value, "replications: give 1 or more"));
                 }
                 some => some,
             },

@@ -351,7 +351,7 @@ impl ScenarioReader<'_> {
             if period > Span::ZERO {
                 Ok(period)
             } else {
-                Err(self.fault(value, format!("{key}: 0 s is no period")))
+                Err(self.fault(value, format!("{key}: a period is longer than 0 s")))
             }
         };
         Ok(match kind.as_str() {
@@ -479,5 +479,5 @@ fn code_point(text: &str) -> Result<u8, String> {
     whole::<u8>(text)
         .ok()
         .filter(|dscp| *dscp < 64)
-        .ok_or_else(|| format!("'{text}' is no code point; it has six bits: 0 to 63"))
+        .ok_or_else(|| format!("'{text}' is not a code point: 0 to 63"))
 }
