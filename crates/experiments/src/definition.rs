@@ -1,5 +1,7 @@
 //! What an experiment is: what it asks, varies and measures, and the cells it makes.
 
+use std::num::NonZero;
+
 use plumb_analysis::registry::ExperimentAnalysis;
 use plumb_base::time::Span;
 use plumb_base::units::Unit;
@@ -167,6 +169,22 @@ impl LaunchGroup {
     /// A single process.
     pub(crate) const fn alone() -> Self {
         Self::new(LaunchSubject::Alone, CpuPlacement::SameCpu)
+    }
+
+    /// A single process in virtual time, on any CPU.
+    pub(crate) const fn virtual_time() -> Self {
+        Self::new(LaunchSubject::VirtualTime, CpuPlacement::Scheduler)
+    }
+
+    /// How many launches are made at once: of what is simulated one for each CPU, as none disturbs another.
+    pub(crate) fn launches_at_once(&self) -> u32 {
+        /// Each may take a gigabyte.
+        const SIMULATED_MAX: usize = 4;
+        if self.subject != LaunchSubject::VirtualTime {
+            return 1;
+        }
+        let cpus = std::thread::available_parallelism().map_or(1, NonZero::get);
+        u32::try_from(cpus.min(SIMULATED_MAX)).unwrap_or(1)
     }
 }
 

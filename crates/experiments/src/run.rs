@@ -161,10 +161,9 @@ enum StopReason {
     HostLost,
 }
 
-/// One visit of a launch to a cell.
+/// One visit of a launch, or of several at once, to a cell.
 #[derive(Clone, Copy)]
 struct CellVisit<'a> {
-    launch: i64,
     cell: usize,
     pass: u32,
     /// The cells that the launch visits.
@@ -219,7 +218,8 @@ impl RunExecution<'_> {
         }
     }
 
-    /// Launches the groups of a unit, a fresh pair of processes each, and visits every open cell of theirs.
+    /// Launches the groups of a unit, a fresh pair of processes each, and visits every open cell of theirs. Of a simulated group several
+    /// launches visit them at once.
     fn launch(
         &mut self,
         round: u32,
@@ -228,15 +228,19 @@ impl RunExecution<'_> {
         let mut order = self.seed.stream(&format!("launch {}", self.state.launches + 1));
         let mut groups: Vec<usize> = unit.keys().copied().collect();
         groups.shuffle(&mut order);
-        let mut launches: BTreeMap<usize, StoredLaunch> = BTreeMap::new();
+        let mut launches: BTreeMap<usize, Vec<StoredLaunch>> = BTreeMap::new();
+        let at_once = self.state.launches_at_once(unit, &self.plan.limits);
         for group in groups {
             let cells = &unit[&group];
-            match self.start(round, cells)? {
-                Ok(launch) => drop(launches.insert(group, launch)),
-                Err(LaunchError::Unavailable(reason)) => {
-                    self.close_cells(cells, &CellStatus::Unavailable(reason))?;
+            for _ in 0..at_once {
+                match self.start(round, cells)? {
+                    Ok(launch) => launches.entry(group).or_default().push(launch),
+                    Err(LaunchError::Unavailable(reason)) => {
+                        self.close_cells(cells, &CellStatus::Unavailable(reason))?;
+                        break;
+                    }
+                    Err(error) => return self.launch_failed(group, cells, &error),
                 }
-                Err(error) => return self.launch_failed(group, cells, &error),
             }
         }
         let open: Vec<usize> = launches.keys().flat_map(|group| &unit[group]).copied().collect();
@@ -252,20 +256,18 @@ impl RunExecution<'_> {
                     continue;
                 }
                 let of = launches.iter_mut().find(|(group, _)| unit[*group].contains(&cell));
-                let Some((&group, (id, launch))) = of else { continue };
+                let Some((&group, launches)) = of else { continue };
                 let (open, started) = (unit[&group].as_slice(), self.elapsed());
-                match self
-                    .block(launch.as_mut(), CellVisit { launch: *id, cell, pass, open, started })?
-                {
+                match self.block(launches, CellVisit { cell, pass, open, started })? {
                     Ok(served) => visited.extend(served),
                     Err(error) => return self.launch_failed(group, &[cell], &error),
                 }
             }
         }
         for cell in open {
-            self.state.cells[cell].visits += 1;
+            self.state.cells[cell].visits += at_once;
         }
-        for (_, launch) in launches.into_values() {
+        for (_, launch) in launches.into_values().flatten() {
             launch.finish();
         }
         Ok(self.interruption())
@@ -298,11 +300,11 @@ impl RunExecution<'_> {
         Ok(Ok((id, launch)))
     }
 
-    /// Measures one block and stores it for every cell that it serves, which are returned. The
-    /// inner error ends the launch; the outer one the run.
+    /// Measures one block in each of these launches and stores it for every cell that it serves, which are returned. The
+    /// inner error ends the launches; the outer one the run.
     fn block(
         &mut self,
-        launch: &mut dyn OpenLaunch,
+        launches: &mut [StoredLaunch],
         visit: CellVisit<'_>,
     ) -> Result<Result<Vec<usize>, LaunchError>, ExperimentError> {
         let cell = visit.cell;
@@ -315,16 +317,34 @@ impl RunExecution<'_> {
             samples_kept: SAMPLES_KEPT,
             injected_ns: plan.injected().as_ns(),
         };
-        let report = match launch.measure(&spec, deadline(duration)) {
-            Ok(report) => report,
-            Err(LaunchError::Unavailable(reason)) => {
-                let kin = self.state.served_by_one_block(cell, visit.open);
-                self.close_cells(&kin, &CellStatus::Unavailable(reason))?;
-                return Ok(Ok(kin));
+        for (_, launch) in &mut *launches {
+            if let Err(error) = launch.request(&spec) {
+                return Ok(Err(error));
             }
-            Err(error) => return Ok(Err(error)),
-        };
-        let pinned = plan.is_pinned();
+        }
+        let mut served = Vec::new();
+        for (id, launch) in launches {
+            match launch.answer(&spec, deadline(duration)) {
+                Ok(report) => served = self.keep(report, *id, visit)?,
+                Err(LaunchError::Unavailable(reason)) => {
+                    served = self.state.served_by_one_block(cell, visit.open);
+                    self.close_cells(&served, &CellStatus::Unavailable(reason))?;
+                }
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+        Ok(Ok(served))
+    }
+
+    /// Stores what a launch measured for every cell that it serves, which are returned.
+    fn keep(
+        &mut self,
+        report: BlockReport,
+        launch: i64,
+        visit: CellVisit<'_>,
+    ) -> Result<Vec<usize>, ExperimentError> {
+        let cell = visit.cell;
+        let pinned = self.state.cells[cell].plan.is_pinned();
         let mut flags = self.disturbances.of(&report, pinned);
         if is_outer(&self.state.cells[cell].plan.factors)
             && (self.surroundings.changed_link)().is_some()
@@ -333,18 +353,18 @@ impl RunExecution<'_> {
         }
         if report.parts.is_empty() {
             let silence = block::loss_reason(&flags);
-            self.store_block(visit, cell, report, flags)?;
+            self.store_block(launch, visit, cell, report, flags)?;
             if let Some(reason) = silence
                 && self.state.has_no_samples(cell)
             {
                 self.close_cells(&[cell], &CellStatus::Unavailable(reason))?;
             }
-            return Ok(Ok(vec![cell]));
+            return Ok(vec![cell]);
         }
         let kin = self.state.served_by_one_block(cell, visit.open);
         for &cell in &kin {
             if let Some(part) = block::part(&report, &self.state.cells[cell].plan.response) {
-                self.store_block(visit, cell, part, flags.clone())?;
+                self.store_block(launch, visit, cell, part, flags.clone())?;
             } else {
                 let reason = if flags.iter().any(|flag| flag == SIMULATED) {
                     "the model gives no such figure at these levels"
@@ -354,19 +374,20 @@ impl RunExecution<'_> {
                 self.close_cells(&[cell], &CellStatus::Unavailable(reason.to_owned()))?;
             }
         }
-        Ok(Ok(kin))
+        Ok(kin)
     }
 
     /// Stores a block for one cell.
     fn store_block(
         &mut self,
+        launch: i64,
         visit: CellVisit<'_>,
         cell: usize,
         report: BlockReport,
         flags: Vec<String>,
     ) -> Result<(), ExperimentError> {
         let id = self.state.id(cell);
-        let block = block::record(id, visit.launch, visit.pass, report, flags, visit.started);
+        let block = block::record(id, launch, visit.pass, report, flags, visit.started);
         self.state.add(cell, &block);
         self.store.add_block(&self.id, &block)?;
         self.state.blocks_done += 1;
@@ -543,6 +564,7 @@ fn describe(group: &LaunchGroup) -> String {
         LaunchSubject::Streams(streams) => format!("{} {placement}", streams.name()),
         LaunchSubject::PageLoads(visits) => format!("{} {placement}", visits.name()),
         LaunchSubject::Alone => placement.to_owned(),
+        LaunchSubject::VirtualTime => "virtual time".to_owned(),
     }
 }
 

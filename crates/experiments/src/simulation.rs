@@ -99,7 +99,7 @@ pub(crate) fn cell(experiment: &str, point: &DesignPoint<'_>) -> (LaunchGroup, B
     let levels =
         point.factors.0.iter().map(|(name, level)| (name.clone(), level.to_string())).collect();
     let spec = SimulationSpec { experiment: experiment.to_owned(), levels };
-    (LaunchGroup::alone(), BlockTask::Simulation(spec))
+    (LaunchGroup::virtual_time(), BlockTask::Simulation(spec))
 }
 
 /// Simulates a cell, in the worker.

@@ -100,7 +100,21 @@ impl RunningLaunch {
         deadline: Span,
         abort: &mut dyn FnMut() -> bool,
     ) -> Result<BlockReport, LaunchError> {
-        self.send(&OrchestratorMessage::Measure(spec.clone()))?;
+        self.request(spec)?;
+        self.answer(deadline, abort)
+    }
+
+    /// Asks for a block. Each is waited for by [`RunningLaunch::answer`]; several launches may have one to do at once.
+    pub fn request(&mut self, spec: &BlockSpec) -> Result<(), LaunchError> {
+        self.send(&OrchestratorMessage::Measure(spec.clone()))
+    }
+
+    /// Waits for the block that was asked for. After any error but [`LaunchError::Unavailable`] the launch is over.
+    pub fn answer(
+        &mut self,
+        deadline: Span,
+        abort: &mut dyn FnMut() -> bool,
+    ) -> Result<BlockReport, LaunchError> {
         match self.receive(deadline, abort)? {
             WorkerMessage::Block(report) => {
                 report.map(|report| *report).map_err(|error| self.failed(error))

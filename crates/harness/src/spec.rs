@@ -38,6 +38,8 @@ pub struct LaunchSpec {
 pub enum LaunchSubject {
     /// The worker alone: clocks, kernel calls, checksums.
     Alone,
+    /// The worker alone, in virtual time: nothing else on the machine changes what it finds.
+    VirtualTime,
     /// A local channel to the peer.
     Channel(ChannelSpec),
     /// A stack that mirrors datagrams, reached over a network device.
@@ -57,7 +59,7 @@ impl LaunchSubject {
             Self::Remote(remote) => Some(&remote.path),
             Self::Streams(streams) => streams.path.as_ref(),
             Self::PageLoads(visits) => visits.path.as_ref(),
-            Self::Alone | Self::Channel(_) | Self::Mirror(_) => None,
+            Self::Alone | Self::VirtualTime | Self::Channel(_) | Self::Mirror(_) => None,
         }
     }
 

@@ -80,7 +80,9 @@ fn work(tasks: &ProgramTasks) -> io::Result<()> {
         LaunchSubject::PageLoads(visits) => {
             super::page_load::work(&spec, &visits, &allowed, tasks.fetch, orchestrator)
         }
-        LaunchSubject::Alone => measure_alone(&spec, tasks, orchestrator),
+        LaunchSubject::Alone | LaunchSubject::VirtualTime => {
+            measure_alone(&spec, tasks, orchestrator)
+        }
     }
 }
 

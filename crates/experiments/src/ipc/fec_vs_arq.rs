@@ -72,8 +72,11 @@ pub static EXPERIMENT: Experiment = Experiment {
             Some("arq") if point.text("loss") == Some("bits-1e-3") && point.response.starts_with("delay") => {
                 Err(Exclusion::NotApplicable)
             }
-            Some("arq") => Ok(simulation::cell(EXPERIMENT.id, point)),
-            Some(scheme) if is_of_bits(scheme) == is_bits => Ok(simulation::cell(EXPERIMENT.id, point)),
+            Some(scheme) if scheme == "arq" || is_of_bits(scheme) == is_bits => {
+                let (_, task) = simulation::cell(EXPERIMENT.id, point);
+                // The time of the codes is real.
+                Ok((LaunchGroup::alone(), task))
+            }
             _ => Err(Exclusion::NotApplicable),
         }
     },

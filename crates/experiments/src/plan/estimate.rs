@@ -90,7 +90,7 @@ impl RoundEstimate {
             round.blocks += u64::from(limits.passes);
             let block = block_time(cell, limits) * AROUND_BLOCK.0 / AROUND_BLOCK.1
                 + loss_wait(&cell.action);
-            round.time += block * u64::from(limits.passes);
+            round.time += block * u64::from(limits.passes) / u64::from(group.launches_at_once());
         }
         let linked = groups.iter().filter(|group| has_link(group)).count() as u64;
         round.groups = groups.len() as u64;

@@ -33,11 +33,17 @@ pub(crate) trait OpenLaunch {
     /// What is known of its channel.
     fn facts(&self) -> &LaunchFacts;
 
-    /// Measures one block.
+    /// Asks for a block.
     ///
     /// # Errors
-    /// As [`RunningLaunch::measure`].
-    fn measure(&mut self, spec: &BlockSpec, deadline: Span) -> Result<BlockReport, LaunchError>;
+    /// As [`RunningLaunch::request`].
+    fn request(&mut self, spec: &BlockSpec) -> Result<(), LaunchError>;
+
+    /// Waits for the block that was asked for.
+    ///
+    /// # Errors
+    /// As [`RunningLaunch::answer`].
+    fn answer(&mut self, spec: &BlockSpec, deadline: Span) -> Result<BlockReport, LaunchError>;
 
     /// Ends it.
     fn finish(self: Box<Self>);
@@ -95,8 +101,12 @@ impl OpenLaunch for RunningLaunch {
         &self.facts
     }
 
-    fn measure(&mut self, spec: &BlockSpec, deadline: Span) -> Result<BlockReport, LaunchError> {
-        Self::measure(self, spec, deadline, &mut is_aborted)
+    fn request(&mut self, spec: &BlockSpec) -> Result<(), LaunchError> {
+        Self::request(self, spec)
+    }
+
+    fn answer(&mut self, _spec: &BlockSpec, deadline: Span) -> Result<BlockReport, LaunchError> {
+        Self::answer(self, deadline, &mut is_aborted)
     }
 
     fn finish(self: Box<Self>) {

@@ -141,6 +141,14 @@ impl RunState {
         units.into_values().collect()
     }
 
+    /// How many launches of each of a unit's groups are made at once: several of a simulated one, as long as its cells need as many.
+    pub(super) fn launches_at_once(&self, unit: &OpenUnit, limits: &RunLimits) -> u32 {
+        let cells = || unit.values().flatten().map(|cell| &self.cells[*cell]);
+        let wanted = cells().map(|entry| limits.launches_max.saturating_sub(entry.visits)).min();
+        let at_once = cells().map(|entry| entry.plan.group().launches_at_once()).min();
+        at_once.unwrap_or(1).min(wanted.unwrap_or(1)).max(1)
+    }
+
     /// These cells in the order in which one pass visits them: at random, but that those which take turns follow
     /// each other, in the opposite order in every other pass (A, B, B, A).
     pub(super) fn visiting_order(
@@ -222,7 +230,7 @@ impl RunState {
     /// Keeps what a launch found out about its channel, once for each mechanism.
     pub(super) fn record_facts(&mut self, subject: &LaunchSubject, facts: &LaunchFacts) {
         let name = match subject {
-            LaunchSubject::Alone => return,
+            LaunchSubject::Alone | LaunchSubject::VirtualTime => return,
             LaunchSubject::Channel(channel) => channel.mechanism.name().to_owned(),
             LaunchSubject::Mirror(mirror) => mirror.name(),
             LaunchSubject::Remote(remote) => remote.name(),
@@ -385,6 +393,24 @@ mod tests {
         }
         let round = RoundEstimate::of(ledger.cells.iter().map(|entry| &entry.plan), &limits).time;
         assert_eq!(before + round, estimate.most);
+    }
+
+    #[test]
+    fn launches_in_virtual_time_are_made_at_once_but_no_more_than_cells_need() {
+        let at_once = |group: &LaunchGroup, visits: u32| {
+            let mut plan = cell(1);
+            if let CellAction::Measure { group: own, .. } = &mut plan.action {
+                own.clone_from(group);
+            }
+            let limits = RunLimits { launches_max: 3, ..crate::preset::RunPreset::Quick.limits() };
+            let mut state = RunState::new(vec![plan], None);
+            state.cells[0].visits = visits;
+            state.launches_at_once(&state.open_units(&limits)[0], &limits)
+        };
+        let simulated = LaunchGroup::virtual_time();
+        assert_eq!(at_once(&simulated, 0), simulated.launches_at_once().min(3));
+        assert_eq!(at_once(&simulated, 2), 1, "the last of three");
+        assert_eq!(at_once(&LaunchGroup::alone(), 0), 1, "what is real has the machine for itself");
     }
 
     #[test]

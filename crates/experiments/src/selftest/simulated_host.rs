@@ -161,7 +161,11 @@ impl OpenLaunch for SimulatedLaunch {
         &self.facts
     }
 
-    fn measure(&mut self, spec: &BlockSpec, _deadline: Span) -> Result<BlockReport, LaunchError> {
+    fn request(&mut self, _spec: &BlockSpec) -> Result<(), LaunchError> {
+        Ok(())
+    }
+
+    fn answer(&mut self, spec: &BlockSpec, _deadline: Span) -> Result<BlockReport, LaunchError> {
         let BlockTask::Latency { size } = spec.task else {
             return Err(LaunchError::Unavailable("only latencies are simulated".to_owned()));
         };

@@ -25,6 +25,31 @@ fn documents_without_a_run_match_their_schemas() {
 }
 
 #[test]
+fn a_run_in_virtual_time_has_its_launches_and_repeats_to_the_same_numbers() {
+    let place = TestHome::new();
+    let first =
+        place.assert_success("run stack.nic --json --quick --launches=3 --seed=9 --set=card=4Ki");
+    let first = valid(&first, "plumb.run/1");
+    for result in first["results"].as_array().unwrap() {
+        assert_eq!(result["summary"]["launches"], 3, "{result}");
+        assert!(
+            result["flags"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .any(|flag| flag.as_str().unwrap().starts_with("simulated")),
+            "{result}"
+        );
+    }
+    let again = valid(&place.assert_success("rerun last --json"), "plumb.run/1");
+    let summaries = |run: &Value| -> Vec<Value> {
+        run["results"].as_array().unwrap().iter().map(|result| result["summary"].clone()).collect()
+    };
+    assert!(!summaries(&first).is_empty());
+    assert_eq!(summaries(&again), summaries(&first));
+}
+
+#[test]
 fn documents_of_a_run_match_their_schemas_and_agree() {
     let place = TestHome::new();
     let run = place.assert_success(
