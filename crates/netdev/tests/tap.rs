@@ -452,8 +452,8 @@ fn trouble_in_opening_says_what_to_do() {
     for (name, settings, fix) in [
         (TestBed::NEAR_DEVICE, TapOptions::default(), "choose another name"),
         ("lo", TapOptions::default(), "`ip link delete lo`"),
-        ("a name", TapOptions::default(), "is no name of an interface"),
-        ("sixteen_bytes_xx", TapOptions::default(), "is no name of an interface"),
+        ("a name", TapOptions::default(), "is not an interface name"),
+        ("sixteen_bytes_xx", TapOptions::default(), "is not an interface name"),
         ("small", small, "`ip link set small mtu 1500`"),
     ] {
         let error = open(name, settings).to_string();

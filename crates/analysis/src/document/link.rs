@@ -153,7 +153,7 @@ pub struct LinkDriver {
     pub missed: u64,
     /// By how much, the worst.
     pub missed_us_worst: f64,
-    /// Times at which it was stopped, frozen or put aside.
+    /// Times at which it was stopped, frozen or preempted.
     pub absences: u64,
     /// How long in all.
     pub absent_us: f64,

@@ -102,6 +102,13 @@ pub(crate) const LOCAL_SIZE: Factor = SIZE.at_quick(FEW_SIZES);
 /// Congestion control, of TCP only: set explicitly, because the default differs between hosts.
 pub(crate) const CONGESTION: Factor = Factor {
     applies: |first| mechanism_of(first).is_some_and(is_over_tcp),
+    labels: &[
+        ("bbr", "BBR"),
+        ("cubic", "CUBIC"),
+        ("newreno", "NewReno"),
+        ("reno", "Reno"),
+        ("vegas", "Vegas"),
+    ],
     ..Factor::new(
         "congestion",
         "TCP congestion control, set on every socket",

@@ -29,7 +29,7 @@ pub struct EmulatorTiming {
     pub tolerance: Span,
     /// Frames handed over later than that.
     pub missed: SpanTotals,
-    /// Times at which the driver did not run when it should have: stopped, frozen, or put aside.
+    /// Times at which the driver did not run when it should have: stopped, frozen, or preempted.
     pub stalls: SpanTotals,
     /// Frames that were found waiting at devices when the driver came back from such an absence, or after
     /// it had been ready to run, and without a CPU, for longer than the tolerance: they may have entered the
@@ -584,8 +584,8 @@ mod tests {
         let latest: Vec<u64> = lateness.latest().map(|ns| ns / 1_000).collect();
         assert_eq!(latest, [30_700, 30_700, 3, 2]);
         let figure = lateness.describe(50_000);
-        assert!(figure.contains("handed 2 frames over more than 50.0 µs late"), "{figure}");
-        assert!(figure.contains("took 2 in late, by 30.0 ms at most"), "{figure}");
+        assert!(figure.contains("delivered 2 frames more than 50.0 µs late"), "{figure}");
+        assert!(figure.contains("took 2 in late, max 30.0 ms"), "{figure}");
         assert_eq!(Lateness::between(&before, &before), Lateness::default());
     }
 

@@ -132,7 +132,7 @@ fn run(role: &str, trouble: impl FnOnce(&Child)) -> Option<LatenessFigures> {
         preemptions: numbers[7],
     };
     println!("{role}: {told:?}");
-    // Of a batch in whose handing over the driver was put aside it cannot know which frames had left.
+    // Of a batch in whose handing over the driver was preempted it cannot know which frames had left.
     let unknown = BATCH * (1 + told.preemptions);
     assert!(
         told.missed <= told.seen_late + unknown,

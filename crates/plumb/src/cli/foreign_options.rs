@@ -1,4 +1,4 @@
-//! Options that hands know from ping and iperf3: taken where an option here means the same, else answered with the one that
+//! Options of ping and iperf3: taken where an option here means the same, else answered with the one that
 //! is nearest.
 
 use std::ffi::OsString;
@@ -60,7 +60,7 @@ const NEAREST: [(&str, &str, &str); 12] = [
     ("-C", "launches", "--set congestion=NAME"),
 ];
 
-/// The command line, with the letters that hands know, and help that fits any terminal.
+/// The command line, with the letters of other tools, and help that fits any terminal.
 pub fn command() -> Command {
     with_letters(Cli::command(), "")
 }

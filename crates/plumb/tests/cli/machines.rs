@@ -200,17 +200,16 @@ fn predictions_have_intervals_from_the_errors_of_those_scored_before() {
         "run latency.local --quick --launches=2 --set=mechanism=pipe,socketpair-stream,unix-stream \
          --set=placement=same-cpu --set=size=1,64,256,1Ki,2Ki,4Ki,8Ki",
     );
-    let [base, second, third] = ["show last", "rerun last", "rerun last"].map(|command| {
+    let [base, second] = ["show last", "rerun last"].map(|command| {
         place.assert_success(command);
         place.json_of("show last --json")["run"]["id"].as_str().unwrap().to_owned()
     });
-    // What the other runs measured is a hundredth of these predictions.
+    // What the other run measured is about a hundredth of these predictions, and no interval of a fit is as wide; those of errors are.
     let ask = |more: &[&str]| {
         place.json_of(&[&["predict", &base, "--cpu", "0.01x", "--json"], more].concat())
     };
-    let covered = |run: &str| ask(&["--score", run])["score"]["coverage"].as_f64().unwrap();
-    assert!(covered(&second) < 0.01);
-    assert!(covered(&third) > 0.5);
+    let score = ask(&["--score", &second])["score"].clone();
+    assert!(score["coverage"].as_f64().unwrap() < 0.01, "{score}");
     let first = &ask(&[])["predictions"][0];
     let [low, high] = [0, 1].map(|end| first["interval"][end].as_f64().unwrap());
     assert!(high > 1_000.0 * low, "{first}");
@@ -231,7 +230,9 @@ fn advice_is_scored_against_drawings_that_were_measured() {
     );
     let scores = place.json_of("advise --score last --json")["scores"].clone();
     assert_eq!(scores[0]["score"]["predictions"], 28, "{scores}");
-    assert!(scores[0]["score"]["error_median"].as_f64().unwrap() < 0.25, "{scores}");
+    // Its round trips are in virtual time; all else is as fast as this machine happens to be meanwhile.
+    let waiting = scores.as_array().unwrap().iter().find(|score| score["of"] == "stop-and-wait");
+    assert!(waiting.unwrap()["score"]["error_median"].as_f64().unwrap() < 0.25, "{scores}");
     assert_narrow(&place.stdout_of("advise --score last"));
     place.assert_success("run call.kernel --quick --launches=2 --set=call=getpid");
     place.assert_errors(&[

@@ -54,7 +54,7 @@ pub struct ProbeTraffic {
     /// How long to wait for the last, after it was sent.
     pub last_wait: Span,
     /// For how long nothing may come before what is missing then counts as lost: a link whose driver was
-    /// put aside is behind by that, and has not lost what it still sends.
+    /// preempted is behind by that, and has not lost what it still sends.
     pub silence_max: Span,
 }
 
@@ -155,7 +155,7 @@ struct RealtimeReading {
 }
 
 impl RealtimeReading {
-    /// The best of a few tries: one between whose readings this thread was put aside is worth little.
+    /// The best of a few tries: one between whose readings this thread was preempted is worth little.
     fn read() -> Self {
         let tries = (0..8).map(|_| {
             let before = read_ns(ClockId::Monotonic);

@@ -73,7 +73,7 @@ fn a_delay_that_a_late_driver_alone_explains_is_untested_with_the_figure_and_any
     // Every frame was handed over late by most of what is seen.
     let line = late(5_000_000, handed_over(&[(4_900_000, 200)]));
     assert_eq!(line.verdict, Verdict::Untested, "{line:?}");
-    assert!(line.note.contains("handed 200 frames over more than 50.0 µs late"), "{}", line.note);
+    assert!(line.note.contains("delivered 200 frames more than 50.0 µs late"), "{}", line.note);
     assert!(line.numbers.contains(&("late_frames", 200.0)), "{line:?}");
     assert!(line.numbers.contains(&("late_ns_worst", 4_900_000.0)), "{line:?}");
     // Those that entered late.
@@ -200,7 +200,7 @@ fn a_rate_that_the_time_without_a_driver_explains_is_untested_and_a_rate_that_is
     };
     let line = busy_beside(link, 1.01, idle(20_000_000));
     assert_eq!(line.verdict, Verdict::Untested, "{line:?}");
-    assert!(line.note.contains("took 400 in late, by 3.00 ms at most"), "{}", line.note);
+    assert!(line.note.contains("took 400 in late, max 3.00 ms"), "{}", line.note);
     assert_eq!(busy_beside(link, 1.01, idle(1_000_000)).verdict, Verdict::Fail);
     assert_eq!(busy_beside(link, 1.2, idle(20_000_000)).verdict, Verdict::Fail);
     // No link is the faster for frames that reach it late.
