@@ -519,7 +519,9 @@ impl RunExecution<'_> {
     /// Whether another round like the last would end after the budget, and every cell has had its
     /// fewest launches.
     fn next_round_exceeds_budget(&self, last_round: Span) -> bool {
-        let enough = self.state.rounds >= self.plan.limits.launches_min;
+        let has_fewest =
+            |cell: &usize| self.state.cells[*cell].visits >= self.plan.limits.launches_min;
+        let enough = self.state.open().iter().all(has_fewest);
         let budget = self.plan.limits.budget;
         enough && budget.is_some_and(|budget| self.elapsed() + last_round > budget)
     }
