@@ -25,7 +25,7 @@ pub static EXPERIMENT: Experiment = Experiment {
         Factor::of_words("access", "link of each attacker", &["56kbit", "1500kbit", "100mbit"])
             .labelled(&[("56kbit", "modem"), ("1500kbit", "DSL"), ("100mbit", "fast Ethernet")]),
         Factor::new("attackers", "how many", FactorDomain::Between(0, 256, "a number"), Numbers(&[0, 1, 4, 16, 64]))
-            .at_quick(Numbers(&[0, 1, 4, 16])),
+            .at_quick(Numbers(&[0, 1, 4])),
         Factor::of_words("attack", "packets that mean nothing, or SYNs from forged addresses", &["packets", "syn"])
             .labelled(&[("packets", "meaningless packets"), ("syn", "forged SYNs")]),
         Factor::of_words(
