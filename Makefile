@@ -24,8 +24,8 @@ run: ## build plumb and print the ladder; ARGS="doctor" runs something else
 setup: ## install what tests and races need, when that is allowed
 	tools/setup.sh
 
-test: export RUST_TEST_THREADS ?= $(shell expr 2 \* $$(nproc))
-test: setup ## every test; most of them wait for processes and networks, so two run on each CPU
+test: export RUST_TEST_THREADS ?= $(shell expr 4 \* $$(nproc))
+test: setup ## every test; most of them wait for processes and networks, so four run on each CPU
 	$(CARGO) test --workspace --no-fail-fast
 
 check: ## formatting, lints, documentation links and the rules of the house

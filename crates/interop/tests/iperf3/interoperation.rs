@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 
 use crate::fixture::{RunningIperf3Server, client, run};
-use crate::modes::{MODES, assert_sound};
+use crate::modes::{MODES, assert_sound, in_parts};
 
 fn program() -> String {
     std::env::var("PLUMB_IPERF3").unwrap_or_else(|_| "iperf3".to_owned())
@@ -79,28 +79,38 @@ impl Drop for Iperf3Process {
     }
 }
 
+/// As many of the modes in turn as were asked for.
+fn asked() -> Vec<&'static str> {
+    MODES.iter().copied().cycle().take(runs()).collect()
+}
+
 #[test]
 fn our_client_tests_with_their_server_in_every_mode() {
     if !installed() {
         return;
     }
-    let theirs = Iperf3Process::start();
-    for words in MODES.iter().cycle().take(runs()) {
-        let mut options = client(theirs.port, words);
-        options.parameters.version = "3.21".to_owned();
-        let test = run(&options).unwrap_or_else(|error| panic!("{words}: {error}"));
-        assert_sound(words, &test);
-    }
+    in_parts(&asked(), |modes| {
+        let theirs = Iperf3Process::start();
+        for words in modes {
+            let mut options = client(theirs.port, words);
+            options.parameters.version = "3.21".to_owned();
+            let test = run(&options).unwrap_or_else(|error| panic!("{words}: {error}"));
+            assert_sound(words, &test);
+        }
+    });
 }
 
 #[test]
 fn their_client_tests_with_our_server_in_every_mode() {
-    if !installed() {
-        return;
+    if installed() {
+        in_parts(&asked(), assert_serves_theirs);
     }
+}
+
+fn assert_serves_theirs(modes: &[&str]) {
     let served = RunningIperf3Server::alone();
     let port = served.port().to_string();
-    for words in MODES.iter().cycle().take(runs()) {
+    for words in modes {
         let host = if words.contains("-6") { "::1" } else { "127.0.0.1" };
         let output = Command::new("timeout")
             .args(["60", &program(), "-J", "-c", host, "-p", &port])

@@ -114,9 +114,9 @@ fn divisible(seed: u64) -> Vec<Scenario> {
     scenarios
 }
 
-#[test]
-fn any_number_of_threads_gives_the_same_trace_and_report() {
-    for scenario in (1..4).flat_map(divisible) {
+/// Of one of the networks of [`divisible`].
+fn assert_threads_change_nothing(network: usize) {
+    for scenario in (1..4).map(|seed| divisible(seed).swap_remove(network)) {
         let report = |threads, is_observed| {
             let mut simulation =
                 Simulation::with_threads(scenario.clone(), MEMORY, threads).expect("a scenario");
@@ -142,6 +142,22 @@ fn any_number_of_threads_gives_the_same_trace_and_report() {
             assert_eq!(trace_in(threads, scenario.clone(), 1_000), hash);
         }
     }
+}
+
+#[test]
+fn any_number_of_threads_gives_the_same_over_a_dumbbell() {
+    assert_threads_change_nothing(0);
+    assert_threads_change_nothing(3);
+}
+
+#[test]
+fn any_number_of_threads_gives_the_same_over_a_parking_lot() {
+    assert_threads_change_nothing(1);
+}
+
+#[test]
+fn any_number_of_threads_gives_the_same_over_a_fat_tree() {
+    assert_threads_change_nothing(2);
 }
 
 #[test]

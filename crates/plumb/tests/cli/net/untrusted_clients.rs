@@ -250,7 +250,7 @@ pub(super) fn at_state(
 pub(super) const STATES: usize = 10;
 
 #[test]
-fn clients_that_vanish_or_fall_silent_at_any_state_leave_nothing() {
+fn clients_that_vanish_at_any_state_leave_nothing() {
     let mut daemon = AgentProcess::start(&[]);
     let friend = daemon.paired_client();
     let before = daemon.resources();
@@ -266,16 +266,34 @@ fn clients_that_vanish_or_fall_silent_at_any_state_leave_nothing() {
         }
         daemon.assert_resources_released(before);
     }
-    // As many silent ones at a time as one client may have.
-    for states in (0..STATES).collect::<Vec<_>>().chunks(3) {
+    assert_still_serves(&daemon, &friend);
+}
+
+#[test]
+fn clients_that_fall_silent_at_any_state_leave_nothing() {
+    // As many at a time as one client may have.
+    let fall_silent = |states: &[usize]| {
+        let mut daemon = AgentProcess::start(&[]);
+        let friend = daemon.paired_client();
+        let before = daemon.resources();
         // Both ends of the connection stay open; nothing is said, and nothing is read.
         let silent: Vec<_> =
             states.iter().map(|state| at_state(*state, &daemon, &friend)).collect();
         daemon.assert_resources_released(before);
         drop(silent);
         assert!(daemon.is_running(), "states {states:?}");
-    }
+        assert_still_serves(&daemon, &friend);
+    };
+    std::thread::scope(|scope| {
+        for states in (0..STATES).collect::<Vec<_>>().chunks(3) {
+            let states = states.to_vec();
+            scope.spawn(move || fall_silent(&states));
+        }
+    });
+}
+
+fn assert_still_serves(daemon: &AgentProcess, friend: &PairedClient) {
     let mut talk = friend.negotiated_session();
     let ready = talk.request(1, &spec());
-    finish(&daemon, &mut talk, &ready);
+    finish(daemon, &mut talk, &ready);
 }
