@@ -1,5 +1,6 @@
 //! `plumb sim`: runs scenarios in virtual time.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -12,11 +13,12 @@ use super::{GlobalOptions, handle_stop_signals};
 use crate::problem::{ExitReason, Problem};
 
 mod report_document;
+mod runner;
 pub mod scenario_file;
 mod stored_run;
 mod trace;
 
-use scenario_file::{ScenarioFile, ScenarioOptions, SimProgress, SweptScenario};
+use scenario_file::{ScenarioFile, ScenarioOptions, SweptScenario};
 
 /// Simulate hosts, routers and links in virtual time
 #[derive(Clone, Debug, Args)]
@@ -98,14 +100,13 @@ impl SimCommand {
             check_writable(page)?;
         }
         handle_stop_signals()?;
-        let mut progress = SimProgress::new(output, file.points.len());
-        let runs = file
-            .points
-            .iter()
-            .map(|point| self.scenario.run(&file, point, &mut progress))
-            .collect::<Result<Vec<_>, _>>()?;
-        drop(progress);
-        let document = document(&file, runs);
+        let points: Vec<&SweptScenario> = file.points.iter().collect();
+        let mut runs = BTreeMap::new();
+        self.scenario.run(&file, &points, output, |index, run| {
+            runs.insert(index, run);
+            Ok(())
+        })?;
+        let document = document(&file, runs.into_values().collect());
         if let Some(page) = &self.output {
             write_file(page, html::simulation(&document, env!("CARGO_PKG_VERSION")).as_bytes())?;
         }

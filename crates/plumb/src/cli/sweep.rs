@@ -6,7 +6,7 @@ use clap::Args;
 use plumb_analysis::document::sim::SimRun;
 
 use super::output::{CliOutput, CommandResult};
-use super::sim::scenario_file::{ScenarioFile, ScenarioOptions, SimProgress, SweptScenario};
+use super::sim::scenario_file::{ScenarioFile, ScenarioOptions, SweptScenario};
 use super::sim::{document, show};
 use super::{GlobalOptions, handle_stop_signals};
 use crate::problem::{ExitReason, Problem};
@@ -69,12 +69,9 @@ impl SweepCommand {
             .filter(|point| !self.path(&file, point).is_file())
             .collect();
         let (all, found) = (own().count(), own().count() - missing.len());
-        let mut progress = SimProgress::new(output, missing.len());
-        for point in &missing {
-            let run = self.scenario.run(&file, point, &mut progress)?;
-            keep(&self.path(&file, point), &run)?;
-        }
-        drop(progress);
+        self.scenario.run(&file, &missing, output, |index, run| {
+            keep(&self.path(&file, missing[index]), &run)
+        })?;
         if found > 0 {
             output.note(&format!("{found} of {all} simulations were there already"));
         }

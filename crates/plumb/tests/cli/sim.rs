@@ -123,6 +123,27 @@ fn parts_of_a_sweep_make_up_the_whole_and_are_not_run_twice() {
 }
 
 #[test]
+fn simulations_beside_each_other_are_what_they_are_alone() {
+    let place = TestHome::new();
+    place.file("s.toml", format!("replications = 3\n{SCENARIO}"));
+    let runs = |threads: &str| {
+        let mut document =
+            place.json_of(&["sim", "s.toml", "--digest", "--no-store", "--json", threads]);
+        for run in document["runs"].as_array_mut().unwrap() {
+            let run = run.as_object_mut().unwrap();
+            run.remove("wall_seconds").unwrap();
+            run.remove("threads").unwrap();
+        }
+        document
+    };
+    let alone = runs("--threads=1");
+    assert_eq!(alone["runs"].as_array().unwrap().len(), 6);
+    assert_eq!(runs("--threads=4"), alone);
+    // The room for one is enough for all, one after the other.
+    place.assert_success("sim s.toml --no-store --threads=4 --memory=13MiB");
+}
+
+#[test]
 fn a_sweep_that_was_cut_goes_on_with_what_is_missing() {
     let place = TestHome::new();
     place.file("s.toml", SCENARIO);
