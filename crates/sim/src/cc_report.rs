@@ -2,6 +2,8 @@
 //!
 //! The RFC sets no thresholds. A finding is worth a look when it is worse by a quarter than the worse of the two standards.
 
+use std::thread::ScopedJoinHandle;
+
 use plumb_base::seed::Seed;
 use plumb_link::text::NoFiles;
 use plumb_stack::tcp::congestion::CongestionChoice;
@@ -95,14 +97,21 @@ pub fn question_count() -> usize {
 pub fn answer(number: usize, choice: CongestionChoice, seed: Seed) -> Option<CongestionFinding> {
     let trial = trials::TRIALS.get(number)?;
     let value = |choice| (trial.value)(&simulate(trial, choice, seed));
+    let (value, standards) = std::thread::scope(|scope| {
+        let standards = STANDARDS.map(|choice| scope.spawn(move || value(choice)));
+        let finish = |standard: ScopedJoinHandle<'_, f64>| {
+            standard.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        (value(choice), standards.map(finish))
+    });
     Some(CongestionFinding {
         section: trial.section,
         topic: trial.topic,
         measure: trial.measure,
         unit: trial.unit,
         better: trial.better,
-        value: value(choice),
-        standards: STANDARDS.map(value),
+        value,
+        standards,
     })
 }
 

@@ -107,7 +107,7 @@ impl ScenarioOptions {
         while simulation.run_some(EVENTS) {
             let share = simulation.elapsed().as_secs_f64() / duration.as_secs_f64();
             if is_stopped() || !is_wanted(share) {
-                let what = "interrupted; nothing of this simulation was kept";
+                let what = "interrupted: an unfinished simulation is not kept";
                 return Err(Problem::from_message(what, ExitReason::Interrupted));
             }
         }
