@@ -26,7 +26,7 @@ enum SimEvent {
     /// A share of its virtual time is over.
     Progress(usize, f64),
     /// It has ended.
-    Ended(usize, Result<SimRun, Problem>),
+    Ended(usize, Result<Box<SimRun>, Problem>),
 }
 
 impl ScenarioOptions {
@@ -64,7 +64,7 @@ impl ScenarioOptions {
                         // Nobody receives any more once one of them has failed.
                         let is_wanted =
                             |share| sender.send(SimEvent::Progress(index, share)).is_ok();
-                        let ended = self.simulate(file, point, limits, is_wanted);
+                        let ended = self.simulate(file, point, limits, is_wanted).map(Box::new);
                         if sender.send(SimEvent::Ended(index, ended)).is_err() {
                             return;
                         }
@@ -79,7 +79,7 @@ impl ScenarioOptions {
                 }
                 SimEvent::Ended(index, run) => {
                     progress.end(index);
-                    take(index, run?)
+                    take(index, *run?)
                 }
             })
         })
