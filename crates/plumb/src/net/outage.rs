@@ -36,10 +36,8 @@ pub(super) fn outages(phase: &NetPhase, silences: &[[f64; 2]]) -> Vec<NetOutage>
     };
     let lasts = |[from, to]: &[f64; 2], least: f64| to - from >= patience.max(least);
     if phase.probes.as_ref().is_some_and(|probes| probes.answered > 0) {
-        let is_outage = |silence: &[f64; 2]| {
-            lasts(silence, OUTAGE_MIN_SECONDS) && flows.iter().all(|flow| is_silent(flow, *silence))
-        };
-        return silences.iter().copied().filter(is_outage).map(outage).collect();
+        let parts = silences.iter().flat_map(|silence| silent_parts(&flows, *silence));
+        return parts.filter(|part| lasts(part, OUTAGE_MIN_SECONDS)).map(outage).collect();
     }
     // Without probes, or where a firewall drops them, only what was carried says anything.
     let runs = flows.iter().flat_map(|flow| silent_runs(flow));
@@ -82,11 +80,25 @@ fn patience_seconds(flows: &[&[NetInterval]]) -> f64 {
     slowest.map_or(0.0, |rate| PACKETS * PACKET_BYTES / rate)
 }
 
-/// Whether a flow carried nothing in the intervals that are wholly within a silence.
-fn is_silent(flow: &[NetInterval], [from, to]: [f64; 2]) -> bool {
-    let mut within =
-        flow.iter().filter(|interval| interval.from_seconds >= from && interval.to_seconds <= to);
-    within.all(|interval| interval.bytes_per_second <= 0.0)
+/// What is left of a silence without the intervals wholly within it in which a flow carried something. A receiver that
+/// waited for a CPU reads after the beginning of an outage what came before.
+fn silent_parts(flows: &[&[NetInterval]], [from, to]: [f64; 2]) -> Vec<[f64; 2]> {
+    let mut carried: Vec<[f64; 2]> = flows
+        .iter()
+        .flat_map(|flow| flow.iter())
+        .filter(|interval| interval.from_seconds >= from && interval.to_seconds <= to)
+        .filter(|interval| interval.bytes_per_second > 0.0)
+        .map(|interval| [interval.from_seconds, interval.to_seconds])
+        .collect();
+    carried.sort_by(|a, b| a[0].total_cmp(&b[0]));
+    let mut parts = Vec::new();
+    let mut begin = from;
+    for [first, last] in carried {
+        parts.push([begin, first]);
+        begin = begin.max(last);
+    }
+    parts.push([begin, to]);
+    parts
 }
 
 /// Runs of counted intervals in which a flow that carried something carried nothing.
@@ -136,6 +148,11 @@ mod tests {
         let mut rates = vec![1e8; 40];
         rates[10..30].fill(0.0);
         assert_eq!(lengths(&phase(&rates, 600), &[[1.0, 3.0]]), [2.0]);
+        // What came before is read late, by a receiver that waited for a CPU.
+        let mut late = rates.clone();
+        late[11] = 1e6;
+        let found = lengths(&phase(&late, 600), &[[1.0, 3.0]]);
+        assert!(found.len() == 1 && (found[0] - 1.8).abs() < 1e-9, "{found:?}");
         // Probes that are dropped by a firewall say nothing of it.
         let found = lengths(&phase(&rates, 0), &[[0.0, 4.0]]);
         assert!(found.len() == 1 && (found[0] - 2.0).abs() < 1e-9, "{found:?}");

@@ -97,7 +97,8 @@ fn an_outage_is_the_first_line_the_exit_code_and_red_on_the_page() {
     let dark = "blackout=5s/2s";
     let shape = ["--rate", "20mbit", "--delay", "5ms", "--up", dark, "--down", dark];
     let Some(lab) = ImpairedLab::new(&shape) else { return };
-    let line = lab.line(&agent(), "--only down -t 4s --warm-up 500ms --mtu=0s --drain-timeout 30s");
+    let line =
+        lab.line(&agent(), "--only down -t 4s --warm-up 500ms --mtu=0s --drain-timeout 2min");
     let line: Vec<String> = line.into_iter().filter(|word| word != "--json").collect();
     let output = lab.bench.plumb(&line);
     let page = String::from_utf8_lossy(&output.stdout);
