@@ -88,6 +88,9 @@ pub fn set_socket(map: BorrowedFd<'_>, queue: u32, socket: BorrowedFd<'_>) -> io
     Ok(())
 }
 
+/// How often a program is loaded whose verification a signal ended; libbpf does as many.
+const LOAD_ATTEMPTS: u32 = 5;
+
 /// BPF_PROG_LOAD of an XDP program.
 ///
 /// # Errors
@@ -124,7 +127,16 @@ pub fn load_xdp(instructions: &[BpfInstruction]) -> io::Result<OwnedFd> {
         interface: 0,
         expected_attach: ATTACH_XDP,
     };
-    bpf_fd(PROGRAM_LOAD, &attributes)
+    let mut attempts = 1;
+    loop {
+        match bpf_fd(PROGRAM_LOAD, &attributes) {
+            // A signal was pending while the kernel verified it.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && attempts < LOAD_ATTEMPTS => {
+                attempts += 1;
+            }
+            loaded => return loaded,
+        }
+    }
 }
 
 /// Where in the kernel an XDP program runs.
