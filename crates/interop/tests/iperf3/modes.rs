@@ -51,7 +51,7 @@ pub const MODES: &[&str] = &[
 /// Most of a mode's time is spent waiting, so some of them are tested beside each other, each part with a server of its own.
 pub fn in_parts(modes: &[&str], test_part: impl Fn(&[&str]) + Sync) {
     std::thread::scope(|scope| {
-        for part in modes.chunks(modes.len().div_ceil(3)) {
+        for part in modes.chunks(modes.len().div_ceil(3).max(1)) {
             let test_part = &test_part;
             scope.spawn(move || test_part(part));
         }

@@ -18,11 +18,11 @@ use crate::cli::output::CliOutput;
 use crate::cli::progress::{ProgressBar, rough_duration};
 use crate::problem::{ExitReason, Problem};
 
-/// Events between two looks at the clock and at signals.
+/// Events between two updates and looks at signals.
 const EVENTS: u64 = 20_000;
 
-/// What a simulation tells, with the index of its point.
-enum SimEvent {
+/// How far a simulation is, with the index of its point.
+enum SimUpdate {
     /// A share of its virtual time is over.
     Progress(usize, f64),
     /// It has ended.
@@ -53,7 +53,7 @@ impl ScenarioOptions {
         let limits = SimLimits::of_each(self, file, points)?;
         let mut progress = SimProgress::new(output, points.len());
         let next = AtomicUsize::new(0);
-        let (sender, events) = mpsc::channel();
+        let (sender, updates) = mpsc::channel();
         std::thread::scope(|scope| {
             for _ in 0..limits.simulations {
                 let (sender, next, limits) = (sender.clone(), &next, &limits);
@@ -63,21 +63,21 @@ impl ScenarioOptions {
                         let Some(point) = points.get(index) else { return };
                         // Nobody receives any more once one of them has failed.
                         let is_wanted =
-                            |share| sender.send(SimEvent::Progress(index, share)).is_ok();
+                            |share| sender.send(SimUpdate::Progress(index, share)).is_ok();
                         let ended = self.simulate(file, point, limits, is_wanted).map(Box::new);
-                        if sender.send(SimEvent::Ended(index, ended)).is_err() {
+                        if sender.send(SimUpdate::Ended(index, ended)).is_err() {
                             return;
                         }
                     }
                 });
             }
             drop(sender);
-            events.into_iter().try_for_each(|event| match event {
-                SimEvent::Progress(index, share) => {
+            updates.into_iter().try_for_each(|update| match update {
+                SimUpdate::Progress(index, share) => {
                     progress.draw(index, share);
                     Ok(())
                 }
-                SimEvent::Ended(index, run) => {
+                SimUpdate::Ended(index, run) => {
                     progress.end(index);
                     take(index, *run?)
                 }
@@ -179,13 +179,21 @@ struct SimProgress {
     began_ns: u64,
     /// The share of each that is done.
     shares: Vec<f64>,
+    /// Their sum.
+    done: f64,
     ended: usize,
 }
 
 impl SimProgress {
     fn new(output: &CliOutput, count: usize) -> Self {
         let shares = vec![0.0; count];
-        Self { bar: ProgressBar::new(output), began_ns: monotonic_ns(), shares, ended: 0 }
+        Self {
+            bar: ProgressBar::new(output),
+            began_ns: monotonic_ns(),
+            shares,
+            done: 0.0,
+            ended: 0,
+        }
     }
 
     fn end(&mut self, index: usize) {
@@ -195,9 +203,9 @@ impl SimProgress {
 
     fn draw(&mut self, index: usize, share: f64) {
         let Some(bar) = &mut self.bar else { return };
-        self.shares[index] = share;
+        self.done += share - std::mem::replace(&mut self.shares[index], share);
         let count = self.shares.len();
-        let done = self.shares.iter().sum::<f64>() / count as f64;
+        let done = self.done / count as f64;
         let spent = Span::from_ns(monotonic_ns() - self.began_ns).as_secs_f64();
         let left = rough_duration(Span::from_secs_f64(spent * (1.0 - done) / done.max(1e-6)));
         let of_all = match count {
