@@ -4,13 +4,19 @@ use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use plumb_sys::{fd, interface, tun};
+use plumb_base::time::Span;
+use plumb_clock::monotonic_ns;
+use plumb_sys::{fd, interface, signal, timer, tun};
 use plumb_wire::machine::{DeviceCapabilities, Medium};
 
 use super::{ReadAhead, TapDevice};
 use crate::device::{
     DeviceCounters, DeviceInfo, DeviceOpenError, DeviceOpenFailure, DeviceWait, MTU_MIN_IPV4, vnet,
 };
+
+/// How long the kernel may take to notice a carrier. It looks once a second at least (net/core/link_watch.c), but not while
+/// devices are changed elsewhere.
+const CARRIER_WAIT_MAX: Span = Span::from_secs(10);
 
 /// Longest name of an interface, in bytes: the kernel's IFNAMSIZ and its final zero.
 const NAME_MAX: usize = 15;
@@ -121,6 +127,7 @@ impl TapDevice {
             accepted = accept(file.as_fd(), settings.offload)
                 .map_err(failed("set what may be left to"))?;
         }
+        wait_for_carrier(&name);
         fd::set_nonblocking(file.as_fd(), settings.wait == DeviceWait::Spin)
             .map_err(failed("set the mode of"))?;
         let has = |all: u32| accepted & all == all;
@@ -207,6 +214,19 @@ fn accept(file: BorrowedFd<'_>, offload: TapOffload) -> io::Result<u32> {
         }
     }
     last
+}
+
+/// Waits until the kernel has noticed the carrier that the interface has now: it drops what is sent there before. Not where the
+/// interface is down, or in another namespace.
+fn wait_for_carrier(name: &str) {
+    let Ok(socket) = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)) else { return };
+    let end = monotonic_ns().saturating_add(CARRIER_WAIT_MAX.as_ns());
+    while interface::awaits_carrier(socket.as_fd(), name).is_ok_and(|awaits| awaits)
+        && monotonic_ns() < end
+        && signal::stop_requests() == 0
+    {
+        timer::sleep_ns(Span::from_ms(1).as_ns());
+    }
 }
 
 fn mtu(name: &str) -> io::Result<u32> {
