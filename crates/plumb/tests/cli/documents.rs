@@ -89,12 +89,14 @@ fn documents_of_a_run_match_their_schemas_and_agree() {
 fn runs_of_one_machine_differ_in_no_setting() {
     let place = TestHome::new();
     for _ in 0..2 {
-        place.assert_success("run call.kernel --set=call=getppid --launches=3 --quick");
+        place.assert_success("run call.kernel --set=call=getppid --launches=6 --quick");
     }
     let compared = place.run("compare last~1 last --json");
     let compare = valid(&compared, "plumb.compare/1");
     assert_eq!(compare["differences"].as_array().unwrap().len(), 0, "{compare}");
-    assert!(compare["rows"][0]["machine"].as_f64().is_some_and(|by| by > 0.0), "{compare}");
+    // A cell has none whose canaries were all interrupted on one side.
+    let rows = compare["rows"].as_array().unwrap();
+    assert!(rows.iter().any(|row| row["machine"].as_f64().is_some_and(|by| by > 0.0)), "{compare}");
     let twice = place.run("compare last~1,last last");
     assert_eq!(twice.code, Some(2));
     assert!(twice.stderr.contains("is named twice"), "{}", twice.stderr);
