@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use plumb_base::units::Unit;
 
 use crate::document::ClaimVerdict;
-use crate::document::claims::{ClaimFigure, ClaimRow, ClaimTally};
+use crate::document::list::{ClaimFigure, ClaimRow, ClaimTally};
 use crate::registry::{Registry, StatementFigure, TestableStatement};
 use crate::summary::rounded;
 

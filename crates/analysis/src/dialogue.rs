@@ -1,4 +1,5 @@
-//! How the two ends of TCP connections take turns, of the segments of a capture: turns, dependent round trips, waiting, stalls.
+//! How the two ends of TCP connections take turns, of the segments of a capture: turns, dependent round trips, waiting, stalls;
+//! and what a connection would save by other use of its path.
 //!
 //! A turn depends on the other end's data when its acknowledgment covers the beginning of them: that is exact at any point of capture,
 //! and needs no clock. Memory is bounded by [`CONNECTIONS_MAX`] and [`EXCHANGES_KEPT`].
@@ -6,14 +7,14 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use crate::document::chatty::{CHATTY_SCHEMA, ChattyDocument, ChattySum, IgnoredPackets};
+use connection::ConnectionTurns;
+
+use crate::document::advise::{
+    CHATTY_SCHEMA, ChattyConnection, ChattyDocument, ChattySaving, ChattySum, IgnoredPackets,
+};
 
 mod connection;
-mod saving;
 mod side;
-
-use connection::ConnectionTurns;
-pub use saving::AssumedChange;
 
 /// Connections that are followed; packets of later ones are counted.
 pub const CONNECTIONS_MAX: usize = 16_384;
@@ -107,7 +108,7 @@ impl CaptureTurns {
             sum.waiting_ns = sum.waiting_ns.saturating_add(connection.waiting_ns);
             sum.stalled_ns = sum.stalled_ns.saturating_add(connection.stalled_ns);
             sum.retransmissions += connection.retransmissions;
-            saving::add(&mut sum.savings, &connection.savings);
+            add(&mut sum.savings, &connection.savings);
         }
         let counted = [
             (self.beyond, format!("of connections after the first {CONNECTIONS_MAX}")),
@@ -137,7 +138,7 @@ impl CaptureTurns {
 }
 
 /// What the capture cannot tell.
-fn notes(connections: &[crate::document::chatty::ChattyConnection]) -> Vec<String> {
+fn notes(connections: &[ChattyConnection]) -> Vec<String> {
     let speaks =
         |name: &str| connections.iter().any(|found| found.protocol.as_deref() == Some(name));
     let mut notes = Vec::new();
@@ -173,6 +174,66 @@ fn notes(connections: &[crate::document::chatty::ChattyConnection]) -> Vec<Strin
         );
     }
     notes
+}
+
+/// What is assumed of changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AssumedChange {
+    /// Round-trip time after moving closer.
+    pub near_rtt_ns: u64,
+    /// Requests of a batch; at least one.
+    pub batch: u64,
+}
+
+/// What each change would save, where the round-trip time is known.
+fn savings(found: &ChattyConnection, change: AssumedChange) -> Vec<ChattySaving> {
+    let mut savings = Vec::new();
+    let mut put = |change: &str, saved_ns: u64, computed: &str| {
+        savings.push(ChattySaving {
+            change: change.to_owned(),
+            saved_ns,
+            computed: computed.to_owned(),
+        });
+    };
+    let trips = found.round_trips;
+    if let (Some(to_client), Some(to_server)) = (found.client_rtt_ns, found.server_rtt_ns)
+        && trips > 0
+    {
+        let rtt = to_client.saturating_add(to_server);
+        // Nothing can be saved that was not waited.
+        let waited = found.waiting_ns + found.thinking_ns;
+        let times = |count: u64, each: u64| count.saturating_mul(each).min(waited);
+        put(
+            "pipelining",
+            times(trips - 1, rtt),
+            "(round trips − 1) · RTT, all requests sent at once",
+        );
+        let batches = trips.div_ceil(change.batch.max(1));
+        put("batching", times(trips - batches, rtt), "(round trips − batches) · RTT");
+        put(
+            "moving-closer",
+            times(trips, rtt.saturating_sub(change.near_rtt_ns)),
+            "round trips · (RTT − the nearer RTT)",
+        );
+    }
+    if found.stalls > 0 {
+        put(
+            "no-delay",
+            found.stalled_ns,
+            "waits of a small segment for the acknowledgment of the last",
+        );
+    }
+    savings
+}
+
+/// Adds savings of a connection to a sum.
+fn add(sum: &mut Vec<ChattySaving>, savings: &[ChattySaving]) {
+    for saving in savings {
+        match sum.iter_mut().find(|known| known.change == saving.change) {
+            Some(known) => known.saved_ns = known.saved_ns.saturating_add(saving.saved_ns),
+            None => sum.push(saving.clone()),
+        }
+    }
 }
 
 #[cfg(test)]

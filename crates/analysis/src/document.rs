@@ -10,22 +10,16 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub mod advise;
-pub mod agent;
-pub mod chatty;
-pub mod checks;
-pub mod claims;
 pub mod compare;
-pub mod conform;
 pub mod display;
 pub mod explain;
+pub mod host;
 pub mod host_notes;
-pub mod index;
 pub mod link;
 pub mod list;
 pub mod model;
 pub mod scale;
 pub mod schema;
-pub mod sensitivity;
 pub mod sim;
 pub mod stack;
 

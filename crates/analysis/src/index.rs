@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use plumb_base::stats::quantile;
 use plumb_base::stats::shift::Shift;
 
-use crate::document::index::{IndexDocument, IndexedKernel, MemoryFigure};
+use crate::document::scale::{IndexDocument, IndexedKernel, MemoryFigure};
 use crate::summary::{CONFIDENCE, LAUNCHES_NEEDED, MeasuredCell, rounded};
 
 /// A kernel and the time that it takes on the reference machine.
@@ -94,7 +94,7 @@ pub fn document(
     memory: Vec<MemoryFigure>,
 ) -> IndexDocument {
     IndexDocument {
-        schema: crate::document::index::INDEX_SCHEMA.to_owned(),
+        schema: crate::document::scale::INDEX_SCHEMA.to_owned(),
         version: version.to_owned(),
         reference: reference.to_owned(),
         run: run.to_owned(),

@@ -18,7 +18,6 @@ pub mod ratio;
 pub mod registry;
 pub mod scale;
 pub mod sensitivity;
-pub mod slope;
 pub mod summary;
 
 #[cfg(any(test, feature = "fixture"))]

@@ -9,14 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use plumb_base::stats::ConfidenceInterval;
 use plumb_base::stats::linear::{self, LinearFit};
 use plumb_base::stats::regression::theil_sen;
+use plumb_base::units::Unit;
 
 use crate::document::scale::{GrowthRate, ScaleLine, TwoTermModel};
 use crate::summary::rounded;
 
 pub mod archive;
-pub mod metric;
-
-pub use metric::{METRICS, ScaleMetric};
 
 /// Machines below which no slope is claimed.
 pub const MACHINES_MIN: usize = 4;
@@ -286,7 +284,7 @@ pub fn two_terms(
     metric: &ScaleMetric,
     speed: SpeedKind,
 ) -> Option<TwoTermModel> {
-    let memory = metric::find(metric.memory?)?;
+    let memory = find_metric(metric.memory?)?;
     let mut rows = Vec::new();
     let mut y = Vec::new();
     for machine in machines {
@@ -368,11 +366,70 @@ pub fn classes(machines: &[KnownMachine]) -> BTreeMap<&str, Vec<&KnownMachine>> 
     names.into_iter().filter(|name| !name.is_empty()).map(|name| (name, of(name))).collect()
 }
 
+/// One quantity.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ScaleMetric {
+    /// Its name in results.
+    pub name: &'static str,
+    /// What it is, for people.
+    pub label: &'static str,
+    /// Its unit.
+    pub unit: Unit,
+    /// The quantity of memory that may explain it beside the processor.
+    pub memory: Option<&'static str>,
+}
+
+impl ScaleMetric {
+    /// A number that grows where the quantity gets better.
+    pub fn goodness(&self, value: f64) -> f64 {
+        if self.unit == Unit::Nanoseconds { 1.0 / value } else { value }
+    }
+}
+
+const fn time(name: &'static str, label: &'static str) -> ScaleMetric {
+    ScaleMetric { name, label, unit: Unit::Nanoseconds, memory: Some("memory-load") }
+}
+
+const fn rate(name: &'static str, label: &'static str) -> ScaleMetric {
+    ScaleMetric { name, label, unit: Unit::BytesPerSecond, memory: Some("memory-copy") }
+}
+
+const fn alone(metric: ScaleMetric) -> ScaleMetric {
+    ScaleMetric { memory: None, ..metric }
+}
+
+/// Every quantity, in the order of pages.
+pub const METRICS: [ScaleMetric; 17] = [
+    time("entry", "empty kernel call"),
+    time("entry-io", "smallest read or write"),
+    time("switch", "context switch"),
+    time("pipe", "pipe latency"),
+    time("unix", "Unix socket latency"),
+    time("udp", "UDP latency, loopback"),
+    time("tcp", "TCP latency, loopback"),
+    time("connect", "TCP connect, loopback"),
+    rate("pipe-bandwidth", "pipe throughput"),
+    rate("unix-bandwidth", "Unix socket throughput"),
+    rate("tcp-bandwidth", "TCP throughput, loopback"),
+    rate("lan-100m", "TCP per sender CPU-second, 100 Mb/s"),
+    rate("lan-10m", "TCP per sender CPU-second, 10 Mb/s"),
+    rate("wan", "TCP per sender CPU-second, wide area"),
+    time("http", "page of HTTP, loopback"),
+    alone(time("memory-load", "memory latency")),
+    alone(rate("memory-copy", "memory copy")),
+];
+
+/// The quantity of a name.
+pub fn find_metric(name: &str) -> Option<&'static ScaleMetric> {
+    METRICS.iter().find(|metric| metric.name == name)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
     use plumb_base::seed::Seed;
     use plumb_base::stats::simulation::normal;
+
+    use super::*;
 
     /// Machines whose speeds span a factor of 100, and whose pipes follow them with this slope.
     pub(super) fn machines(count: u32, slope: f64, noise: f64, seed: u64) -> Vec<KnownMachine> {
@@ -391,7 +448,7 @@ mod tests {
     }
 
     fn slope_of(machines: &[KnownMachine]) -> ScaleLine {
-        let metric = metric::find("pipe").unwrap();
+        let metric = find_metric("pipe").unwrap();
         line("", metric, &points(machines, metric, SpeedKind::Clock), machines.len())
     }
 
@@ -471,7 +528,7 @@ mod tests {
                 };
                 let machines: Vec<KnownMachine> = (0..14).map(machine).collect();
                 let all: Vec<&KnownMachine> = machines.iter().collect();
-                let metric = metric::find("tcp-bandwidth").unwrap();
+                let metric = find_metric("tcp-bandwidth").unwrap();
                 wins += u32::from(two_terms(&all, metric, SpeedKind::Clock).unwrap().is_better);
             }
             assert_eq!(wins > 60, expected, "share {share}: {wins} of 100");

@@ -2,16 +2,20 @@
 //! Nowicki and Theimer 1985 §9 rank processors, protocols and bandwidth).
 //!
 //! The levels farthest apart are compared, round by round, in every setting of the other factors.
+//! Slopes over a factor are over launches, which are what is replicated.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use plumb_base::stats::quantile;
+use plumb_base::stats::regression::theil_sen;
+use plumb_base::stats::shift::Shift;
+use plumb_base::units::Rate;
 use plumb_base::units::quantity::{parse_probability, parse_rate, parse_span};
-use plumb_base::units::rate::Rate;
 use plumb_store::record::{Better, FactorLevel};
 
 use crate::cost_ratio::{CostRatio, within_run};
-use crate::document::sensitivity::FactorSensitivity;
-use crate::summary::MeasuredCell;
+use crate::document::model::FactorSensitivity;
+use crate::summary::{CONFIDENCE, LAUNCHES_NEEDED, MeasuredCell};
 
 /// Every factor of every response, ranked, and how many settings had too few launches to be compared.
 pub fn sensitivities(cells: &[MeasuredCell<'_>]) -> (Vec<FactorSensitivity>, u64) {
@@ -144,12 +148,39 @@ fn magnitude(level: &FactorLevel) -> Option<f64> {
     (number > 0.0 && number.is_finite()).then_some(number)
 }
 
+/// The slope of the medians of cells over their `x`, each through `scale`.
+///
+/// Each round gives the Theil-Sen slope through the launches that it made of every cell; estimate, interval and
+/// probability are over rounds, however few levels the factor has. `None` for too few rounds, or fewer than three levels.
+pub fn slope(line: &[(f64, &MeasuredCell<'_>)], scale: impl Fn(f64) -> f64) -> Option<Shift> {
+    let mut rounds: BTreeMap<u32, Vec<(f64, f64)>> = BTreeMap::new();
+    for (x, cell) in line {
+        for launch in &cell.launches {
+            let samples = quantile::sorted(&launch.samples().concat());
+            let median = scale(quantile::of_sorted(&samples, 0.5));
+            rounds.entry(launch.round).or_default().push((scale(*x), median));
+        }
+    }
+    let whole = rounds.into_values().filter(|points| points.len() == line.len());
+    let slopes: Vec<f64> = whole
+        .filter_map(|points| {
+            let (x, y): (Vec<f64>, Vec<f64>) = points.into_iter().unzip();
+            Some(theil_sen(&x, &y, CONFIDENCE)?.slope)
+        })
+        .collect();
+    if slopes.len() < LAUNCHES_NEEDED {
+        return None;
+    }
+    Shift::of_pairs(&slopes)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::fixture::SyntheticRun;
-    use crate::summary::measured_cells;
     use plumb_store::record::Factors;
+
+    use super::*;
+    use crate::fixture::{SyntheticRun, local};
+    use crate::summary::measured_cells;
 
     #[test]
     fn what_costs_in_proportion_has_a_sensitivity_of_one_and_leads() {
@@ -193,5 +224,21 @@ mod tests {
         assert_eq!(text("50%"), Some(0.5));
         assert_eq!(text("2x"), Some(2.0));
         assert_eq!((text("pipe"), magnitude(&FactorLevel::Int(0))), (None, None));
+    }
+
+    #[test]
+    fn three_levels_give_a_slope_whose_interval_is_over_launches() {
+        let mut synthetic = SyntheticRun::new(1);
+        for size in [1_u64, 2, 4] {
+            let factors = local("pipe", "same-cpu", size);
+            let median = 1_000.0 + 50.0 * size as f64;
+            synthetic.measure("latency.local", "latency", factors, median);
+        }
+        let cells = measured_cells(&synthetic.data);
+        let line: Vec<(f64, &MeasuredCell<'_>)> = [1.0, 2.0, 4.0].into_iter().zip(&cells).collect();
+        let found = slope(&line, |value| value).unwrap();
+        let interval = found.interval(CONFIDENCE).unwrap();
+        assert!(interval.contains(50.0) && interval.half_width() < 5.0, "{interval:?}");
+        assert!(slope(&line[..2], |value| value).is_none());
     }
 }

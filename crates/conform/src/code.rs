@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::error::{ScriptError, ScriptPosition};
+use crate::outcome::{ScriptError, ScriptPosition};
 
 /// A statement.
 #[derive(Clone, Debug, PartialEq, Eq)]

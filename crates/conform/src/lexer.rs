@@ -2,7 +2,7 @@
 
 use std::net::Ipv6Addr;
 
-use crate::error::{ScriptError, ScriptPosition};
+use crate::outcome::{ScriptError, ScriptPosition};
 
 /// A token and its place.
 #[derive(Clone, Debug, PartialEq)]

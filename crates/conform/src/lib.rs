@@ -5,9 +5,6 @@
 #![forbid(unsafe_code)]
 
 pub mod code;
-mod connection_map;
-pub mod error;
-mod icmp;
 pub mod lexer;
 pub mod outcome;
 pub mod packets;

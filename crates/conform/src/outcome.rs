@@ -1,6 +1,8 @@
-//! What became of a script.
+//! What became of a script, and why one cannot be run.
 
-use crate::error::{ScriptError, ScriptPosition};
+use std::fmt;
+
+use thiserror::Error;
 
 /// What became of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,4 +39,40 @@ impl From<ScriptError> for ScriptOutcome {
             ScriptError::Unsupported { at, what } => Self::Unsupported { at, what },
         }
     }
+}
+
+/// A place in a script; both count from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ScriptPosition {
+    /// Line.
+    pub line: u32,
+    /// Column, in characters.
+    pub column: u32,
+}
+
+impl fmt::Display for ScriptPosition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.line, self.column)
+    }
+}
+
+/// Why a script cannot be run.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ScriptError {
+    /// It is not in packetdrill's language.
+    #[error("{at}: syntax error: {reason}")]
+    Syntax {
+        /// Where.
+        at: ScriptPosition,
+        /// What was expected, and what is there.
+        reason: String,
+    },
+    /// It needs something that this interpreter does not have.
+    #[error("{at}: unsupported: {what}")]
+    Unsupported {
+        /// Where.
+        at: ScriptPosition,
+        /// What it needs.
+        what: String,
+    },
 }

@@ -1,17 +1,21 @@
-//! Packets of a run: made from what the script injects, compared with what it expects.
+//! Packets of a run: made from what the script injects, ICMP errors included, compared with what it expects.
+//!
+//! Initial sequence numbers, ports and timestamps of the run differ from those of the script: a map translates them.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 
 use plumb_base::time::Instant;
 use plumb_wire::compose::PacketTemplate;
+use plumb_wire::icmp::IcmpMessage;
 use plumb_wire::ip::{IpProtocol, TrafficClass};
 use plumb_wire::ipv4::Ipv4Packet;
 use plumb_wire::ipv6::Ipv6Packet;
 use plumb_wire::option::{self, OptionArea};
 use plumb_wire::tcp::{TcpFlags, TcpHeader, TcpSegment};
 
-use crate::connection_map::ConnectionMap;
-use crate::script::{ClassSpec, OptionSpec, PacketSpec, TcpSpec};
+use crate::outcome::ScriptError;
+use crate::script::{ClassSpec, IcmpSpec, OptionSpec, PacketSpec, TcpSpec};
 
 /// A segment that the stack sent.
 #[derive(Clone, Debug)]
@@ -327,4 +331,147 @@ pub fn inbound(
     };
     template.hop_limit = packet.hop_limit.unwrap_or(64);
     Ok(template.tcp(header, &vec![0; segment.len.into()]))
+}
+
+/// A connection of the script, and what its numbers are in the run.
+#[derive(Clone, Debug)]
+pub struct ConnectionMap {
+    /// The stack's end.
+    pub local: SocketAddr,
+    /// The script's end.
+    pub remote: SocketAddr,
+    /// The stack's initial sequence number, in the script and in the run.
+    pub local_isn: (u32, u32),
+    /// The script's, which is the same in both.
+    pub remote_isn: u32,
+    /// Whether a SYN has told [`ConnectionMap::remote_isn`].
+    pub is_remote_known: bool,
+    timestamps: BTreeMap<u32, u32>,
+    first_timestamp: Option<(u32, u32)>,
+}
+
+impl ConnectionMap {
+    /// Between these ends, with initial numbers of 0 as yet.
+    pub fn new(local: SocketAddr, remote: SocketAddr) -> Self {
+        Self {
+            local,
+            remote,
+            local_isn: (0, 0),
+            remote_isn: 0,
+            is_remote_known: false,
+            timestamps: BTreeMap::new(),
+            first_timestamp: None,
+        }
+    }
+
+    /// What to add to the stack's numbers in the script for those of the run. In a SYN they are not relative.
+    pub fn local_offset(&self, is_syn: bool) -> u32 {
+        let (script, run) = self.local_isn;
+        if is_syn { run.wrapping_sub(script) } else { run }
+    }
+
+    /// The same for the script's own numbers.
+    pub fn remote_offset(&self, is_syn: bool) -> u32 {
+        if is_syn { 0 } else { self.remote_isn }
+    }
+
+    /// The stack sent the timestamp `run` where the script has `script`; what the script would have if its clock ran as
+    /// the stack's does.
+    pub fn on_timestamp(&mut self, script: u32, run: u32) -> u32 {
+        self.timestamps.insert(script, run);
+        let (first_script, first_run) = *self.first_timestamp.get_or_insert((script, run));
+        first_script.wrapping_add(run.wrapping_sub(first_run))
+    }
+
+    /// The timestamp of the run that the script's echo means; with `infers`, also one that was never seen.
+    pub fn echo(&self, script: u32, infers: bool) -> Option<u32> {
+        let inferred = self.first_timestamp.filter(|_| infers).map(|(first_script, first_run)| {
+            script.wrapping_sub(first_script).wrapping_add(first_run)
+        });
+        self.timestamps.get(&script).copied().or(inferred)
+    }
+}
+
+/// Codes of "destination unreachable" of ICMP for IPv4 (RFC 792, RFC 1122 §3.2.2.1, RFC 1812 §5.2.7.1).
+const UNREACHABLE_V4: [&str; 16] = [
+    "net_unreachable",
+    "host_unreachable",
+    "protocol_unreachable",
+    "port_unreachable",
+    "frag_needed",
+    "source_route_failed",
+    "net_unknown",
+    "host_unknown",
+    "source_host_isolated",
+    "net_prohibited",
+    "host_prohibited",
+    "net_unreachable_for_tos",
+    "host_unreachable_for_tos",
+    "packet_filtered",
+    "precedence_violation",
+    "precedence_cutoff",
+];
+
+/// Codes of "destination unreachable" of ICMPv6 (RFC 4443 §3.1).
+const UNREACHABLE_V6: [&str; 5] =
+    ["no_route", "admin_prohibited", "not_neighbour", "address_unreachable", "port_unreachable"];
+
+/// Codes of "time exceeded" of both.
+const TIME_EXCEEDED: [&str; 2] = ["exceeded_in_transit", "exceeded_frag_time"];
+
+/// Codes of "parameter problem" of ICMPv6 (RFC 4443 §3.4).
+const PARAMETER_V6: [&str; 3] = ["header_field", "unknown_next_header", "unknown_option"];
+
+/// The packet that the script injects.
+///
+/// # Errors
+/// [`ScriptError::Unsupported`] for a type or a code that is unknown.
+pub fn inbound_icmp(spec: &IcmpSpec, map: &ConnectionMap) -> Result<Vec<u8>, ScriptError> {
+    let v6 = map.local.is_ipv6();
+    let icmp_message = icmp_message(spec, v6).ok_or_else(|| {
+        let code = spec.code.as_deref().unwrap_or_default();
+        ScriptError::Unsupported { at: spec.at, what: format!("ICMP {} {code}", spec.kind) }
+    })?;
+    let (seq, len) = spec.quoted.unwrap_or((0, 0));
+    let header = TcpHeader {
+        source_port: map.local.port(),
+        destination_port: map.remote.port(),
+        seq: seq.wrapping_add(map.local_offset(false)),
+        flags: TcpFlags::ACK,
+        ..TcpHeader::default()
+    };
+    let quoted =
+        PacketTemplate::new(map.local.ip(), map.remote.ip()).tcp(header, &vec![0; len.into()]);
+    // As much as RFC 792 asks for would not have the flags: what routers quote today (RFC 1812 §4.3.2.3).
+    let most = quoted.len().min(if v6 { 1_232 } else { 548 });
+    let template = PacketTemplate::new(map.remote.ip(), map.local.ip());
+    Ok(template.icmp(icmp_message, &quoted[..most]))
+}
+
+fn icmp_message(spec: &IcmpSpec, v6: bool) -> Option<IcmpMessage> {
+    let code_of = |names: &[&str]| -> Option<u8> {
+        let Some(code) = spec.code.as_deref() else { return Some(0) };
+        let number = code.strip_prefix("code_").and_then(|number| number.parse().ok());
+        let place = names.iter().position(|name| *name == code);
+        number.or(place.and_then(|place| u8::try_from(place).ok()))
+    };
+    let mtu = spec.mtu.unwrap_or(0);
+    Some(match (spec.kind.as_str(), v6) {
+        ("unreachable", false) => match code_of(&UNREACHABLE_V4)? {
+            4 => IcmpMessage::PacketTooBig { mtu },
+            code => IcmpMessage::Unreachable { code },
+        },
+        ("unreachable", true) => IcmpMessage::Unreachable { code: code_of(&UNREACHABLE_V6)? },
+        ("packet_too_big", true) => IcmpMessage::PacketTooBig { mtu },
+        ("time_exceeded", _) => IcmpMessage::TimeExceeded { code: code_of(&TIME_EXCEEDED)? },
+        ("parameter_problem", _) => {
+            let names: &[&str] = if v6 { &PARAMETER_V6 } else { &[] };
+            IcmpMessage::ParameterProblem { code: code_of(names)?, pointer: 0 }
+        }
+        ("source_quench", false) => {
+            IcmpMessage::Other { kind: 4, code: code_of(&[])?, rest: [0; 4] }
+        }
+        ("redirect", false) => IcmpMessage::Other { kind: 5, code: code_of(&[])?, rest: [0; 4] },
+        _ => return None,
+    })
 }

@@ -5,17 +5,15 @@ use plumb_base::time::{Instant, Span};
 use plumb_wire::tcp::TcpFlags;
 
 use crate::code::CodeNames;
-use crate::connection_map::ConnectionMap;
-use crate::error::ScriptPosition;
-use crate::outcome::ScriptOutcome;
-use crate::parser;
+use crate::outcome::{ScriptOutcome, ScriptPosition};
+use crate::packets::ConnectionMap;
 use crate::script::{
     EventTime, PacketBody, PacketSpec, ParsedScript, ScriptAction, ScriptEvent, SystemCall, TcpSpec,
 };
 use crate::settings::RunSettings;
 use crate::sockets::ScriptSockets;
 use crate::world::VirtualWorld;
-use crate::{icmp, packets};
+use crate::{packets, parser};
 
 mod assertions;
 mod calls;
@@ -222,7 +220,7 @@ impl ScriptRunner {
     /// Injects a packet.
     fn inject(&mut self, at: ScriptPosition, packet: &PacketSpec) -> StepResult {
         let bytes = match &packet.body {
-            PacketBody::Icmp(spec) => icmp::inbound(spec, &self.map)?,
+            PacketBody::Icmp(spec) => packets::inbound_icmp(spec, &self.map)?,
             PacketBody::Tcp(segment) => {
                 self.begin_passive(segment);
                 let infers = self.settings.infers_echoes;

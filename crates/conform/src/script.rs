@@ -4,7 +4,7 @@ use plumb_base::time::Span;
 use plumb_wire::tcp::TcpFlags;
 
 use crate::code::CodeStatement;
-use crate::error::ScriptPosition;
+use crate::outcome::ScriptPosition;
 
 /// A parsed script.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use plumb_clock::monotonic_ns;
-use plumb_display::png;
+use plumb_display::frame::encode_png;
 use plumb_display::server::{DisplayCounts, DisplayServer};
 use serde::Serialize;
 
@@ -150,7 +150,7 @@ impl PresentClient {
         let counts = server.counts().clone();
         let is_new = counts.frames > self.frames;
         self.frames = counts.frames;
-        let picture = server.shown().filter(|_| is_new).map(|frame| png::encode(frame).into());
+        let picture = server.shown().filter(|_| is_new).map(|frame| encode_png(frame).into());
         if let Some(client) = self.clients.state().present.get_mut(&self.id) {
             client.counts = counts;
             client.picture = picture.or(client.picture.take());

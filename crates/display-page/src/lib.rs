@@ -5,6 +5,5 @@
 #![forbid(unsafe_code)]
 
 pub mod clients;
-mod link;
 pub mod server;
 mod socket;

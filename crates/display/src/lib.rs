@@ -8,12 +8,10 @@
 pub mod agent;
 pub mod client;
 pub mod codec;
-mod font;
 pub mod frame;
 pub mod geometry;
 pub mod item;
 pub mod message;
-pub mod png;
 pub mod render;
 pub mod scene;
 pub mod server;

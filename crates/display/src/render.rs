@@ -1,8 +1,9 @@
 //! Draws a symbol, and what it calls, on a frame: whole numbers only, clipped to the pixel.
 //!
 //! A pixel's color depends on the scene and the view, never on the clip: what is drawn again within a part of a frame is the same.
+//!
+//! Text is drawn with a built-in font: a dot matrix of 5 by 7, each row twice, in a cell of 8 by 16.
 
-use crate::font;
 use crate::frame::{DisplayFrame, LineWalk};
 use crate::geometry::{CallPlacement, GridExtent, SCALE_ONE, ViewPort};
 use crate::item::{
@@ -195,7 +196,7 @@ impl ScenePainter<'_> {
             for y in inside.y0..inside.y1 {
                 let mut x = area.x0 + GLYPH_WIDTH * i32::try_from(first).unwrap_or(0);
                 for character in shown {
-                    let bits = font::row(*character, y - area.y0);
+                    let bits = glyph_row(*character, y - area.y0);
                     self.frame.draw_bits(x, y, bits, item.color(), &self.clip);
                     x += GLYPH_WIDTH;
                 }
@@ -203,7 +204,7 @@ impl ScenePainter<'_> {
             return self.charge(shown.len() as u64 * u64::from(GLYPH_HEIGHT.unsigned_abs()));
         }
         let size = (GLYPH_WIDTH * item.values[3], GLYPH_HEIGHT);
-        self.dots((&extent, size), placement, item.color(), |unit| font::has_dot(text, unit))
+        self.dots((&extent, size), placement, item.color(), |unit| has_dot(text, unit))
     }
 
     fn bitmap(
@@ -331,4 +332,51 @@ fn item_orientation(placement: &CallPlacement) -> u8 {
         turned.point(1, 0) == moved(1, 0) && turned.point(0, 1) == moved(0, 1)
     };
     (0..8).find(turns).unwrap_or(0)
+}
+
+/// Character after character from the space, five columns each, the uppermost dot in bit 0.
+const COLUMNS: &[u8; 95 * 5] = b"\
+\x00\x00\x00\x00\x00\x00\x00\x5f\x00\x00\x00\x07\x00\x07\x00\x14\x7f\x14\x7f\x14\x24\x2a\x7f\x2a\x12\
+\x23\x13\x08\x64\x62\x36\x49\x55\x22\x50\x00\x05\x03\x00\x00\x00\x1c\x22\x41\x00\x00\x41\x22\x1c\x00\
+\x14\x08\x3e\x08\x14\x08\x08\x3e\x08\x08\x00\x50\x30\x00\x00\x08\x08\x08\x08\x08\x00\x60\x60\x00\x00\
+\x20\x10\x08\x04\x02\x3e\x51\x49\x45\x3e\x00\x42\x7f\x40\x00\x42\x61\x51\x49\x46\x21\x41\x45\x4b\x31\
+\x18\x14\x12\x7f\x10\x27\x45\x45\x45\x39\x3c\x4a\x49\x49\x30\x01\x71\x09\x05\x03\x36\x49\x49\x49\x36\
+\x06\x49\x49\x29\x1e\x00\x36\x36\x00\x00\x00\x56\x36\x00\x00\x08\x14\x22\x41\x00\x14\x14\x14\x14\x14\
+\x00\x41\x22\x14\x08\x02\x01\x51\x09\x06\x32\x49\x79\x41\x3e\x7e\x11\x11\x11\x7e\x7f\x49\x49\x49\x36\
+\x3e\x41\x41\x41\x22\x7f\x41\x41\x22\x1c\x7f\x49\x49\x49\x41\x7f\x09\x09\x09\x01\x3e\x41\x49\x49\x7a\
+\x7f\x08\x08\x08\x7f\x00\x41\x7f\x41\x00\x20\x40\x41\x3f\x01\x7f\x08\x14\x22\x41\x7f\x40\x40\x40\x40\
+\x7f\x02\x0c\x02\x7f\x7f\x04\x08\x10\x7f\x3e\x41\x41\x41\x3e\x7f\x09\x09\x09\x06\x3e\x41\x51\x21\x5e\
+\x7f\x09\x19\x29\x46\x46\x49\x49\x49\x31\x01\x01\x7f\x01\x01\x3f\x40\x40\x40\x3f\x1f\x20\x40\x20\x1f\
+\x3f\x40\x38\x40\x3f\x63\x14\x08\x14\x63\x07\x08\x70\x08\x07\x61\x51\x49\x45\x43\x00\x7f\x41\x41\x00\
+\x02\x04\x08\x10\x20\x00\x41\x41\x7f\x00\x04\x02\x01\x02\x04\x40\x40\x40\x40\x40\x00\x01\x02\x04\x00\
+\x20\x54\x54\x54\x78\x7f\x48\x44\x44\x38\x38\x44\x44\x44\x20\x38\x44\x44\x48\x7f\x38\x54\x54\x54\x18\
+\x08\x7e\x09\x01\x02\x0c\x52\x52\x52\x3e\x7f\x08\x04\x04\x78\x00\x44\x7d\x40\x00\x20\x40\x44\x3d\x00\
+\x7f\x10\x28\x44\x00\x00\x41\x7f\x40\x00\x7c\x04\x18\x04\x78\x7c\x08\x04\x04\x78\x38\x44\x44\x44\x38\
+\x7c\x14\x14\x14\x08\x08\x14\x14\x18\x7c\x7c\x08\x04\x04\x08\x48\x54\x54\x54\x20\x04\x3f\x44\x40\x20\
+\x3c\x40\x40\x20\x7c\x1c\x20\x40\x20\x1c\x3c\x40\x30\x40\x3c\x44\x28\x10\x28\x44\x0c\x50\x50\x50\x3c\
+\x44\x64\x54\x4c\x44\x00\x08\x36\x41\x00\x00\x00\x7f\x00\x00\x00\x41\x36\x08\x00\x08\x04\x08\x10\x08";
+
+/// Rows of dots above and left of a character's.
+const MARGIN: i32 = 1;
+
+/// The dots of a glyph_row of a character's cell, the leftmost in bit 0. What the font lacks is a frame.
+pub(crate) fn glyph_row(character: u8, glyph_row: i32) -> u8 {
+    let inner = glyph_row - MARGIN;
+    if !(0..GLYPH_HEIGHT - 2 * MARGIN).contains(&inner) {
+        return 0;
+    }
+    let dot = u32::try_from(inner / 2).unwrap_or(0);
+    let index = usize::from(character.wrapping_sub(b' '));
+    let columns = COLUMNS.get(index * 5..index * 5 + 5).unwrap_or(&[0x7f, 0x41, 0x41, 0x41, 0x7f]);
+    let mut dots = 0;
+    for (column, dots_of_column) in columns.iter().enumerate() {
+        dots |= ((dots_of_column >> dot) & 1) << column;
+    }
+    dots << MARGIN
+}
+
+/// Whether a unit of a line of text has a dot.
+pub(crate) fn has_dot(text: &[u8], (x, y): (i32, i32)) -> bool {
+    let character = usize::try_from(x / GLYPH_WIDTH).ok().and_then(|index| text.get(index));
+    character.is_some_and(|character| glyph_row(*character, y) >> (x % GLYPH_WIDTH) & 1 == 1)
 }

@@ -3,12 +3,11 @@
 use std::collections::BTreeMap;
 
 use crate::codec::MessageReader;
-use crate::frame::DisplayFrame;
+use crate::frame::{self, DisplayFrame};
 use crate::item::{DisplayItem, ITEM_LEN};
 use crate::message::{
     BODY_MIN, DisplayReply, DisplayRequest, MessageHeader, REPLY_WANTED, RefusalCode, VERSION,
 };
-use crate::png;
 use crate::render::LineCoding;
 use crate::scene::{DisplayScene, SceneChange, SceneLimits};
 use crate::view::DisplayView;
@@ -271,7 +270,7 @@ impl DisplaySession {
             }
             DisplayRequest::Picture { view } => {
                 let view = self.views.get(&view).ok_or(RefusalCode::UnknownView)?;
-                let file = png::encode(view.frame());
+                let file = frame::encode_png(view.frame());
                 DisplayReply::Pixels(&file).encode(sequence, &mut self.output);
                 return Ok(true);
             }

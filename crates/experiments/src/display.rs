@@ -12,11 +12,11 @@ use plumb_display::scene::{DisplayScene, SceneLimits};
 use plumb_display::server::DisplayLimits;
 use plumb_display::transport::DisplayConnection;
 use plumb_display::workload::{DisplayDrawing, DisplayRate};
+use plumb_harness::effort::memory_used_by;
 use plumb_harness::mirror::mirror_process::NamedSamples;
 use plumb_harness::program_task::{ProgramRun, end_preparation, hold_thread_back, process_cost};
 use plumb_harness::report::LaunchFault;
 use plumb_harness::spec::{DisplayPath, DisplaySpec};
-use plumb_harness::used_memory::used_by;
 
 use local_path::{AnyTransport, LocalPath};
 use measure::{DisplayPlan, DisplaySample};
@@ -168,7 +168,7 @@ fn local(
         values.push(("writes".to_owned(), written));
     }
     // Once more, and not timed.
-    let used = used_by(|| plan.sample(&mut connection, run.watch, ticks).map(drop));
+    let used = memory_used_by(|| plan.sample(&mut connection, run.watch, ticks).map(drop));
     let used = used.map_err(|error| failed(&error))?;
     if let Some(used) = used {
         let bytes = [("code", used.code), ("data", used.data)];

@@ -117,6 +117,5 @@ pub mod run;
 pub mod segment_capture;
 pub mod selftest;
 pub mod simulation;
-mod statements;
 pub mod surroundings;
 pub mod transfer;

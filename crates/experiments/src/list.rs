@@ -11,10 +11,10 @@ use plumb_base::time::Span;
 use plumb_report::registry::{self, PageRegistry};
 use plumb_store::record::{FactorLevel, RunData};
 
+use crate::claims::STATEMENTS;
 use crate::definition::Experiment;
 use crate::error::ExperimentError;
 use crate::preset::{RunLimits, RunPreset};
-use crate::statements::STATEMENTS;
 use crate::{distributed, gigabit, ipc, scaling, stack};
 
 /// The experiments that an explanation of a run is made of.

@@ -27,8 +27,7 @@ use plumb_stack::udp::{CopyPolicy, UdpOptions};
 use plumb_wire::machine::{DeviceCapabilities, PortId};
 use plumb_wire::packet::{Packet, Pool, PoolConfig};
 
-pub(crate) mod capture;
-mod replay;
+pub(crate) mod replay;
 
 /// Frames of a mirror's pool: it has one packet under way, and room for a burst.
 const FRAMES: PoolConfig = PoolConfig { count: 256, size: 2_048, large: 2 };

@@ -6,11 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use plumb_analysis::document::{OUTER_LINK_AFTER, host_notes};
 use plumb_base::time::Span;
 use plumb_harness::launcher::LaunchError;
-use plumb_harness::mechanisms;
 use plumb_harness::program_task::SIMULATED;
 use plumb_harness::report::BlockReport;
 use plumb_harness::spec::{BlockSpec, BlockTask, LaunchSubject};
-use plumb_harness::stop_signals;
+use plumb_harness::{mechanisms, stop_signals};
 use plumb_store::lock::MeasureLock;
 use plumb_store::record::{self, CellStatus, RunStatus};
 use plumb_store::sqlite::Store;
@@ -24,16 +23,14 @@ use crate::plan::RunPlan;
 use crate::plan::estimate::block_time;
 use crate::surroundings::RunSurroundings;
 
-mod block;
+pub(crate) mod block;
 mod calibration;
 mod prepare;
-pub(crate) mod source;
 mod state;
 
-use block::DisturbanceDetector;
+use block::{DisturbanceDetector, LaunchSource, OpenLaunch, ProcessLaunches};
 pub(crate) use calibration::CalibratedClock;
 use prepare::{BegunIn, PreparedRun};
-use source::{LaunchSource, OpenLaunch, ProcessLaunches};
 use state::{CellCompletion, OpenUnit, RunState};
 
 /// What to carry out, and where to store it.

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 
 use plumb_analysis::dialogue::{AssumedChange, CaptureTurns, SegmentRecord};
-use plumb_analysis::document::chatty::{ChattyDocument, IgnoredPackets};
+use plumb_analysis::document::advise::{ChattyDocument, IgnoredPackets};
 use plumb_wire::capture::{CaptureError, CaptureReader, CapturedPacket};
 use plumb_wire::ethernet::{EtherType, EthernetFrame};
 use plumb_wire::ip::IpProtocol;

@@ -4,13 +4,12 @@
 //! Intervals and verdicts are tried on simulated launches, whose truth is known, through the code that carries out
 //! real runs; the rest on real round trips, with delays spun by the peer.
 
-use plumb_analysis::document::checks::{SELFTEST_SCHEMA, SelftestCheck, SelftestDocument};
+use plumb_analysis::document::host::{SELFTEST_SCHEMA, SelftestCheck, SelftestDocument};
 use plumb_base::seed::Seed;
 use plumb_base::stats::quantile;
 use plumb_base::time::Span;
 use plumb_clock::monotonic_ns;
-use plumb_harness::mechanisms;
-use plumb_harness::stop_signals;
+use plumb_harness::{mechanisms, stop_signals};
 use statrs::distribution::{Beta, ContinuousCDF};
 
 use crate::error::{ErrorKind, ExperimentError};

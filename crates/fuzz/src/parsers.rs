@@ -1,6 +1,6 @@
 //! Checks of the parsers over any bytes: none panics or loops, and what was parsed is emitted as it was.
 
-use plumb_conform::error::{ScriptError, ScriptPosition};
+use plumb_conform::outcome::{ScriptError, ScriptPosition};
 use plumb_conform::parser;
 use plumb_copy::Sum16;
 use plumb_wire::capture::CaptureReader;

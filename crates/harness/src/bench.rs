@@ -10,11 +10,10 @@ use plumb_clock::{ClockQuality, Stopwatch};
 use plumb_sys::memory::PageAlignedBuffer;
 
 use crate::channel::{ChannelEnd, ChannelError, LossMarker, MessageOrMarker, RECEIVE_SLACK};
-use crate::control_page::ControlPageWrite;
 use crate::effort::{Canary, EffortMeter, KernelTimes, postpone_tick};
-use crate::payload;
+use crate::launch_protocol;
+use crate::launch_protocol::{ControlPageWrite, PeerReport, PeerRole, PeerTask};
 use crate::peer_handle::PeerHandle;
-use crate::peer_protocol::{PeerReport, PeerRole, PeerTask};
 use crate::report::{BlockError, BlockOutcome, BlockReport};
 use crate::spec::{
     BlockSpec, BlockTask, ChannelSpec, LaunchSpec, LaunchSubject, Mechanism, MessageShape,
@@ -178,8 +177,9 @@ impl<'a, E: ChannelEnd> ChannelBench<'a, E> {
             MessageShape::Fixed(_) => self.size,
             _ => 1,
         };
-        self.stamp_len = if E::SENDS_GIVEN_BYTES { payload::stamp_len(self.size) } else { 0 };
-        self.tx = payload::pattern(self.seed, self.size);
+        self.stamp_len =
+            if E::SENDS_GIVEN_BYTES { launch_protocol::payload_stamp_len(self.size) } else { 0 };
+        self.tx = launch_protocol::payload_pattern(self.seed, self.size);
         self.rx = PageAlignedBuffer::filled(1, self.size + RECEIVE_SLACK);
         self.end.prepare(&self.tx, &mut self.rx)?;
         self.end.drain()?;
@@ -298,7 +298,7 @@ impl<'a, E: ChannelEnd> ChannelBench<'a, E> {
     #[inline]
     pub(super) fn round_trip(&mut self, split: bool) -> Result<(), ChannelError> {
         self.number += 1;
-        payload::stamp(&mut self.tx, self.stamp_len, self.number);
+        launch_protocol::stamp_payload(&mut self.tx, self.stamp_len, self.number);
         if split {
             let (first, second) = self.tx.split_at(self.size / 2);
             self.end.send(first)?;
@@ -328,7 +328,7 @@ impl<'a, E: ChannelEnd> ChannelBench<'a, E> {
             return self.transfer_lossy(count);
         }
         self.number += 1;
-        payload::stamp(&mut self.tx, self.stamp_len, self.number);
+        launch_protocol::stamp_payload(&mut self.tx, self.stamp_len, self.number);
         for _ in 0..count {
             self.end.send(&self.tx[..self.size])?;
         }
@@ -375,7 +375,7 @@ impl<'a, E: ChannelEnd> ChannelBench<'a, E> {
     #[inline]
     pub(super) fn acked_message(&mut self) -> Result<(), ChannelError> {
         self.number += 1;
-        payload::stamp(&mut self.tx, self.stamp_len, self.number);
+        launch_protocol::stamp_payload(&mut self.tx, self.stamp_len, self.number);
         self.end.send(&self.tx[..self.size])?;
         loop {
             self.end.receive(&mut self.rx, 1)?;

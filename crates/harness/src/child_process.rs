@@ -17,8 +17,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::channel::{IoResultExt as _, TICK_US};
-use crate::control_page::ControlPage;
-use crate::control_socket::ControlSocket;
+use crate::launch_protocol::{ControlPage, ControlSocket};
 use crate::report::LaunchFault;
 
 /// This same binary.

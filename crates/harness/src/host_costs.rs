@@ -1,5 +1,5 @@
-//! What this host costs by itself, without a peer: kernel calls, copying and summing a buffer, its clocks, and an
-//! interrupt.
+//! What this host costs by itself, without a peer: kernel calls, copying and summing a buffer, its clocks, an interrupt,
+//! and its processor and memory: kernels of the processor index, loads that depend on one another, reading and copying.
 //!
 //! A call is far shorter than a clock read is worth, so a sample is the mean of a batch, with the measured cost of the
 //! empty loop taken off (rule 2). A cold buffer was last touched so long ago that no cache still has it: each operation
@@ -10,21 +10,21 @@ use std::hint::black_box;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use plumb_base::seed::Seed;
 use plumb_base::stats::quantile;
 use plumb_base::time::Span;
 use plumb_clock::Stopwatch;
 use plumb_copy::ChecksumKernel;
+use plumb_index::IndexKernel;
 use plumb_sys::clock::{self as sys_clock, ClockId};
 use plumb_sys::process::call;
 use plumb_sys::sched;
 use plumb_sys::timer::TimerFd;
+use rand::seq::SliceRandom;
 
 use crate::effort::{Canary, EffortMeter, KernelTimes};
-use crate::report::{BlockError, BlockOutcome, BlockReport};
-use crate::sampler::{self, batch_for, reserve_samples};
+use crate::report::{BlockError, BlockOutcome, BlockReport, batch_for, reserve_samples, summarize};
 use crate::spec::{BlockSpec, BlockTask};
-
-mod processor;
 
 /// A launch of the worker alone.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ impl HostBench {
         if let Some(report) = measure_call(spec, self.watch, &self.cpus)? {
             return Ok(report);
         }
-        if let Some(report) = processor::measure(spec, self.watch, &self.cpus)? {
+        if let Some(report) = measure_processor(spec, self.watch, &self.cpus)? {
             return Ok(report);
         }
         match self.checksums.measure(spec, self.watch, &self.cpus)? {
@@ -144,7 +144,7 @@ fn time_as<R>(
     for value in &mut values {
         *value = sample(*value);
     }
-    sampler::summarize(&values, 0.001, spec, &mut report);
+    summarize(&values, 0.001, spec, &mut report);
     report
 }
 
@@ -314,7 +314,7 @@ fn measure_unbatched(spec: &BlockSpec, watch: Stopwatch) -> BlockOutcome {
     if values.batch > 1 {
         report.flags.push("batched".to_owned());
     }
-    sampler::summarize(&values.samples, 0.001, spec, &mut report);
+    summarize(&values.samples, 0.001, spec, &mut report);
     Ok(report)
 }
 
@@ -525,6 +525,104 @@ fn exchange(
     trips
 }
 
+/// Loads that are one operation, so that the loop around them does not count.
+const LOADS: u32 = 512;
+/// Bytes between two places that are loaded from: a line, and the one that is fetched with it.
+const LINE: usize = 128;
+/// The largest memory that is walked over.
+const SIZE_MAX: u64 = 1 << 30;
+
+/// Measures a block if its task is one of these.
+fn measure_processor(
+    spec: &BlockSpec,
+    watch: Stopwatch,
+    cpus: &[u32],
+) -> Result<Option<BlockReport>, BlockError> {
+    match &spec.task {
+        BlockTask::IndexKernel { kernel } => measure_kernel(spec, watch, cpus, kernel).map(Some),
+        BlockTask::Memory { operation, size } if *size <= SIZE_MAX => {
+            measure_memory(spec, watch, cpus, operation, usize::try_from(*size)?).map(Some)
+        }
+        BlockTask::Memory { .. } => {
+            Err(BlockError::Unavailable(format!("at most {SIZE_MAX} bytes are walked over")))
+        }
+        _ => Ok(None),
+    }
+}
+
+fn measure_kernel(
+    spec: &BlockSpec,
+    watch: Stopwatch,
+    cpus: &[u32],
+    name: &str,
+) -> Result<BlockReport, BlockError> {
+    let Some(kernel) = IndexKernel::from_name(name) else {
+        return Err(BlockError::Unavailable(format!("the processor index has no kernel '{name}'")));
+    };
+    let mut prepared = kernel.prepare();
+    let mut checked = prepared.run_checked();
+    let report = time(spec, watch, cpus, || {
+        if let Err(error) = prepared.run_checked() {
+            checked = Err(error);
+        }
+    });
+    checked.map_err(|error| BlockError::Failed(error.to_string()))?;
+    Ok(report)
+}
+
+fn measure_memory(
+    spec: &BlockSpec,
+    watch: Stopwatch,
+    cpus: &[u32],
+    operation: &str,
+    size: usize,
+) -> Result<BlockReport, BlockError> {
+    let rate = |ns: f64| size as f64 / ns.max(1e-3) * 1e9;
+    // Different bytes everywhere, so that no page stands for another.
+    let bytes = || -> Vec<u8> { (0..size).map(|i| (i ^ (i >> 8)).to_le_bytes()[0]).collect() };
+    Ok(match operation {
+        "load" => {
+            let chain = ring(size);
+            let mut at = 0;
+            let walk = || {
+                for _ in 0..LOADS {
+                    at = chain[at as usize];
+                }
+                at
+            };
+            time_as(spec, watch, cpus, walk, |ns| ns / f64::from(LOADS))
+        }
+        "read" => {
+            let source = bytes();
+            time_as(spec, watch, cpus, || plumb_copy::sum(black_box(&source)).finish(), rate)
+        }
+        "copy" => {
+            let (source, mut target) = (bytes(), vec![1; size]);
+            let copy = || {
+                target.copy_from_slice(black_box(&source));
+                black_box(&mut target);
+            };
+            time_as(spec, watch, cpus, copy, rate)
+        }
+        other => return Err(BlockError::Unavailable(format!("there is no operation '{other}'"))),
+    })
+}
+
+/// Memory of about this size in which every place names the next one, all in one ring in random order.
+fn ring(size: usize) -> Vec<u32> {
+    const STEP: usize = LINE / size_of::<u32>();
+    let places = (size / LINE).max(2);
+    let mut order: Vec<u32> =
+        (0..places).filter_map(|place| u32::try_from(place * STEP).ok()).collect();
+    order.shuffle(&mut Seed(1).stream("ring"));
+    let mut ring = vec![0; places * STEP];
+    for (place, next) in order.iter().zip(order.iter().cycle().skip(1)) {
+        ring[*place as usize] = *next;
+    }
+    // The walk begins at 0, which is on the ring like every other place.
+    ring
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -542,5 +640,21 @@ mod tests {
         }
         let mut warm = BufferSlots::new(1514, false);
         assert_eq!((warm.next(), warm.next()), (0, 0));
+    }
+
+    #[test]
+    fn a_walk_visits_every_place_before_it_returns() {
+        for size in [256, 16 << 10, 1 << 20] {
+            let ring = ring(size);
+            let (mut at, mut steps) = (0, 0);
+            loop {
+                at = ring[at as usize];
+                steps += 1;
+                if at == 0 {
+                    break;
+                }
+            }
+            assert_eq!(steps, (size / LINE).max(2));
+        }
     }
 }

@@ -10,7 +10,7 @@ use plumb_base::time::Span;
 use plumb_remote::message;
 
 use crate::child_process::{ChildProcess, HiddenCommand, wait_readable};
-use crate::orchestrator_pipe::{OrchestratorMessage, WorkerMessage};
+use crate::launch_protocol::{OrchestratorMessage, WorkerMessage};
 use crate::report::{BlockReport, LaunchFacts, LaunchFault};
 use crate::spec::{BlockSpec, LaunchSpec};
 

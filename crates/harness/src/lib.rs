@@ -44,31 +44,25 @@ macro_rules! names {
 mod bench;
 mod channel;
 pub mod child_process;
-mod control_page;
-mod control_socket;
 pub mod doctor;
 pub mod effort;
 pub mod environment;
 pub mod host_costs;
 pub mod launch_network;
+mod launch_protocol;
 pub mod launcher;
 pub mod mechanisms;
 pub mod mirror;
-mod orchestrator_pipe;
 pub mod page_load;
-mod payload;
 pub mod peer;
 mod peer_handle;
-mod peer_protocol;
 pub mod program_task;
 pub mod report;
-pub mod sampler;
 pub mod spec;
 pub mod streams;
 pub mod supervisor;
 pub mod topology;
 pub mod trace;
-pub mod used_memory;
 pub mod worker;
 
 /// Requests to stop and to report (Ctrl-C, SIGTERM, SIGUSR1), counted instead of obeyed at once.

@@ -22,12 +22,12 @@ use crate::channel::{
 };
 use crate::child_process::SELF_EXE;
 use crate::effort::{Canary, EffortMeter, KernelTimes};
+use crate::launch_protocol::{
+    OrchestratorPipe, PeerEnd, PeerRole, PeerTask, PeerToWorker, WorkerMessage, WorkerToPeer,
+};
 use crate::mechanisms::{SocketCalls, StreamEnd, UdpEnd, set_options};
-use crate::orchestrator_pipe::{OrchestratorPipe, WorkerMessage};
 use crate::peer_handle::{PeerHandle, PeerStartup};
-use crate::peer_protocol::{PeerEnd, PeerRole, PeerTask, PeerToWorker, WorkerToPeer};
-use crate::report::{BlockError, BlockOutcome, BlockReport, CpuUsage, LaunchFault};
-use crate::sampler;
+use crate::report::{BlockError, BlockOutcome, BlockReport, CpuUsage, LaunchFault, summarize_part};
 use crate::spec::{
     BlockSpec, BlockTask, ChannelSpec, LaunchSpec, Mechanism, MirrorDevice, MirrorSpec,
     MirrorStack, MirrorTransport, SocketOptions, WakeMode,
@@ -193,7 +193,7 @@ fn measure_replay(peer: &mut PeerHandle, launch: &LaunchSpec, spec: &BlockSpec) 
     }
     let rates: Vec<f64> = values.iter().map(|ns| 1e9 / ns).collect();
     for (response, values, scale) in [("packet", values, 0.001), ("packets", rates, 1.0)] {
-        report.parts.push(sampler::summarize_part(response.to_owned(), &values, scale, spec));
+        report.parts.push(summarize_part(response.to_owned(), &values, scale, spec));
     }
     Ok(report)
 }

@@ -19,9 +19,8 @@ use crate::child_process::{
 };
 use crate::effort::{Canary, EffortMeter, KernelTimes};
 use crate::launch_network::LaunchNetwork;
-use crate::orchestrator_pipe::{OrchestratorPipe, WorkerMessage};
-use crate::report::{BlockError, BlockOutcome, BlockReport, LaunchFault};
-use crate::sampler;
+use crate::launch_protocol::{OrchestratorPipe, WorkerMessage};
+use crate::report::{BlockError, BlockOutcome, BlockReport, LaunchFault, summarize};
 use crate::spec::{BlockSpec, BlockTask, LaunchSpec, PageLoadSpec};
 use crate::supervisor::client::SharedSupervisor;
 
@@ -222,7 +221,7 @@ impl PageLoader {
         let mut report = BlockReport { batch: 1, effort, ..BlockReport::default() };
         report.effort.peer.process_ns =
             self.server.cpu_ns().map_err(gone)?.saturating_sub(server_cpu_ns);
-        sampler::summarize(&samples, 1.0, block, &mut report);
+        summarize(&samples, 1.0, block, &mut report);
         self.network.add_counters(&mut report);
         report.effort.canary_ns = canary.after();
         Ok(report)

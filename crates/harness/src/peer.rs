@@ -13,16 +13,15 @@ use crate::channel::{
     ChannelEnd, ChannelError, ChannelMechanism, ChannelSetup, EndpointLocation, LossMarker,
     MessageOrMarker, PeerHandover, PeerWatchdog, RECEIVE_SLACK,
 };
-use crate::control_page::ControlPage;
-use crate::control_socket::ControlSocket;
 use crate::effort::{CpuReading, postpone_tick};
-use crate::mechanisms::{ChannelVisitor, visit_channel};
-use crate::peer_protocol::{
-    AttachPeer, DeliveryCounts, PeerEnd, PeerReport, PeerRole, PeerTask, PeerToWorker, WorkerToPeer,
+use crate::launch_protocol::{
+    AttachPeer, ControlPage, ControlSocket, DeliveryCounts, PeerEnd, PeerReport, PeerRole,
+    PeerTask, PeerToWorker, WorkerToPeer,
 };
+use crate::mechanisms::{ChannelVisitor, visit_channel};
 use crate::report::CpuUsage;
 use crate::spec::{ChannelSpec, PeerContext};
-use crate::{child_process, payload};
+use crate::{child_process, launch_protocol};
 
 /// Runs a peer over an inherited control socket; its exit code.
 pub fn main(control: RawFd) -> u8 {
@@ -113,7 +112,7 @@ impl PeerService {
             watch,
             is_remote: self.is_remote,
             delay_ticks,
-            tx: payload::pattern(self.context.seed, size.max(ack)),
+            tx: launch_protocol::payload_pattern(self.context.seed, size.max(ack)),
             rx: PageAlignedBuffer::filled(1, size.max(ack) + RECEIVE_SLACK),
             size,
             ack,
@@ -234,8 +233,8 @@ impl PeerTaskRun {
             done += 1;
             if E::SENDS_GIVEN_BYTES && !E::QUEUES {
                 // A word that is written again must change to be seen.
-                let len = payload::stamp_len(self.ack);
-                payload::stamp(&mut self.tx, len, done);
+                let len = launch_protocol::payload_stamp_len(self.ack);
+                launch_protocol::stamp_payload(&mut self.tx, len, done);
             }
             end.send(&self.tx[..self.ack])?;
             if done == self.page.last() {
@@ -330,10 +329,10 @@ impl PeerTaskRun {
     /// Looks at one message, then is as slow as it was asked to be.
     fn inspect<E: ChannelEnd>(&mut self, seen: &mut [bool], highest: &mut u64) {
         self.delivery.arrived += 1;
-        let len = payload::stamp_len(self.size);
+        let len = launch_protocol::payload_stamp_len(self.size);
         let rest_is_whole = self.rx[len..self.size] == self.tx[len..self.size];
         if E::SENDS_GIVEN_BYTES && !E::LENDS_PAGES {
-            let number = payload::number(&self.rx, len);
+            let number = launch_protocol::payload_number(&self.rx, len);
             match usize::try_from(number).ok().and_then(|index| seen.get_mut(index)) {
                 Some(slot) if rest_is_whole => {
                     self.delivery.duplicated += u64::from(std::mem::replace(slot, true));

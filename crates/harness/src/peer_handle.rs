@@ -12,13 +12,13 @@ use serde::de::DeserializeOwned;
 
 use crate::channel::{IoResultExt as _, PeerHandover, PeerWatchdog};
 use crate::child_process::{ControlledProcess, HiddenCommand, SELF_EXE, control_sockets};
-use crate::control_page::{ControlPage, ControlPageWrite};
-use crate::control_socket::ControlSocket;
-use crate::peer_protocol::{AttachPeer, PeerEnd, PeerReport, PeerTask, PeerToWorker, WorkerToPeer};
+use crate::launch_protocol::{
+    AttachPeer, ControlPage, ControlPageWrite, ControlSocket, PeerEnd, PeerReport, PeerTask,
+    PeerToWorker, SupervisorReply, SupervisorRequest, WorkerToPeer,
+};
 use crate::report::{BlockError, LaunchFault};
 use crate::spec::{ChannelSpec, PeerContext};
 use crate::supervisor::client::SharedSupervisor;
-use crate::supervisor::protocol::{SupervisorReply, SupervisorRequest};
 
 /// The far process of a launch: a child of this process, or of a supervisor on another host.
 #[derive(Debug)]

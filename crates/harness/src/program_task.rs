@@ -11,8 +11,7 @@ use plumb_sys::{fd, process, sched};
 use crate::effort::{Canary, EffortMeter, KernelTimes};
 use crate::mirror::mirror_process::NamedSamples;
 use crate::page_load::FetchPage;
-use crate::report::{BlockError, BlockOutcome, BlockReport, LaunchFault};
-use crate::sampler;
+use crate::report::{BlockError, BlockOutcome, BlockReport, LaunchFault, summarize_part};
 use crate::spec::{
     BlockSpec, BlockTask, DisplayPath, DisplaySpec, SimulationSpec, TransferPath, TransferSpec,
 };
@@ -159,7 +158,7 @@ fn report(
         // A histogram counts in thousandths of the middle one.
         let middle = values.get(values.len() / 2).copied().unwrap_or(1.0);
         let scale = (middle / 1_000.0).max(1e-9);
-        report.parts.push(sampler::summarize_part(response, &values, scale, block));
+        report.parts.push(summarize_part(response, &values, scale, block));
     }
     Ok(report)
 }

@@ -5,13 +5,11 @@ use std::net::SocketAddr;
 use plumb_base::units::format_bytes;
 use serde::{Deserialize, Serialize};
 
-mod display;
-mod simulation;
-mod transfer;
+mod program;
 
-pub use display::{DisplayPath, DisplaySpec};
-pub use simulation::SimulationSpec;
-pub use transfer::{
+pub use program::SimulationSpec;
+pub use program::{DisplayPath, DisplaySpec};
+pub use program::{
     PacketBufferPolicy, StackEntry, TransferDefect, TransferLoad, TransferPath, TransferSpec,
     TransferTcp,
 };

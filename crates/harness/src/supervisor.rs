@@ -13,10 +13,10 @@ use std::sync::Arc;
 use plumb_base::time::Span;
 use plumb_clock::{calibrate, monotonic_ns};
 use plumb_remote::address::BindAddress;
+use plumb_remote::datagram_header::TestToken;
 use plumb_remote::message::{ServiceId, TaskRefusal, decode, encode};
 use plumb_remote::service::{PreparedTask, TaskContext, TaskMessages, TaskOutbox, TaskService};
 use plumb_remote::task_control::TestControl;
-use plumb_remote::token::TestToken;
 use plumb_remote::token_listener::accept_all;
 use plumb_remote::udp_handshake::{self, UdpHandshakeError};
 use plumb_sys::sched;
@@ -24,27 +24,23 @@ use plumb_sys::socket::{self, IntOption};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::control_socket::ControlSocket;
 use super::page_load::{self, PageServer};
 use super::peer_handle::{FarProcess, PeerHandle, PeerStartup};
 use super::streams::cpu_load::CpuLoadProcess;
 use super::streams::sender::{SenderToWorker, WorkerToSender};
 use super::streams::{loaded_cpus, process_cpus, set_stream_options, start_sender};
 use crate::environment;
+use crate::launch_protocol::{
+    ADMISSION_TIMEOUT, ControlSocket, LaunchRequest, LaunchWork, PeerToWorker, RemoteHostInfo,
+    SupervisorReply, SupervisorRequest, WorkerToPeer,
+};
 use crate::mechanisms::{
     IoResultExt as _, PeerHandover, set_congestion, set_datagram_options, set_options, socket_facts,
 };
-use crate::peer_protocol::{PeerToWorker, WorkerToPeer};
 use crate::report::LaunchFault;
 use crate::spec::{ChannelSpec, PeerContext, TcpStreamsSpec};
 
 pub mod client;
-pub(crate) mod protocol;
-
-use protocol::{
-    ADMISSION_TIMEOUT, LaunchRequest, LaunchWork, RemoteHostInfo, SupervisorReply,
-    SupervisorRequest,
-};
 
 /// How long calibrating this host's counter takes.
 const CALIBRATION_TIME: Span = Span::from_ms(100);

@@ -18,8 +18,8 @@ use crate::channel::{
 };
 use crate::host_costs::HostBench;
 use crate::launch_network::{LaunchNetwork, path_probe};
+use crate::launch_protocol::{OrchestratorMessage, OrchestratorPipe, WorkerMessage};
 use crate::mechanisms::{ChannelVisitor, visit_channel};
-use crate::orchestrator_pipe::{OrchestratorMessage, OrchestratorPipe, WorkerMessage};
 use crate::peer_handle::{FarProcess, PeerHandle, PeerStartup};
 use crate::program_task::{self, ProgramRun, ProgramTasks};
 use crate::report::LaunchFault;

@@ -10,7 +10,6 @@
     reason = "kernels work modulo the width of their words, and indices are below 2^32"
 )]
 
-mod generator;
 mod kernel;
 
 pub use kernel::{IndexKernel, KernelError, PreparedKernel};

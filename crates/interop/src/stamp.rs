@@ -16,12 +16,10 @@
 //! Left out: the YANG model, TLVs about the path's service class and location (answered as not recognised), and
 //! hardware time stamps.
 
-pub mod hmac;
 pub mod packet;
 pub mod reflector;
 pub mod report;
 pub mod sender;
-pub mod timestamp;
 pub mod tlv;
 
 /// The port that reflectors listen on unless told otherwise (RFC 8762 §4.1).

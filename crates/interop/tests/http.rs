@@ -12,12 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use plumb_base::seed::Seed;
-use plumb_interop::http::HttpError;
-use plumb_interop::http::client::HttpClient;
-use plumb_interop::http::report::{self, PageSpec};
+use plumb_interop::http::client::{CertificateTrust, HttpClient};
 use plumb_interop::http::server::{HttpServer, HttpServerCounts, HttpServerLimits};
 use plumb_interop::http::target::HttpTarget;
-use plumb_interop::http::trust::CertificateTrust;
+use plumb_interop::http::{self, HttpError, PageSpec};
 use plumb_remote::secure::{Fingerprint, HostIdentity};
 use plumb_result::http::HttpFetchMode;
 
@@ -115,7 +113,7 @@ fn a_certificate_that_is_not_the_one_is_refused() {
 fn a_report_has_every_way_and_a_way_that_fails_says_why() {
     with_server(HttpServerLimits::default(), |address, _, _| {
         let spec = PageSpec { ways: HttpFetchMode::ALL.to_vec(), visits: 3, seed: Seed(1) };
-        let report = report::measure(
+        let report = http::measure_page(
             &plumb(address),
             address,
             CertificateTrust::AnyCertificate,
@@ -135,7 +133,9 @@ fn a_report_has_every_way_and_a_way_that_fails_says_why() {
         seed: Seed(1),
     };
     let report =
-        report::measure(&plumb(unused), unused, CertificateTrust::AnyCertificate, &spec, |_| true);
+        http::measure_page(&plumb(unused), unused, CertificateTrust::AnyCertificate, &spec, |_| {
+            true
+        });
     for way in &report.ways {
         assert!(way.visits.is_empty() && way.error.is_some(), "{way:?}");
     }

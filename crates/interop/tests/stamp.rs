@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use plumb_base::time::Span;
-use plumb_interop::stamp::hmac::StampKey;
+use plumb_interop::stamp::packet::StampKey;
 use plumb_interop::stamp::reflector::{ReflectorOptions, serve};
 use plumb_interop::stamp::sender::{SessionSenderOptions, run};
 use plumb_result::stamp::TimestampFormat;

@@ -433,7 +433,7 @@ impl HopDirection {
 }
 
 fn mean(spec: &DirectionSpec) -> u64 {
-    spec.rate.mean().map_or(0, plumb_base::units::rate::Rate::bits_per_second)
+    spec.rate.mean().map_or(0, plumb_base::units::Rate::bits_per_second)
 }
 
 fn make_queue(

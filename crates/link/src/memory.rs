@@ -6,11 +6,11 @@
 //! begin.
 
 use plumb_base::time::Span;
-use plumb_base::units::rate::Rate;
+use plumb_base::units::Rate;
 
-use crate::spec::QueueLimit;
 use crate::spec::{
-    DelayDistribution, DirectionSpec, FaultSpec, LinkSpec, QueueSpec, RateSpec, SpecError,
+    DelayDistribution, DirectionSpec, FaultSpec, LinkSpec, QueueLimit, QueueSpec, RateSpec,
+    SpecError,
 };
 
 /// What a direction without a rate is taken to carry: ten gigabits a second, more than one core does.

@@ -262,7 +262,7 @@ mod tests {
     use crate::report::Network as _;
     use crate::spec::{DelaySpec, LimitSpec, QueueSpec};
     use crate::text::any_link;
-    use plumb_base::units::rate::Rate;
+    use plumb_base::units::Rate;
     use plumb_wire::machine::TimedMachine as _;
     use proptest::prelude::*;
 

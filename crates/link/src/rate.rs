@@ -4,7 +4,7 @@
 //! from its rate.
 
 use plumb_base::time::{Instant, Span};
-use plumb_base::units::rate::Rate;
+use plumb_base::units::Rate;
 
 use crate::spec::{BucketSpec, RateSpec, RateTrace, SendOpportunity};
 

@@ -8,7 +8,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use plumb_base::time::Instant;
-use plumb_base::units::rate::Rate;
+use plumb_base::units::Rate;
 use plumb_wire::checksum::complete;
 use plumb_wire::compose::{LinkTemplate, PacketTemplate};
 use plumb_wire::icmp::{self, IcmpMessage};

@@ -5,7 +5,7 @@
 
 use plumb_base::seed::Seed;
 use plumb_base::time::Span;
-use plumb_base::units::rate::Rate;
+use plumb_base::units::Rate;
 
 pub use check::SpecError;
 

@@ -3,11 +3,13 @@
 //! `[seed=N;]HOP[;HOP]…`, a hop being `DIRECTION`, the same both ways, or `UP|DOWN`; a direction is
 //! `key=value,key=value,…`, or `plain` for a wire that does nothing. The name of a preset stands for its
 //! text. `Display` and `FromStr` are inverse to each other.
+//! A change to a link is `[hop N] [up|down] key=value,…`, or `preset NAME` for all of it.
 
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use self::direction::{KeyValues, REPLAY, TRACE};
 use plumb_base::seed::Seed;
 use plumb_base::time::Span;
 
@@ -15,16 +17,11 @@ use crate::preset::LinkPreset;
 use crate::spec::{DirectionSpec, HopSpec, LinkSpec, RateTrace, SpecError};
 use crate::trace::parse_delays;
 
-mod change;
 pub mod direction;
 mod fault;
 mod queue;
 mod value;
 
-#[cfg(test)]
-mod tests;
-
-pub use change::{NamedFile, files_of};
 pub use value::FileContents;
 
 #[cfg(test)]
@@ -184,3 +181,105 @@ impl fmt::Display for HopSpec {
         write!(f, "{}|{}", self.up, self.down)
     }
 }
+
+/// A file that a change names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NamedFile {
+    /// Of opportunities to send.
+    Trace(String),
+    /// Of delays.
+    Delays(String),
+}
+
+/// The files that a change names.
+///
+/// # Errors
+/// [`TextError`] when it is no change.
+pub fn files_of(change: &str) -> Result<Vec<NamedFile>, TextError> {
+    let ParsedChange::Of { given, .. } = ParsedChange::parse(change)? else {
+        return Ok(Vec::new());
+    };
+    let given = KeyValues::read(&given)?;
+    let trace = given.value_of("rate").and_then(|text| text.strip_prefix(TRACE));
+    let trace = trace.map(|name| value::unescape_file_name("rate", name).map(NamedFile::Trace));
+    let delays = given.value_of("delay").and_then(|text| text.strip_prefix(REPLAY));
+    let delays = delays.map(|name| value::unescape_file_name("delay", name).map(NamedFile::Delays));
+    trace.into_iter().chain(delays).collect()
+}
+
+/// A change, read as far as it can be without its link.
+enum ParsedChange {
+    Preset(&'static LinkPreset),
+    Of { hop: Option<usize>, up: bool, down: bool, given: String },
+}
+
+impl ParsedChange {
+    fn parse(text: &str) -> Result<Self, TextError> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let mut rest = &words[..];
+        if let ["preset", name] = rest {
+            let unknown =
+                || value::invalid_value("preset", name, "the name of a preset, as lossy or 4g");
+            return LinkPreset::named(name).map(Self::Preset).ok_or_else(unknown);
+        }
+        let (mut hop, mut way) = (None, None);
+        loop {
+            match rest {
+                ["hop", number, more @ ..] if hop.is_none() => {
+                    let known = number.parse().ok().filter(|number| *number > 0);
+                    hop = Some(known.ok_or_else(|| no_hop(number))?);
+                    rest = more;
+                }
+                [name @ ("up" | "down"), more @ ..] if way.is_none() => {
+                    way = Some(*name);
+                    rest = more;
+                }
+                _ => break,
+            }
+        }
+        let given = rest.join(" ");
+        if given.is_empty() {
+            return Err(TextError::says_nothing(text.trim()));
+        }
+        Ok(Self::Of { hop, up: way != Some("down"), down: way != Some("up"), given })
+    }
+}
+
+fn no_hop(number: &str) -> TextError {
+    value::invalid_value("hop", number, "the number of a hop that the link has, from 1")
+}
+
+impl LinkSpec {
+    /// The link with a change: to every direction, or to those that the text names first; or a preset, whose random
+    /// draws still come from this link's seed.
+    ///
+    /// # Errors
+    /// [`TextError`] when it cannot be read, names a hop that there is not, or leaves no possible link.
+    pub fn changed(&self, text: &str, files: &dyn LinkTextFiles) -> Result<Self, TextError> {
+        let (hop, up, down, given) = match ParsedChange::parse(text)? {
+            ParsedChange::Preset(preset) => {
+                return Ok(Self { seed: self.seed, ..Self::parse(preset.text, &NoFiles)? });
+            }
+            ParsedChange::Of { hop, up, down, given } => (hop, up, down, given),
+        };
+        if let Some(hop) = hop.filter(|hop| *hop > self.hops.len()) {
+            return Err(no_hop(&hop.to_string()));
+        }
+        let mut changed = self.clone();
+        for (index, spec) in changed.hops.iter_mut().enumerate() {
+            if hop.is_none_or(|hop| hop == index + 1) {
+                if up {
+                    spec.up.apply(&given, files)?;
+                }
+                if down {
+                    spec.down.apply(&given, files)?;
+                }
+            }
+        }
+        changed.check()?;
+        Ok(changed)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -11,9 +11,8 @@ use std::os::fd::BorrowedFd;
 
 use plumb_result::net::{HostReading, NetHost};
 use plumb_sys::clock::{ClockId, read_ns};
-use plumb_sys::tcp_info;
-use plumb_sys::tcp_info::TcpInfo;
-use plumb_sys::{probe, process};
+use plumb_sys::socket::TcpInfo;
+use plumb_sys::{probe, process, socket};
 use serde::{Deserialize, Serialize};
 
 use crate::measure::clock_offset::ClockIdentity;
@@ -155,7 +154,7 @@ pub struct TcpSample {
 impl TcpSample {
     /// Reads a connection; zeroes where it is gone already.
     pub fn read(fd: BorrowedFd<'_>) -> Self {
-        tcp_info::read(fd).map(|info| Self::of(&info)).unwrap_or_default()
+        socket::tcp_info(fd).map(|info| Self::of(&info)).unwrap_or_default()
     }
 
     const fn of(info: &TcpInfo) -> Self {

@@ -2,25 +2,23 @@
 //!
 //! Whatever happens to the control connection, a test that has begun ends with what this side saw.
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::thread;
+use std::{io, thread};
 
 use plumb_base::time::{Instant, Span};
 use plumb_clock::now;
 use plumb_remote::client::{self, ClientEvent};
 use plumb_remote::control_stream::{ControlEvent, ControlStream};
+use plumb_remote::datagram_header::TestToken;
 use plumb_remote::message::{ServiceId, TaskRefusal, TaskRequest, WelcomeMessage, decode, encode};
 use plumb_remote::session::{ControlSessionError, SessionFault, SessionTiming};
 use plumb_remote::task_control::TestControl;
-use plumb_remote::token::TestToken;
 
 use crate::measure::connect::DataConnectError;
 use crate::measure::progress::{StallDetector, TestProgress};
 use crate::measure::report::{TestEnding, TestReport};
-use crate::measure::test_run::TestPorts;
-use crate::measure::test_run::TestRun;
+use crate::measure::test_run::{TestPorts, TestRun};
 use crate::measure::test_spec::TestSpec;
 use crate::service::times;
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use plumb_base::time::Span;
-use plumb_base::units::rate::Rate;
+use plumb_base::units::Rate;
 use plumb_net::measure::datagram;
 use plumb_net::measure::datagram::receiver::{
     DatagramProgress, ReceiverConfig, ReceiverReport, prepare, receive,
@@ -15,8 +15,7 @@ use plumb_net::measure::datagram::receiver::{
 use plumb_net::measure::datagram::sender::{
     DatagramSendError, DatagramSendPlan, SenderReport, send,
 };
-use plumb_remote::datagram_header::{TestDatagramHeader, TestDatagramKind};
-use plumb_remote::token::TestToken;
+use plumb_remote::datagram_header::{TestDatagramHeader, TestDatagramKind, TestToken};
 use plumb_result::net::ReceiveEnding;
 
 const TOKEN: TestToken = TestToken(*b"sixteen bytes ok");

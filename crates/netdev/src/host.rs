@@ -1,8 +1,7 @@
 //! plumb's stack on a device in real time, running an application.
 
-use std::fmt;
-use std::io;
 use std::path::Path;
+use std::{fmt, io};
 
 use plumb_base::seed::Seed;
 use plumb_base::time::{Instant, Span};
@@ -27,10 +26,8 @@ use services::OfferedServices;
 use stream_client::StreamClient;
 use stream_transfer::StreamTransfer;
 
-mod byte_pattern;
 pub mod echo_test;
 pub mod http_get;
-pub mod http_response;
 pub mod http_server;
 pub mod ping;
 pub mod replay;

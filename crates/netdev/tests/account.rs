@@ -8,7 +8,7 @@ use plumb_link::report::Network as _;
 use plumb_netdev::device::memory::{MemoryDevice, pair};
 use plumb_netdev::device::{Device as _, DeviceWait};
 use plumb_netdev::emulator::{Emulator, EmulatorOptions, EmulatorState, TimerPrecision};
-use plumb_sys::counting_allocator::{AllocationCount, CountingAllocator};
+use plumb_sys::memory::{AllocationCount, CountingAllocator};
 use plumb_wire::machine::{DeviceCapabilities, Medium};
 use plumb_wire::packet::{Pool, PoolConfig};
 

@@ -12,7 +12,7 @@ use std::thread::{self, ThreadId};
 
 use plumb_base::seed::Seed;
 use plumb_base::time::{Instant, Span};
-use plumb_conform::error::ScriptPosition;
+use plumb_conform::outcome::ScriptPosition;
 use plumb_conform::script::{CallValue, ScriptOption, SystemCall};
 use plumb_conform::settings::{RunSettings, ScriptSystem};
 use plumb_conform::sockets::{CallAnswer, CallFault, ScriptSockets};

@@ -36,10 +36,8 @@ mod foreign_options;
 pub mod import;
 pub mod index;
 pub mod iperf3;
-mod kept_errors;
 pub mod link;
 pub mod list;
-pub mod model;
 pub mod net;
 pub mod output;
 pub mod predict;
@@ -47,7 +45,6 @@ mod progress;
 pub mod reference;
 pub mod run;
 pub mod scale;
-pub mod selftest;
 pub mod sensitivity;
 pub mod sim;
 pub mod stack;
@@ -131,7 +128,7 @@ enum CliCommand {
     Rerun(run::RerunCommand),
     Runs(stored_runs::RunsCommand),
     Study(run::StudyCommand),
-    Selftest(selftest::SelftestCommand),
+    Selftest(doctor::SelftestCommand),
     Show(stored_runs::ShowCommand),
     Sim(sim::SimCommand),
     Sweep(sweep::SweepCommand),
@@ -147,7 +144,7 @@ enum CliCommand {
     Claims(claims::ClaimsCommand),
     Index(index::IndexCommand),
     Scale(scale::ScaleCommand),
-    Model(model::ModelCommand),
+    Model(predict::ModelCommand),
     Predict(predict::PredictCommand),
     Sensitivity(sensitivity::SensitivityCommand),
     Compare(compare::CompareCommand),

@@ -3,17 +3,16 @@
 //! One [`MeasurementAgent`] a process; each client is served by a thread of the caller's.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::io;
 use std::sync::mpsc::{self, SyncSender, TrySendError};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::thread;
+use std::{fmt, io, thread};
 
 use plumb_base::time::{Instant, Span};
 use plumb_clock::now;
 
 use crate::address::{BindAddress, host_addresses};
 use crate::control_stream::{ControlEvent, ControlStream, StreamPump};
+use crate::datagram_header::TestToken;
 use crate::message::{
     ProtocolHello, ReadyMessage, ServiceId, TaskRefusal, TaskRequest, WelcomeMessage,
 };
@@ -24,7 +23,6 @@ use crate::service::{
 use crate::session::agent::{AgentAction, AgentSession, ReportLookup};
 use crate::session::{ControlSessionError, SessionFault, SessionTiming, TaskTimes};
 use crate::task_control::TestControl;
-use crate::token::TestToken;
 
 /// Most messages that wait for a task.
 const INBOX_MAX: usize = 64;

@@ -7,10 +7,10 @@ use plumb_base::time::{Instant, Span};
 use plumb_clock::now;
 
 use crate::control_stream::{ControlEvent, ControlStream, StreamPump};
+use crate::datagram_header::TestToken;
 use crate::message::{ProtocolHello, ReadyMessage, TaskRefusal, TaskRequest, WelcomeMessage};
 use crate::session::client::{ClientAction, ClientSession};
 use crate::session::{ControlSessionError, SessionFault, SessionTiming, TaskTimes};
-use crate::token::TestToken;
 
 /// Why an agent did not do what was asked.
 #[derive(Debug, thiserror::Error)]

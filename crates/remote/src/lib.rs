@@ -17,6 +17,5 @@ pub mod secure;
 pub mod service;
 pub mod session;
 pub mod task_control;
-pub mod token;
 pub mod token_listener;
 pub mod udp_handshake;

@@ -15,7 +15,7 @@ use std::net::IpAddr;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::token::TestToken;
+use super::datagram_header::TestToken;
 
 /// What every hello begins with.
 pub const MAGIC: [u8; 8] = *b"plumbnet";

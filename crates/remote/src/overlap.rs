@@ -7,11 +7,10 @@
 //! nothing else.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::{fs, io};
 
 use plumb_clock::monotonic_ns;
 use serde::{Deserialize, Serialize};

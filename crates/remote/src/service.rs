@@ -9,11 +9,11 @@ use plumb_base::time::Span;
 
 use crate::address::BindAddress;
 use crate::control_stream::ControlEvent;
+use crate::datagram_header::TestToken;
 use crate::message::{ServiceId, TaskRefusal};
 use crate::overlap::OverlapWatch;
 use crate::session::TaskTimes;
 use crate::task_control::TestControl;
-use crate::token::TestToken;
 
 /// What an agent allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,8 +12,8 @@ use std::time::Duration;
 use plumb_base::time::Span;
 use plumb_sys::fd::{Epoll, EpollInterest};
 
+use crate::datagram_header::{TOKEN_BYTES, TestToken};
 use crate::task_control::TestControl;
-use crate::token::{TOKEN_BYTES, TestToken};
 use plumb_clock::{monotonic_ns, sleep_until};
 
 /// What a connection sends first: the token and its number.

@@ -15,8 +15,7 @@ use plumb_base::time::Span;
 use plumb_clock::monotonic_ns;
 use ring::hmac;
 
-use crate::datagram_header::{HEADER_BYTES, TestDatagramHeader, TestDatagramKind};
-use crate::token::TestToken;
+use crate::datagram_header::{HEADER_BYTES, TestDatagramHeader, TestDatagramKind, TestToken};
 
 /// How often an announcement is repeated.
 const REPEAT_NS: u64 = 100_000_000;

@@ -1,10 +1,13 @@
-//! What `plumb advise` says: sentences, tables and the figure, for the terminal and the page.
+//! What `plumb advise` says: sentences, tables and the figure, a terminal's page and HTML.
 
-use plumb_analysis::document::advise::{AdviseDocument, AdvisedMode};
+use plumb_analysis::document::advise::{AdviceScore, AdviseDocument, AdvisedMode};
 use plumb_base::units::Unit;
 
 use crate::figure::{Axis, AxisScale, Figure, FigurePoint, Series};
+use crate::html::element::{self, escape};
+use crate::html::{part, whole};
 use crate::table::TextTable;
+use crate::terminal::{TerminalPage, TerminalStyle, TextRole};
 use crate::value;
 
 /// The way that others are compared with.
@@ -112,4 +115,53 @@ fn way(mode: &str) -> &str {
 
 fn time(ns: f64) -> String {
     value::plain(Unit::Nanoseconds, ns)
+}
+
+/// The ways, fastest first, what to choose, and what would help; or the scores of the model.
+pub fn in_terminal(document: &AdviseDocument, style: TerminalStyle) -> String {
+    let mut page = TerminalPage::new(style);
+    if !document.scores.is_empty() {
+        page.out += &scores(&document.scores).render_folded(style);
+        return page.out;
+    }
+    for (line, role) in sentences(document)
+        .iter()
+        .zip([TextRole::Bold].iter().chain(std::iter::repeat(&TextRole::Plain)))
+    {
+        page.put(0, *role, line);
+    }
+    page.out += &ways(document).render_folded(style);
+    page.out.push('\n');
+    page.out += &curves(document).render_folded(style);
+    page.put(0, TextRole::Dim, scope(document));
+    page.out
+}
+
+fn scores(scores: &[AdviceScore]) -> TextTable {
+    let share = |it: Option<f64>| value::optional(Unit::Share, it);
+    TextTable::of_rows(
+        scores,
+        &[
+            ("predictions", &|it: &AdviceScore| it.of.clone()),
+            ("#number", &|it| it.score.predictions.to_string()),
+            ("#median error", &|it| share(it.score.error_median)),
+            ("#90th percentile", &|it| share(it.score.error_p90)),
+        ],
+    )
+}
+
+/// What to choose, the ways, and their times by the round-trip time.
+pub fn page(document: &AdviseDocument, code: &str) -> String {
+    let title = "How to send items over this path";
+    let mut head = format!("<header><p class=\"brand\">plumb<h1>{title}</h1><ul class=\"answer\">");
+    for sentence in sentences(document) {
+        head += &format!("<li>{}", escape(&sentence));
+    }
+    head += "</ul></header>";
+    let ways = element::table(&ways(document), "Ways of sending");
+    let curves = format!("<div class=\"figures\">{}</div>", element::figure(&figure(document)));
+    let body =
+        [part("ways", "Ways of sending", ways), part("curves", "By round-trip time", curves)];
+    let foot = format!("{} Made by plumb {}.", escape(scope(document)), escape(code));
+    whole(code, title, &head, &body, &foot)
 }

@@ -13,17 +13,13 @@ pub mod against_size;
 pub mod breakdown;
 pub mod by_level;
 pub mod connection;
-pub mod drift;
 pub mod ladder;
-pub mod machines;
 pub mod net;
-pub mod quantiles;
 mod scale;
 pub mod simulation;
 pub mod spread;
 pub mod svg;
 pub mod text;
-pub mod waterfall;
 
 /// One picture with its words and its data.
 #[derive(Clone, Debug, PartialEq)]

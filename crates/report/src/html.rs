@@ -4,24 +4,20 @@
 //! out: files; the page is returned as text. Closing tags that HTML makes optional are omitted,
 //! for a thousand cells must stay under a megabyte.
 
-use plumb_analysis::document::RankTable;
-use plumb_analysis::document::RunDocument;
-use plumb_analysis::document::chatty::ChattyDocument;
+use plumb_analysis::document::advise::ChattyDocument;
 use plumb_analysis::document::explain::ExplainDocument;
 use plumb_analysis::document::sim::SimDocument;
 use plumb_analysis::document::stack::StackDocument;
+use plumb_analysis::document::{RankTable, RunDocument};
 
 use crate::figure::svg::PALETTE_CSS;
 use crate::terminal::TerminalStyle;
 use crate::{headline, name, section, verdict};
 
-pub mod advise;
-pub mod claims;
-mod element;
+pub(crate) mod element;
 mod net;
 mod provenance;
 mod results;
-pub mod scale;
 
 pub(crate) use element::escape;
 use element::{details, table};
@@ -112,7 +108,7 @@ pub fn simulation(document: &SimDocument, code: &str) -> String {
 
 /// The turns of a capture's connections: a picture of each that waits.
 pub fn chatty(document: &ChattyDocument, code: &str) -> String {
-    let figures = document.connections.iter().filter_map(crate::figure::waterfall::figure);
+    let figures = document.connections.iter().filter_map(crate::figure::connection::waterfall);
     let body: Vec<_> = figures
         .map(|figure| part(&format!("at-{}", figure.id), &figure.title, element::figure(&figure)))
         .collect();
@@ -126,7 +122,13 @@ pub fn chatty(document: &ChattyDocument, code: &str) -> String {
 }
 
 /// A whole page: its head, a list of its sections, the sections.
-fn whole(code: &str, title: &str, head: &str, body: &[PageSection], footer: &str) -> String {
+pub(crate) fn whole(
+    code: &str,
+    title: &str,
+    head: &str,
+    body: &[PageSection],
+    footer: &str,
+) -> String {
     let mut page = format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\
@@ -159,13 +161,13 @@ fn whole(code: &str, title: &str, head: &str, body: &[PageSection], footer: &str
 
 /// One section of the page.
 #[derive(Debug)]
-struct PageSection {
+pub(crate) struct PageSection {
     id: String,
     title: String,
     body: String,
 }
 
-fn part(id: &str, title: &str, body: String) -> PageSection {
+pub(crate) fn part(id: &str, title: &str, body: String) -> PageSection {
     PageSection { id: id.to_owned(), title: title.to_owned(), body }
 }
 

@@ -1,12 +1,21 @@
-//! Tables and sentences of many machines, which terminal and page share.
+//! Many machines: sentences, tables and figures, a terminal's page and HTML; and the processor index of one.
+
+use std::collections::BTreeMap;
 
 use plumb_analysis::document::scale::{
-    GrowthRate, ScaleDocument, ScaleLine, ScaleMachine, TwoTermModel,
+    GrowthRate, IndexDocument, IndexedKernel, MemoryFigure, ScaleDocument, ScaleLine, ScaleMachine,
+    TwoTermModel,
 };
-use plumb_base::units::significant;
+use plumb_base::units::{Unit, format_bytes, significant};
 
+use crate::figure::{Axis, AxisScale, Figure, FigurePoint, SERIES_MAX, Series, slug};
+use crate::html::element::{self, details, escape};
+use crate::html::{PageSection, part, whole};
+use crate::statement::article;
 use crate::table::TextTable;
-use crate::value;
+use crate::terminal::summary::verdict_role;
+use crate::terminal::{TerminalPage, TerminalStyle, TextRole};
+use crate::{statement, value};
 
 /// What the page answers, in sentences.
 pub fn sentences(document: &ScaleDocument) -> Vec<String> {
@@ -138,5 +147,246 @@ fn speed(document: &ScaleDocument, machine: &ScaleMachine) -> String {
         "clock" => format!("{} MHz", significant(speed / 1e6, 4)),
         "integer" => format!("{} M/s", significant(speed / 1e6, 3)),
         _ => significant(*speed, 3),
+    }
+}
+
+/// The answer, then slopes, models, growth, claims and what was noticed.
+pub fn in_terminal(document: &ScaleDocument, style: TerminalStyle) -> String {
+    let mut page = TerminalPage::new(style);
+    for sentence in sentences(document) {
+        page.put(0, TextRole::Plain, &sentence);
+    }
+    let of_all = document.lines.iter().filter(|line| line.class.is_empty());
+    put_table(&mut page, "Improvement against speed", &lines(of_all).render(style));
+    let has_class = |line: &&ScaleLine| !line.class.is_empty() && line.slope.is_some();
+    let by_class: Vec<_> = document.lines.iter().filter(has_class).collect();
+    if !by_class.is_empty() {
+        put_table(&mut page, "The same by class", &lines(by_class).render(style));
+    }
+    if !document.models.is_empty() {
+        let title = "Processor and memory; error on machines left out, with one term and with two";
+        put_table(&mut page, title, &models(&document.models).render(style));
+    }
+    put_table(&mut page, "Growth over the years", &growth(&document.growth).render(style));
+    if !document.claims.is_empty() {
+        let role = |row: usize, column: usize| match column {
+            1 => verdict_role(&document.claims[row].verdict),
+            _ => TextRole::Plain,
+        };
+        let claims = statement::table(&document.claims).render_with_roles(style, role);
+        put_table(&mut page, "Published claims", &claims);
+    }
+    for note in &document.notes {
+        page.put(0, TextRole::Dim, note);
+    }
+    page.out
+}
+
+fn put_table(page: &mut TerminalPage, title: &str, table: &str) {
+    page.out.push('\n');
+    page.put(0, TextRole::Bold, title);
+    page.out += table;
+}
+
+/// Slopes, a figure for each quantity, models, growth, claims, and every machine.
+pub fn page(document: &ScaleDocument, code: &str) -> String {
+    let title = "Does communication keep up with processors?";
+    let mut head = format!("<header><p class=\"brand\">plumb<h1>{title}</h1><ul class=\"answer\">");
+    for sentence in sentences(document) {
+        head += &format!("<li>{}", escape(&sentence));
+    }
+    head += "</ul></header>";
+    let mut body = vec![slopes_section(document), models_section(document)];
+    body.extend(claims_section(document));
+    body.push(machines_section(document));
+    whole(code, title, &head, &body, &format!("Made by plumb {}.", escape(code)))
+}
+
+fn slopes_section(document: &ScaleDocument) -> PageSection {
+    let of_all = document.lines.iter().filter(|line| line.class.is_empty());
+    let mut body = element::table(&lines(of_all), "Improvement against speed, all machines");
+    body += "<div class=\"figures\">";
+    for figure in figures(document) {
+        body += &element::figure(&figure);
+    }
+    body += "</div>";
+    let by_class: Vec<_> = document.lines.iter().filter(|line| !line.class.is_empty()).collect();
+    if !by_class.is_empty() {
+        let inner = element::table(&lines(by_class), "Improvement against speed by class");
+        body += &details("By class of machine", &inner);
+    }
+    part("slopes", "Improvement against speed", body)
+}
+
+fn models_section(document: &ScaleDocument) -> PageSection {
+    let mut body = String::new();
+    if !document.models.is_empty() {
+        body += "<p>Each machine is left out in turn and predicted by the others: by its processor alone, and by \
+                 processor and memory. An error of ×÷2 is typically off by a factor of two.";
+        body += &element::table(&models(&document.models), "Processor and memory as explanations");
+    }
+    body += &element::table(&growth(&document.growth), "Growth over the years");
+    part("models", "What limits it, and how it grows", body)
+}
+
+fn claims_section(document: &ScaleDocument) -> Option<PageSection> {
+    if document.claims.is_empty() {
+        return None;
+    }
+    let articles: String = document.claims.iter().map(article).collect();
+    let body = format!("<div class=\"claims\">{articles}</div>");
+    Some(part("claims", "Published claims that machines decide", body))
+}
+
+fn machines_section(document: &ScaleDocument) -> PageSection {
+    let mut body = element::table(&machines(document), "Machines");
+    if !document.notes.is_empty() {
+        body += "<ul>";
+        for note in &document.notes {
+            body += &format!("<li>{}", escape(note));
+        }
+        body += "</ul>";
+    }
+    part("machines", "Machines", body)
+}
+
+/// The index, its kernels, and memory.
+pub fn index_in_terminal(document: &IndexDocument, style: TerminalStyle) -> String {
+    let mut page = TerminalPage::new(style);
+    let index = value::with_interval(Unit::Count, document.index, document.ci95);
+    page.put(0, TextRole::Bold, &format!("{}: {index}", document.version));
+    let spread = format!(
+        "Geometric standard deviation over kernels ×÷{}. The index of {} is 1.",
+        value::plain(Unit::Count, document.geometric_sd),
+        document.reference,
+    );
+    page.put(2, TextRole::Plain, &spread);
+    let kernels = TextTable::of_rows(
+        &document.kernels,
+        &[
+            ("kernel", &|kernel: &IndexedKernel| kernel.kernel.clone()),
+            ("#one pass", &|kernel| {
+                value::with_interval(Unit::Nanoseconds, kernel.time_ns, kernel.ci95)
+            }),
+            ("#against the reference", &|kernel| value::times(kernel.ratio)),
+        ],
+    );
+    page.out += &kernels.render(style);
+    if !document.memory.is_empty() {
+        let memory = TextTable::of_rows(
+            &document.memory,
+            &[
+                ("memory", &|figure: &MemoryFigure| figure.response.clone()),
+                ("#over", &|figure| format!("{}B", format_bytes(figure.size))),
+                ("#median", &|figure| {
+                    value::with_interval(value::unit(&figure.unit), figure.value, figure.ci95)
+                }),
+            ],
+        );
+        page.out += &memory.render(style);
+    }
+    page.out
+}
+
+/// What machines are drawn as whose class is unknown or has few.
+const OTHER: &str = "other";
+
+/// A figure_of_line for each quantity: a point a machine, a colour a class, the line of all, and what would keep up.
+pub fn figures(document: &ScaleDocument) -> Vec<Figure> {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for machine in document.machines.iter().filter(|machine| !machine.class.is_empty()) {
+        *counts.entry(&machine.class).or_default() += 1;
+    }
+    let mut common: Vec<&str> = counts.keys().copied().collect();
+    common.sort_by_key(|class| std::cmp::Reverse(counts[class]));
+    common.truncate(SERIES_MAX - 1);
+    let classes: BTreeMap<&str, &str> = document
+        .machines
+        .iter()
+        .filter(|machine| common.contains(&machine.class.as_str()))
+        .map(|machine| (machine.name.as_str(), machine.class.as_str()))
+        .collect();
+    // The same colour in every figure_of_line.
+    let order: Vec<&str> = common.into_iter().chain([OTHER]).collect();
+    let of_all = document.lines.iter().filter(|line| line.class.is_empty());
+    of_all.map(|line| figure_of_line(document, line, &classes, &order)).collect()
+}
+
+fn figure_of_line(
+    document: &ScaleDocument,
+    line: &ScaleLine,
+    classes: &BTreeMap<&str, &str>,
+    order: &[&str],
+) -> Figure {
+    let mut by_class: BTreeMap<&str, Vec<[f64; 2]>> = BTreeMap::new();
+    for (name, point) in line.names.iter().zip(&line.points) {
+        let class = classes.get(name.as_str()).copied().unwrap_or(OTHER);
+        by_class.entry(class).or_default().push(*point);
+    }
+    let mut series = Vec::new();
+    let fastest = line.speed_most.unwrap_or(1.0).max(1.0);
+    for (slot, class) in (0_u8..).zip(order) {
+        let Some(points) = by_class.get(class) else { continue };
+        let points = points.iter().map(|[x, y]| FigurePoint::at(*x, *y));
+        series.push(Series::points((*class).to_owned(), slot, false, points));
+    }
+    let mut note = "The dashed line from corner to corner keeps up with processors".to_owned();
+    series.push(Series::line(6, vec![[1.0, 1.0], [fastest, fastest]]));
+    if let (Some(slope), Some(intercept)) = (line.slope, line.intercept) {
+        let at = |speed: f64| [speed, (intercept + slope * speed.ln()).exp()];
+        series.push(Series::line(1, vec![at(1.0), at(fastest)]));
+        note += &format!("; the other is fitted to all machines, with slope {slope:.2}");
+    }
+    let axis = |label: &str| Axis::with_scale(label, "count", AxisScale::Log10);
+    let mut table = TextTable::with_heads(&["machine", "#speed", "#improvement"]);
+    for (name, [speed, improvement]) in line.names.iter().zip(&line.points) {
+        table.push([name.clone(), value::times(*speed), value::times(*improvement)]);
+    }
+    Figure {
+        id: slug(&["machines", &line.metric]),
+        title: line.label.clone(),
+        note: format!("{note}. Both are multiples of {}.", line.base),
+        alt: format!(
+            "{} of {} machines against the {}",
+            line.label, line.machines, document.speed_label
+        ),
+        x: axis(&format!("{}, times the slowest", document.speed_label)),
+        y: axis("improvement, times"),
+        series,
+        table,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plumb_analysis::document::scale::ScaleMachine;
+
+    use super::*;
+    use crate::figure::SeriesMarks;
+
+    #[test]
+    fn every_machine_is_drawn_however_many_classes_there_are() {
+        let machine = |number: u32| ScaleMachine {
+            name: format!("m{number}"),
+            class: format!("class {}", number % 12),
+            ..ScaleMachine::default()
+        };
+        let document = ScaleDocument {
+            machines: (0..30).map(machine).collect(),
+            lines: vec![ScaleLine {
+                names: (0..30).map(|number| format!("m{number}")).collect(),
+                points: (1..=30).map(|at| [f64::from(at); 2]).collect(),
+                ..ScaleLine::default()
+            }],
+            ..ScaleDocument::default()
+        };
+        let figures = figures(&document);
+        let points = figures[0].series.iter().filter_map(|series| match &series.marks {
+            SeriesMarks::Points { at, .. } => Some(at.len()),
+            _ => None,
+        });
+        let drawn: Vec<usize> = points.collect();
+        assert_eq!(drawn.iter().sum::<usize>(), 30);
+        assert_eq!(drawn.len(), SERIES_MAX);
     }
 }

@@ -8,9 +8,8 @@ use plumb_analysis::document::{
     CellResult, OUTER_LINK, OUTER_LINK_AFTER, RunDocument, RunTrust, UnavailableCell, host_notes,
 };
 use plumb_base::time::Span;
-use plumb_base::units::Unit;
 use plumb_base::units::quantity::{parse_rate, parse_span};
-use plumb_base::units::rate::Rate;
+use plumb_base::units::{Rate, Unit};
 use serde_json::Value;
 
 use crate::name;

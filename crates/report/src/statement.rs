@@ -1,9 +1,13 @@
-//! Words and tables of the statements of documents, which terminal and page share.
+//! Statements of the documents with their verdicts: words and tables, a terminal's page and HTML.
 
-use plumb_analysis::document::claims::{ClaimFigure, ClaimRow, ClaimTally};
+use plumb_analysis::document::list::{ClaimFigure, ClaimRow, ClaimTally, ClaimsDocument};
 use plumb_base::units::{Unit, significant};
 
+use crate::html::element::{self, escape};
+use crate::html::{PageSection, part, whole};
 use crate::table::TextTable;
+use crate::terminal::summary::verdict_role;
+use crate::terminal::{TerminalPage, TerminalStyle, TextRole};
 use crate::value;
 
 /// One row a statement: id without its document, verdict, the first number then and here, and their ratio.
@@ -96,4 +100,82 @@ fn number(unit: &str, number: f64) -> String {
         "count" => significant(number, 3),
         unit => value::plain(Unit::from_name(unit).unwrap_or(Unit::Count), number),
     }
+}
+
+/// A table for each document: a row a statement; then all of them counted.
+pub fn in_terminal(document: &ClaimsDocument, style: TerminalStyle) -> String {
+    let mut page = TerminalPage::new(style);
+    for rows in document.claims.chunk_by(|a, b| a.document == b.document) {
+        page.put(0, TextRole::Bold, &rows[0].document);
+        let verdict = |row: usize, column: usize| match column {
+            1 => verdict_role(&rows[row].verdict),
+            _ => TextRole::Plain,
+        };
+        page.out += &table(rows).render_with_roles(style, verdict);
+        page.out.push('\n');
+    }
+    page.out + &tally(&document.tallies).render(style)
+}
+
+/// A paragraph for each statement.
+pub fn paragraphs(document: &ClaimsDocument, style: TerminalStyle) -> String {
+    let mut page = TerminalPage::new(style);
+    for row in &document.claims {
+        put_row(&mut page, row);
+    }
+    page.out + &tally(&document.tallies).render(style)
+}
+
+fn put_row(page: &mut TerminalPage, row: &ClaimRow) {
+    page.put(0, TextRole::Bold, &row.id);
+    page.put(2, verdict_role(&row.verdict), &row.verdict.to_uppercase());
+    page.put(2, TextRole::Plain, &row.statement);
+    page.put(2, TextRole::Dim, &format!("{}, {}", row.author, row.place));
+    for text in figures(row) {
+        page.put(4, TextRole::Plain, &text);
+    }
+    for text in sentences(row) {
+        page.put(2, TextRole::Plain, &text);
+    }
+    page.out.push('\n');
+}
+
+/// Every statement with its verdict, a section a document.
+pub fn page(document: &ClaimsDocument, code: &str) -> String {
+    let title = "Published claims, and what holds of them here";
+    let tally = element::table(&tally(&document.tallies), "Statements by verdict");
+    let head = format!("<header><p class=\"brand\">plumb<h1>{title}</h1>{tally}</header>");
+    let documents = document.claims.chunk_by(|a, b| a.document == b.document);
+    let body: Vec<PageSection> = documents.map(section).collect();
+    whole(code, title, &head, &body, &format!("Made by plumb {}.", escape(code)))
+}
+
+fn section(rows: &[ClaimRow]) -> PageSection {
+    let name = &rows[0].document;
+    let mut body = String::from("<div class=\"claims\">");
+    body.extend(rows.iter().map(article));
+    part(name, name, body + "</div>")
+}
+
+pub(crate) fn article(row: &ClaimRow) -> String {
+    let mut html = format!(
+        "<article id=\"{0}\">{1}<h3>{2}</h3><p class=\"dim\">{0} ({3}, {4})",
+        escape(&row.id),
+        element::verdict(&row.verdict),
+        escape(&row.statement),
+        escape(&row.author),
+        escape(&row.place),
+    );
+    let figures = figures(row);
+    if !figures.is_empty() {
+        html += "<ul>";
+        for figure in figures {
+            html += &format!("<li>{}", escape(&figure));
+        }
+        html += "</ul>";
+    }
+    for sentence in sentences(row) {
+        html += &format!("<p>{}", escape(&sentence));
+    }
+    html + "</article>"
 }

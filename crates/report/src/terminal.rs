@@ -6,23 +6,17 @@ use plumb_base::units::Unit;
 
 use crate::printable;
 
-pub mod advise;
 pub mod chatty;
 pub mod checks;
-pub mod claims;
 pub mod compare;
 pub mod explain;
 pub mod http;
-pub mod index;
 pub mod ladder;
 pub mod link;
 pub mod model;
 pub mod net;
 pub mod net_summary;
 pub mod page_markdown;
-pub mod ranks;
-pub mod scale;
-pub mod sensitivity;
 pub mod sim;
 pub mod stack;
 pub mod stamp;

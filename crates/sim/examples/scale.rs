@@ -10,7 +10,7 @@
 use std::sync::Arc;
 
 use plumb_base::time::Span;
-use plumb_base::units::rate::Rate;
+use plumb_base::units::Rate;
 use plumb_link::spec::{HopSpec, LinkSpec};
 use plumb_sim::network::Topology;
 use plumb_sim::scenario::{FlowGroup, FlowSpec, Scenario, SendPattern, SourceSpec};

@@ -13,8 +13,7 @@ use plumb_stack::tcp::{ListenerId, Received, TcpEvent, TcpId};
 use plumb_wire::machine::{Machine as _, PortId};
 use plumb_wire::packet::{Batch, Pool};
 
-use crate::application::RELAY_BUFFER;
-use crate::flow::SimulatedFlow;
+use crate::flow::{RELAY_BUFFER, SimulatedFlow};
 
 /// The one interface of a host.
 pub const PORT: PortId = PortId(0);

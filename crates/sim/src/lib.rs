@@ -4,7 +4,6 @@
 //! scenario and one seed give one trace, whatever machine runs it, in however many threads.
 #![forbid(unsafe_code)]
 
-pub mod application;
 pub mod cc_report;
 pub mod directed_link;
 pub mod event_queue;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use plumb_base::seed::Seed;
 use plumb_base::time::Span;
-use plumb_base::units::rate::Rate;
+use plumb_base::units::Rate;
 use plumb_link::spec::FaultSpec;
 use plumb_stack::tcp::config::TcpConfig;
 

@@ -13,9 +13,8 @@ use plumb_link::spec::HopSpec;
 use plumb_wire::machine::Medium;
 use plumb_wire::packet::{ChecksumState, Pool, PoolConfig};
 
-use crate::application::FlowApplication;
 use crate::directed_link::{DirectedLink, NodeKind};
-use crate::flow::SimulatedFlow;
+use crate::flow::{FlowApplication, SimulatedFlow};
 use crate::host::{VirtualHost, address_of};
 use crate::processor::Processor;
 use crate::route::RouteTable;
@@ -24,17 +23,13 @@ use crate::source::TrafficSource;
 
 mod logical_process;
 mod outcome;
-mod partition;
 mod schedule;
-mod workers;
-mod world;
+mod threads;
 
-use logical_process::LogicalProcess;
+use logical_process::{LogicalProcess, NodePlace, Place, World};
 use outcome::SampledSeries;
-use partition::Partition;
 use schedule::EventSchedule;
-use workers::{ThreadTrial, Worker};
-use world::{NodePlace, Place, World};
+use threads::{Partition, ThreadTrial, Worker};
 
 /// When every simulation begins: a moment that is not the origin, which stands for "unknown" in packets.
 pub const START: Instant = Instant::after_origin(Span::from_secs(1));

@@ -1,7 +1,6 @@
 //! TCP (RFC 9293) by role: a [`Connection`] takes segments and time and gives segments and a deadline.
 
 mod ack;
-mod challenge;
 mod close;
 pub mod config;
 pub mod congestion;
@@ -15,7 +14,6 @@ mod listen;
 mod mtu;
 mod output;
 pub mod pacing;
-mod prr;
 mod rack;
 mod reassembly;
 mod receive;
@@ -27,18 +25,14 @@ pub mod segment;
 mod sender;
 mod sent;
 pub mod seq;
-mod size_probe;
 mod slab;
 mod socket;
-mod state;
 mod stream;
-mod syn_cookie;
 mod table;
 pub mod time_wait;
 mod timers;
 mod tuple;
 mod window;
-mod write_end;
 
 pub use connection::{Connection, PathLimits, TcpEnds, TcpSocketError};
 pub use info::{SegmentRecord, TcpInfo, TracedKind};
@@ -46,12 +40,12 @@ pub use receive::{SegmentDrop, SegmentFate, reset_for};
 pub use receiver::ReceiverCounts;
 pub use recovery::RecoveryPhase;
 pub use sender::SenderCounts;
+pub use socket::TcpState;
 pub use socket::{ListenerId, TcpCounts, TcpEvent, TcpId, TcpOpenError};
-pub use state::TcpState;
 pub use stream::Received;
+pub use stream::WriteEnd;
 pub use table::TcpLimits;
 pub(crate) use table::{TcpEntry, TcpPath, TcpReply, TcpTable};
-pub use write_end::WriteEnd;
 
 #[cfg(test)]
 mod tests;

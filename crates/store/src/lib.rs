@@ -6,8 +6,6 @@
 
 pub mod export;
 pub mod import;
-pub mod location;
 pub mod lock;
 pub mod record;
-pub mod run_id;
 pub mod sqlite;

@@ -2,30 +2,32 @@
 //!
 //! Each block is one transaction in write-ahead-log mode, so that whatever kills the program, at
 //! most the block in flight is lost; reading goes on while a run measures. Left out: who may
-//! measure ([`crate::lock`]) and where the file is ([`crate::location`]).
+//! measure ([`crate::lock`]).
+//!
+//! A new version of its schema is one more file beside `schema/v1.sql` and one more line in `STEPS`; old steps never change,
+//! and `tests/fixtures/store-v*.db` holds a store of every version.
+//!
+//! Where it is when nobody says follows the XDG base directory specification.
 
-mod error;
-pub mod find;
-mod read;
-mod rows;
-mod sample_codec;
-mod schema;
-mod write;
-
-#[cfg(test)]
-pub(crate) mod fixture;
-
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+
+mod error;
+pub mod read;
+mod rows;
+mod sample_codec;
+mod write;
+
+#[cfg(test)]
+pub(crate) mod fixture;
 
 pub use error::{StoreError, StoreLimit};
 pub use read::RunListing;
-use schema::DatabaseIdentity;
-pub use schema::VERSION;
 
 /// How long one process waits for another to finish a transaction.
 const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -122,7 +124,7 @@ impl Store {
     fn initialize(mut connection: Connection, path: &Path) -> Result<Self, StoreError> {
         let fault = |source| StoreError::from_sqlite(path, source);
         set_up(&connection).map_err(fault)?;
-        match schema::identify(&connection).map_err(fault)? {
+        match identify(&connection).map_err(fault)? {
             DatabaseIdentity::Blank | DatabaseIdentity::Store(1..=VERSION) => {}
             unfit => return Err(identity_error(path, unfit)),
         }
@@ -137,7 +139,7 @@ impl Store {
         connection
             .execute_batch("PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON;")
             .map_err(fault)?;
-        schema::migrate(&mut connection).map_err(fault)?;
+        migrate(&mut connection).map_err(fault)?;
         Ok(Self { connection, path: path.to_owned() })
     }
 
@@ -194,7 +196,7 @@ fn connect_for_reading(path: &Path) -> rusqlite::Result<(Connection, DatabaseIde
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let plain = Connection::open_with_flags(path, flags).and_then(|connection| {
         set_up(&connection)?;
-        let identity = schema::identify(&connection)?;
+        let identity = identify(&connection)?;
         Ok((connection, identity))
     });
     let Err(error) = plain else { return plain };
@@ -208,7 +210,7 @@ fn connect_for_reading(path: &Path) -> rusqlite::Result<(Connection, DatabaseIde
     let connection =
         Connection::open_with_flags(immutable_uri(path), flags | OpenFlags::SQLITE_OPEN_URI)?;
     set_up(&connection)?;
-    let identity = schema::identify(&connection)?;
+    let identity = identify(&connection)?;
     Ok((connection, identity))
 }
 
@@ -254,6 +256,107 @@ fn identity_error(path: &Path, identity: DatabaseIdentity) -> StoreError {
         }
         DatabaseIdentity::Store(found) => StoreError::Newer { path, found, supported: VERSION },
     }
+}
+
+/// `PRAGMA application_id` of every store: `plmb`.
+const APPLICATION_ID: i64 = 0x706c_6d62;
+
+/// Step n brings a store from version n to version n + 1.
+const STEPS: &[&str] = &[
+    include_str!("sqlite/schema/v1.sql"),
+    include_str!("sqlite/schema/v2.sql"),
+    include_str!("sqlite/schema/v3.sql"),
+];
+
+/// The version this program writes.
+#[expect(clippy::cast_possible_wrap, reason = "a handful of steps")]
+pub const VERSION: i64 = STEPS.len() as i64;
+
+/// What a database file turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum DatabaseIdentity {
+    /// Nothing in it yet.
+    Blank,
+    /// A store of this version.
+    Store(i64),
+    /// Another program's.
+    Foreign {
+        /// Its application id, 0 when it has none.
+        application_id: i64,
+    },
+}
+
+/// Looks at a database without changing it.
+///
+/// One transaction around the three questions: between two of them another process may be making
+/// the store, and half of each answer would look like another program's file.
+fn identify(connection: &Connection) -> rusqlite::Result<DatabaseIdentity> {
+    let snapshot = connection.unchecked_transaction()?;
+    let number = |sql| snapshot.query_row(sql, [], |row| row.get::<_, i64>(0));
+    let application_id = number("PRAGMA application_id")?;
+    let version = number("PRAGMA user_version")?;
+    let tables = number("SELECT count(*) FROM sqlite_schema")?;
+    snapshot.finish()?;
+    Ok(match (application_id, version, tables) {
+        (APPLICATION_ID, version, _) => DatabaseIdentity::Store(version),
+        (0, 0, 0) => DatabaseIdentity::Blank,
+        _ => DatabaseIdentity::Foreign { application_id },
+    })
+}
+
+/// Brings a blank database or an older store to [`VERSION`], one transaction a step.
+///
+/// Two processes may do so at once: each step looks at the version again inside its transaction.
+fn migrate(connection: &mut Connection) -> rusqlite::Result<()> {
+    migrate_by(connection, STEPS)
+}
+
+fn migrate_by(connection: &mut Connection, steps: &[&str]) -> rusqlite::Result<()> {
+    loop {
+        let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let version: i64 = transaction.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+        let Some(step) = usize::try_from(version).ok().and_then(|version| steps.get(version))
+        else {
+            return transaction.commit();
+        };
+        transaction.execute_batch(step)?;
+        transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+        transaction.pragma_update(None, "user_version", version + 1)?;
+        transaction.commit()?;
+    }
+}
+
+/// No place for the store could be worked out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "there is no place for the store: neither PLUMB_STORE, XDG_DATA_HOME nor HOME is set; \
+     pass --store FILE or set PLUMB_STORE"
+)]
+pub struct StoreLocationError;
+
+/// The path of the store: `explicit`, else `$PLUMB_STORE`, else `plumb/plumb.db` in
+/// `$XDG_DATA_HOME`, else in `$HOME/.local/share`.
+///
+/// `environment` looks a variable up, so that this function asks the process nothing. Empty
+/// variables count as unset, and a relative `$XDG_DATA_HOME` is ignored (XDG base directory
+/// specification 0.8).
+///
+/// # Errors
+/// When none of them is given.
+pub fn default_path(
+    explicit: Option<PathBuf>,
+    environment: impl Fn(&str) -> Option<OsString>,
+) -> Result<PathBuf, StoreLocationError> {
+    let variable =
+        |name: &str| environment(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    explicit
+        .or_else(|| variable("PLUMB_STORE"))
+        .or_else(|| {
+            let data = variable("XDG_DATA_HOME").filter(|path| path.is_absolute())?;
+            Some(data.join("plumb/plumb.db"))
+        })
+        .or_else(|| Some(variable("HOME")?.join(".local/share/plumb/plumb.db")))
+        .ok_or(StoreLocationError)
 }
 
 #[cfg(test)]

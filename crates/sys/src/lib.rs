@@ -7,7 +7,6 @@
 
 pub mod bpf;
 pub mod clock;
-pub mod counting_allocator;
 pub mod datagram;
 pub mod errno;
 pub mod fd;
@@ -23,7 +22,6 @@ pub mod process;
 pub mod sched;
 pub mod signal;
 pub mod socket;
-pub mod tcp_info;
 pub mod timer;
 pub mod tun;
 pub mod uring;

@@ -2,10 +2,9 @@
 
 use std::net::SocketAddr;
 
-use super::saving::{self, AssumedChange};
 use super::side::{DirectionState, SegmentData, is_after};
-use super::{EXCHANGES_KEPT, SegmentRecord};
-use crate::document::chatty::{ChattyConnection, ChattyExchange};
+use super::{AssumedChange, EXCHANGES_KEPT, SegmentRecord, savings};
+use crate::document::advise::{ChattyConnection, ChattyExchange};
 
 const CLIENT: usize = 0;
 const SERVER: usize = 1;
@@ -205,7 +204,7 @@ impl ConnectionTurns {
             exchanges_left_out: self.round_trips.saturating_sub(self.kept.len() as u64),
             exchanges: self.kept,
         };
-        found.savings = saving::savings(&found, change);
+        found.savings = savings(&found, change);
         found
     }
 }

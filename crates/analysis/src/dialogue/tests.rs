@@ -1,5 +1,5 @@
 use super::*;
-use crate::document::chatty::ChattyConnection;
+use crate::document::advise::ChattyConnection;
 
 const MS: u64 = 1_000_000;
 

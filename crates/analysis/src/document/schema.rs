@@ -7,28 +7,27 @@ use plumb_result::stamp::{self, StampDocument};
 use schemars::{JsonSchema, schema_for};
 use serde_json::{Value, json};
 
-use crate::document::advise::{ADVISE_SCHEMA, AdviseDocument};
-use crate::document::agent::{AGENT_SCHEMA, AgentDocument, PAIR_SCHEMA, PairDocument};
-use crate::document::chatty::{CHATTY_SCHEMA, ChattyDocument};
-use crate::document::checks::{
-    CheckDocument, DOCTOR_SCHEMA, DoctorDocument, SELFTEST_SCHEMA, STORE_CHECK_SCHEMA,
-    SelftestDocument,
-};
-use crate::document::claims::{CLAIMS_SCHEMA, ClaimsDocument};
+use crate::document::advise::{ADVISE_SCHEMA, AdviseDocument, CHATTY_SCHEMA, ChattyDocument};
 use crate::document::compare::{self, CompareDocument};
-use crate::document::conform::{self, ConformDocument};
 use crate::document::display::{self, DisplayDocument};
 use crate::document::explain::{self, ExplainDocument};
-use crate::document::index::{INDEX_SCHEMA, IndexDocument};
+use crate::document::host::{
+    AGENT_SCHEMA, AgentDocument, CheckDocument, DOCTOR_SCHEMA, DoctorDocument, PAIR_SCHEMA,
+    PairDocument, SELFTEST_SCHEMA, STORE_CHECK_SCHEMA, SelftestDocument,
+};
 use crate::document::link::{
     LINK_CHECK_SCHEMA, LINK_SCHEMA, LINKS_SCHEMA, LinkCheckDocument, LinkDocument, LinksDocument,
 };
-use crate::document::list::{LIST_SCHEMA, ListDocument, RUNS_SCHEMA, RunsDocument};
-use crate::document::model::{MODEL_SCHEMA, ModelDocument, PREDICT_SCHEMA, PredictDocument};
-use crate::document::scale::{SCALE_SCHEMA, ScaleDocument};
-use crate::document::sensitivity::{SENSITIVITY_SCHEMA, SensitivityDocument};
+use crate::document::list::{
+    CLAIMS_SCHEMA, ClaimsDocument, LIST_SCHEMA, ListDocument, RUNS_SCHEMA, RunsDocument,
+};
+use crate::document::model::{
+    MODEL_SCHEMA, ModelDocument, PREDICT_SCHEMA, PredictDocument, SENSITIVITY_SCHEMA,
+    SensitivityDocument,
+};
+use crate::document::scale::{INDEX_SCHEMA, IndexDocument, SCALE_SCHEMA, ScaleDocument};
 use crate::document::sim::{self, CONGESTION_SCHEMA, CongestionDocument, SimDocument};
-use crate::document::stack::{self, StackDocument};
+use crate::document::stack::{self, ConformDocument, StackDocument};
 use crate::document::{RUN_SCHEMA, RunDocument};
 
 /// One published shape.
@@ -59,7 +58,7 @@ pub fn all() -> Vec<DocumentSchema> {
         document_schema::<CheckDocument>(STORE_CHECK_SCHEMA),
         document_schema::<ExplainDocument>(explain::SCHEMA),
         document_schema::<SelftestDocument>(SELFTEST_SCHEMA),
-        document_schema::<ConformDocument>(conform::SCHEMA),
+        document_schema::<ConformDocument>(stack::CONFORM_SCHEMA),
         document_schema::<DisplayDocument>(display::SCHEMA),
         document_schema::<ChattyDocument>(CHATTY_SCHEMA),
         document_schema::<AdviseDocument>(ADVISE_SCHEMA),

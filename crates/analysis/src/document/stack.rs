@@ -1,6 +1,4 @@
-//! What a command of `plumb stack` saw, `plumb.stack/1`.
-//!
-//! Left out: how packets were moved; the stack and the command line do that.
+//! What a command of `plumb stack` saw, `plumb.stack/1`, and what became of conformance scripts, `plumb.conform/1`.
 
 use std::collections::BTreeMap;
 
@@ -235,4 +233,37 @@ pub struct ReplayRate {
     pub ns_per_packet: f64,
     /// Of that, what the memory device takes by itself: the same frames without a stack.
     pub device_ns_per_packet: f64,
+}
+
+/// The name of this document's shape.
+pub const CONFORM_SCHEMA: &str = "plumb.conform/1";
+
+/// One run of `plumb stack conform`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ConformDocument {
+    /// Always `plumb.conform/1`.
+    pub schema: String,
+    /// Scripts that passed.
+    pub passed: u64,
+    /// Scripts that failed or are malformed.
+    pub failed: u64,
+    /// Scripts that need what is not there.
+    pub unsupported: u64,
+    /// One entry for each script.
+    pub scripts: Vec<ConformScript>,
+}
+
+/// What became of one script.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ConformScript {
+    /// Its path.
+    pub file: String,
+    /// `passed`, `failed`, `unsupported` or `malformed`.
+    pub outcome: String,
+    /// Line of the event at which it ended, from 1; null if it passed.
+    pub line: Option<u32>,
+    /// Column, from 1; null if it passed.
+    pub column: Option<u32>,
+    /// What was expected and what came, or what it needs; empty if it passed.
+    pub reason: String,
 }

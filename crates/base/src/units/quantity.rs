@@ -7,7 +7,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use crate::time::Span;
-use crate::units::rate::Rate;
+use crate::units::Rate;
 
 /// Why a text is no quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

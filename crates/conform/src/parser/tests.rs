@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::parse;
 use crate::code::{CodeNames, CodeStatement};
-use crate::error::{ScriptError, ScriptPosition};
+use crate::outcome::{ScriptError, ScriptPosition};
 use crate::script::{
     CallValue, ClassSpec, EventTime, OptionSpec, PacketBody, ScriptAction, ScriptEvent, TcpSpec,
 };

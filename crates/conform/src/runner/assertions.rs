@@ -5,8 +5,7 @@ use plumb_stack::tcp::{RecoveryPhase, TcpInfo, TcpState};
 
 use super::{ScriptRunner, StepResult, failed};
 use crate::code::{CodeStatement, UnknownNameError};
-use crate::error::ScriptPosition;
-use crate::outcome::ScriptOutcome;
+use crate::outcome::{ScriptOutcome, ScriptPosition};
 
 impl ScriptRunner {
     /// Evaluates a code block.

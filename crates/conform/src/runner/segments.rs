@@ -4,8 +4,7 @@ use plumb_base::time::{Instant, Span};
 use plumb_wire::tcp::TcpFlags;
 
 use super::{ScriptRunner, StepResult, UnderTest, failed};
-use crate::error::ScriptPosition;
-use crate::outcome::ScriptOutcome;
+use crate::outcome::{ScriptOutcome, ScriptPosition};
 use crate::packets::{ObservedSegment, describe_options, read_options};
 use crate::script::{OptionSpec, PacketBody, PacketSpec, ScriptEvent, TcpSpec};
 

@@ -10,9 +10,8 @@ use std::arch::x86_64::{
     _mm256_storeu_si256, _mm256_stream_si256, _mm256_sub_epi64, _mm256_xor_si256,
 };
 
-use super::lanes::{LANES, LINE};
 use super::skeleton::{UNROLL, passes};
-use super::{short, unsigned};
+use super::{LANES, LINE, short, unsigned};
 
 /// Bytes in a vector.
 const WIDTH: usize = 32;

@@ -6,9 +6,8 @@ use std::arch::x86_64::{
     _mm512_storeu_si512, _mm512_stream_si512, _mm512_xor_si512,
 };
 
-use super::lanes::{LANES, LINE};
 use super::skeleton::{UNROLL, passes};
-use super::unsigned;
+use super::{LANES, LINE, unsigned};
 
 /// Bytes in a vector.
 const WIDTH: usize = 64;

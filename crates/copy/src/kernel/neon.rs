@@ -7,9 +7,8 @@ use std::arch::aarch64::{
     vreinterpretq_u16_u8, vst1q_u8,
 };
 
-use super::lanes::{LANES, LINE};
-use super::short;
 use super::skeleton::{UNROLL, passes};
+use super::{LANES, LINE, short};
 
 /// Bytes in a vector.
 const WIDTH: usize = 16;

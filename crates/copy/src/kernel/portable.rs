@@ -4,8 +4,7 @@
 
 use std::slice;
 
-use super::lanes::{LANES, LINE};
-use super::{KernelFunctions, short};
+use super::{KernelFunctions, LANES, LINE, short};
 
 /// Bytes a turn: four totals, so that no addition waits for the one before.
 const BLOCK: usize = 64;
@@ -58,7 +57,7 @@ fn copy(src: &[u8], dst: &mut [u8]) -> u64 {
 ///
 /// # Safety
 ///
-/// As for [`LaneCopyFn`](super::lanes::LaneCopyFn).
+/// As for [`LaneCopyFn`](super::LaneCopyFn).
 unsafe fn in_lanes<const SUM: bool>(
     src: *const u8,
     dst: *mut u8,

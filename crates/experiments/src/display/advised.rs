@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use plumb_analysis::advice::{AdvisedWork, SendingMode};
 use plumb_analysis::summary::MeasuredCell;
-use plumb_base::units::rate::Rate;
+use plumb_base::units::Rate;
 use plumb_harness::spec::DisplayPath;
 use plumb_link::spec::{LinkSpec, RateSpec};
 use plumb_link::text::NoFiles;

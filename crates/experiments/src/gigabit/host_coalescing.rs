@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use plumb_harness::report::LaunchFault;
 use plumb_harness::spec::{DeviceOptions, PathKind, PathSpec, SocketOptions};
 use plumb_report::figure::by_level::{self, LevelPlot};
-use plumb_report::figure::quantiles;
+use plumb_report::figure::spread;
 
 use crate::claims::{WEIGLE, gain, order_cases, place_label};
 use crate::factor::channel::LATENCY;
@@ -243,7 +243,7 @@ fn figures(data: &PageData<'_>) -> Vec<Figure> {
     }
     figures.extend(places.values().filter_map(|cells| {
         let place = name::placement(cells.first()?.level("placement"));
-        quantiles::figure(&format!("Latency of a small message: distribution, {place}"), cells)
+        spread::quantiles(&format!("Latency of a small message: distribution, {place}"), cells)
     }));
     figures
 }

@@ -12,7 +12,7 @@ use rand::{Rng as _, RngExt as _};
 use raptorq::{Decoder, Encoder, EncodingPacket};
 
 use crate::claims::order_cases;
-use crate::codes::{DecodedWord, golay, hamming};
+use crate::codes::{DecodedWord, golay_decode, golay_encode, hamming_decode, hamming_encode};
 use crate::gigabit::window_bdp::ROUND_TRIP;
 use crate::prelude::*;
 use crate::simulation::{self, ResponseValues, SimulatedCell, failed};
@@ -303,14 +303,14 @@ fn words_of_code(scheme: &str, message: &[u8], path: &mut LossyPath, rtt: f64) -
     if scheme == "hamming" {
         for nibble in message.iter().flat_map(|byte| [byte >> 4, byte & 0xf]) {
             let flips = u8::try_from(path.flips(8)).expect("eight bits");
-            whole &= is_intact(hamming::decode(hamming::encode(nibble) ^ flips), nibble.into());
+            whole &= is_intact(hamming_decode(hamming_encode(nibble) ^ flips), nibble.into());
         }
     } else {
         for three in message.chunks(3) {
             let bits = three.iter().fold(0, |bits, byte| bits << 8 | u32::from(*byte));
             for data in [bits >> 12, bits & 0xfff] {
                 let data = u16::try_from(data).expect("twelve bits");
-                whole &= is_intact(golay::decode(golay::encode(data) ^ path.flips(24)), data);
+                whole &= is_intact(golay_decode(golay_encode(data) ^ path.flips(24)), data);
             }
         }
     }
@@ -387,12 +387,12 @@ mod tests {
         let is = |word: DecodedWord, sent: u16| matches!(word, DecodedWord::Data { data, .. } if data == sent);
         let hamming = failures(
             8,
-            |flips| is(hamming::decode(hamming::encode(9) ^ u8::try_from(flips).unwrap()), 9),
+            |flips| is(hamming_decode(hamming_encode(9) ^ u8::try_from(flips).unwrap()), 9),
             0.05,
         );
         // Of three errors and more some look like one, none of them like what was sent.
         assert!(is_near(hamming, more_than(1, 8, 0.05), 2e4), "{hamming}");
-        let golay = failures(24, |flips| is(golay::decode(golay::encode(777) ^ flips), 777), 0.08);
+        let golay = failures(24, |flips| is(golay_decode(golay_encode(777) ^ flips), 777), 0.08);
         assert!(is_near(golay, more_than(3, 24, 0.08), 2e4), "{golay}");
     }
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use plumb_analysis::slope::slope;
+use plumb_analysis::sensitivity::slope;
 use plumb_analysis::summary::CONFIDENCE;
 use plumb_base::stats::regression::{FittedLine, theil_sen};
 use plumb_harness::report::LaunchFault;

@@ -8,7 +8,7 @@ use plumb_analysis::claim::{
 use plumb_analysis::claim_table::{FoundVerdict, FoundVerdicts};
 use plumb_analysis::document::{ClaimVerdict, PublishedNumber};
 use plumb_analysis::scale::{
-    self, KnownMachine, MACHINES_MIN, MachineSet, SpeedKind, metric, points,
+    self, KnownMachine, MACHINES_MIN, MachineSet, SpeedKind, find_metric, points,
 };
 use plumb_base::units::Unit;
 
@@ -415,7 +415,7 @@ struct SlopeEstimate {
 impl SlopeEstimate {
     /// The slope, or how many machines there were instead of four.
     fn of((name, of): SlopeOf, machines: &[KnownMachine], speed: SpeedKind) -> Result<Self, usize> {
-        let metric = metric::find(name).ok_or(0_usize)?;
+        let metric = find_metric(name).ok_or(0_usize)?;
         let chosen = machines.iter().filter(|machine| of.keeps(machine));
         let points = points(chosen, metric, speed);
         let fitted = scale::fit(&points).ok_or(points.len())?;
@@ -439,7 +439,7 @@ fn improvement(
     (at, bounds, is_share): (f64, (f64, f64), bool),
     published: &[f64],
 ) -> MachineJudgment {
-    let Some(metric) = metric::find(name) else { return MachineJudgment::default() };
+    let Some(metric) = find_metric(name) else { return MachineJudgment::default() };
     let points = points(machines.iter().filter(|machine| of.keeps(machine)), metric, speed);
     let Some(fitted) = scale::fit(&points) else {
         return MachineJudgment::few(points.len(), name, of);
@@ -564,7 +564,7 @@ fn exponent(
     bounds: (f64, f64),
 ) -> MachineJudgment {
     let all: Vec<&KnownMachine> = machines.iter().collect();
-    let model = metric::find(name).and_then(|metric| scale::two_terms(&all, metric, speed));
+    let model = find_metric(name).and_then(|metric| scale::two_terms(&all, metric, speed));
     let Some(model) = model else {
         return MachineJudgment::few(0, "speed, memory and quantity", MachineFilter::All);
     };

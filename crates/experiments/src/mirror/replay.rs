@@ -3,9 +3,12 @@
 //! What is timed is everything that a packet needs: being put into a frame of the pool, the stack both ways,
 //! and giving the frame back. Cold packets lie where they were put once, in more memory than any
 //! cache holds, and only their headers are written anew.
+//!
+//! Of a capture's packets the lengths and contents are kept, as datagrams to the mirror behind headers of its own.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::fs;
 
 use plumb_base::time::Instant;
 use plumb_clock::Stopwatch;
@@ -16,11 +19,11 @@ use plumb_harness::report::LaunchFault;
 use plumb_harness::spec::TurnaroundPoint;
 use plumb_stack::host::IpHost;
 use plumb_stack::service::{HostNode, SwapMirror};
-use plumb_wire::machine::{DeviceCapabilities, Medium};
-use plumb_wire::machine::{Machine, PortId};
+use plumb_wire::capture::CaptureReader;
+use plumb_wire::machine::{DeviceCapabilities, Machine, Medium, PortId};
 use plumb_wire::packet::{ChecksumState, HEADROOM, LARGE_FRAME, Packet, Pool, PoolConfig};
 
-use super::{MirrorNode, StackEdgeTimer, capture, mirror_node};
+use super::{MirrorNode, StackEdgeTimer, mirror_node};
 
 /// Bytes of packets under way at once: they fit a first-level cache with room for the stack.
 const BATCH_BYTES: usize = 24 << 10;
@@ -29,7 +32,7 @@ const BATCH_MAX: usize = 64;
 /// Memory of cold packets: more than a core's share of any last-level cache.
 const COLD_BYTES: usize = 96 << 20;
 
-/// Headers that are written anew for a cold packet: Ethernet, IPv4 and UDP.
+/// Headers of a UDP datagram over Ethernet and IPv4: written anew for a cold packet, and taken off every packet of a capture.
 const HEADERS: usize = 14 + 20 + 8;
 
 /// The port that frames come by.
@@ -75,7 +78,7 @@ impl StackReplayMirror {
             ReplayMachine::Node(Box::new(mirror_node(host, site.local, turn, edges)?))
         };
         let batch = Vec::with_capacity(BATCH_MAX);
-        let payloads = site.spec.capture.as_deref().map_or(Ok(Vec::new()), capture::payloads);
+        let payloads = site.spec.capture.as_deref().map_or(Ok(Vec::new()), payloads_of_capture);
         Ok(Self {
             payloads: payloads.map_err(LaunchFault::Unavailable)?,
             machine,
@@ -273,5 +276,74 @@ fn pool_config(frame: usize, count: usize) -> PoolConfig {
         PoolConfig { count: few, size, large: many }
     } else {
         PoolConfig { count: many + few, size, large: 0 }
+    }
+}
+
+/// Packets that are taken of a capture, the first ones.
+const PACKETS_MAX: usize = 4_096;
+
+/// Bytes of a file that is read at all.
+const FILE_MAX: u64 = 256 << 20;
+
+/// The most that a datagram over IPv4 carries.
+const PAYLOAD_MAX: usize = 65_535 - 20 - 8;
+
+/// What each packet of a capture carries as a datagram in a frame of its length.
+///
+/// # Errors
+/// Says what is wrong with the file.
+pub(crate) fn payloads_of_capture(path: &str) -> Result<Vec<Vec<u8>>, String> {
+    let fault = |why: &dyn std::fmt::Display| format!("cannot replay '{path}': {why}");
+    let len = fs::metadata(path).map_err(|error| fault(&error))?.len();
+    if len > FILE_MAX {
+        let why = format!(
+            "it has {len} bytes, and at most {FILE_MAX} are read; cut it with 'editcap -c'"
+        );
+        return Err(fault(&why));
+    }
+    let file = fs::read(path).map_err(|error| fault(&error))?;
+    let mut payloads = Vec::new();
+    for packet in CaptureReader::new(&file).map_err(|error| fault(&error))?.take(PACKETS_MAX) {
+        let packet = packet.map_err(|error| fault(&error))?;
+        let payload = packet.bytes.get(HEADERS..).unwrap_or_default();
+        payloads.push(payload[..payload.len().min(PAYLOAD_MAX)].to_vec());
+    }
+    if payloads.is_empty() { Err(fault(&"it has no packet")) } else { Ok(payloads) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn packets_keep_their_length_and_what_is_no_capture_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("trace.pcap");
+        let path = path.to_str().unwrap();
+        let mut file = Vec::new();
+        // The classic format's header (magic, 2.4, zone, accuracy, snap length, Ethernet), then packets.
+        for word in [0xa1b2_c3d4_u32, 0x0004_0002, 0, 0, 65_535, 1] {
+            file.extend(word.to_le_bytes());
+        }
+        for len in [20_u32, 60, 1_514] {
+            for word in [0, 0, len, len] {
+                file.extend(word.to_le_bytes());
+            }
+            file.extend(vec![7; usize::try_from(len).unwrap()]);
+        }
+        fs::write(path, &file).unwrap();
+        let lengths: Vec<usize> = payloads_of_capture(path).unwrap().iter().map(Vec::len).collect();
+        assert_eq!(lengths, [0, 18, 1_472]);
+        for (bytes, why) in
+            [(&file[..24], "no packet"), (&b"hello"[..], "text"), (&file[..90], "cut off")]
+        {
+            fs::write(path, bytes).unwrap();
+            assert!(
+                payloads_of_capture(path).unwrap_err().contains(why),
+                "{why}: {:?}",
+                payloads_of_capture(path)
+            );
+        }
+        assert!(payloads_of_capture("/nowhere.pcap").unwrap_err().contains("/nowhere.pcap"));
     }
 }

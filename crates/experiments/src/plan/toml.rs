@@ -12,9 +12,8 @@ use plumb_store::record::FactorLevel;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::PlannedExperiment;
-use super::RunPlan;
 use super::resolve::{domain, resolve};
+use super::{PlannedExperiment, RunPlan};
 use crate::definition::Experiment;
 use crate::error::{ExperimentError, nearest};
 use crate::factor::LevelContext;

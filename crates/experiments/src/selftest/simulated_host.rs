@@ -9,13 +9,12 @@ use plumb_base::seed::{RandomStream, Seed};
 use plumb_base::stats::simulation::{BurstySamples, LaunchEffect, normal};
 use plumb_base::time::Span;
 use plumb_harness::launcher::LaunchError;
-use plumb_harness::report::{BlockReport, EffortReport, LaunchFacts};
-use plumb_harness::sampler;
+use plumb_harness::report::{BlockReport, EffortReport, LaunchFacts, summarize};
 use plumb_harness::spec::{BlockSpec, BlockTask, LaunchSubject, Mechanism};
 use rand::RngExt as _;
 
 use crate::definition::LaunchGroup;
-use crate::run::source::{LaunchSource, OpenLaunch};
+use crate::run::block::{LaunchSource, OpenLaunch};
 
 /// The true median of the first level, in nanoseconds.
 pub(super) const MEDIAN_NS: f64 = 1_000.0;
@@ -194,7 +193,7 @@ impl OpenLaunch for SimulatedLaunch {
             ..EffortReport::default()
         };
         let mut report = BlockReport { batch: 1, effort, ..BlockReport::default() };
-        sampler::summarize(&values, 0.001, spec, &mut report);
+        summarize(&values, 0.001, spec, &mut report);
         Ok(report)
     }
 

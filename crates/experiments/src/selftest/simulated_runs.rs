@@ -4,8 +4,8 @@
 use std::num::NonZero;
 
 use plumb_analysis::compare::{self, MARGIN_DEFAULT};
-use plumb_analysis::document::checks::SelftestCheck;
 use plumb_analysis::document::compare::CompareDocument;
+use plumb_analysis::document::host::SelftestCheck;
 use plumb_analysis::summary;
 use plumb_base::seed::Seed;
 use plumb_base::stats::simulation::{BurstySamples, LaunchEffect};

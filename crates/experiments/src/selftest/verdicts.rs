@@ -4,7 +4,7 @@
 //! launch holds constant, so that each has processes of its own.
 
 use plumb_analysis::compare::{self, MARGIN_DEFAULT};
-use plumb_analysis::document::checks::SelftestCheck;
+use plumb_analysis::document::host::SelftestCheck;
 use plumb_analysis::summary;
 use plumb_base::seed::Seed;
 use plumb_base::stats::quantile;
@@ -25,7 +25,7 @@ use crate::definition::{CellAction, CellPlan, LaunchGroup};
 use crate::error::ExperimentError;
 use crate::plan::RunPlan;
 use crate::preset::RunLimits;
-use crate::run::source::ProcessLaunches;
+use crate::run::block::ProcessLaunches;
 use crate::run::{self, CalibratedClock, MachineFacts, RunRequest};
 use crate::surroundings::RunSurroundings;
 

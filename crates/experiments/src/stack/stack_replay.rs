@@ -12,7 +12,7 @@ use crate::claims::{KJELLERSTEDT, SMOLTCP, is_long, levels, stack_order, stacks}
 use crate::factor::LevelParser;
 use crate::factor::channel::level_number;
 use crate::factor::mirror::STACK;
-use crate::mirror::capture;
+use crate::mirror::replay::payloads_of_capture;
 use crate::pages::{self, bars, bytes, is, of, sentence};
 use crate::prelude::*;
 
@@ -130,7 +130,7 @@ fn parse_frame(text: &str) -> Result<FactorLevel, String> {
     let Some(path) = capture_of(text) else {
         return FactorDomain::Sizes.parse("frame", text).map_err(|_| describe_frame());
     };
-    capture::payloads(path)?;
+    payloads_of_capture(path)?;
     // The process that replays may be started elsewhere.
     let path = std::fs::canonicalize(path).map_err(|error| format!("'{path}': {error}"))?;
     Ok(format!("capture:{}", path.display()).as_str().into())

@@ -8,11 +8,9 @@ use plumb_clock::Stopwatch;
 
 use super::{ChannelBench, give_up_after};
 use crate::channel::{ChannelEnd, ChannelError};
-use crate::control_page::ControlPage;
 use crate::effort::CpuReading;
-use crate::peer_protocol::{PeerReport, PeerRole};
-use crate::report::{BlockError, BlockOutcome, BlockReport};
-use crate::sampler::{self, reserve_samples};
+use crate::launch_protocol::{ControlPage, PeerReport, PeerRole};
+use crate::report::{BlockError, BlockOutcome, BlockReport, reserve_samples, summarize_part};
 use crate::spec::BlockSpec;
 use crate::trace::RoundTrip;
 
@@ -212,7 +210,7 @@ fn report_findings(
     parts.push(("rtt".to_owned(), plain));
     parts.push(("rtt-probed".to_owned(), trips.probed.iter().map(whole).collect()));
     for (response, values) in parts {
-        report.parts.push(sampler::summarize_part(response, &values, 0.001, spec));
+        report.parts.push(summarize_part(response, &values, 0.001, spec));
     }
     Ok(())
 }

@@ -5,9 +5,8 @@ use plumb_base::units::whole;
 
 use super::ChannelBench;
 use crate::channel::{ChannelEnd, ChannelError};
-use crate::control_page::ControlPageWrite;
-use crate::payload;
-use crate::peer_protocol::{DeliveryCounts, PeerRole};
+use crate::launch_protocol;
+use crate::launch_protocol::{ControlPageWrite, DeliveryCounts, PeerRole};
 use crate::report::{BlockError, BlockOutcome, BlockReport, NOTHING_DELIVERED};
 use crate::spec::BlockSpec;
 
@@ -79,7 +78,7 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
         let affordable = whole(spec.duration_ns as f64 / one_ns.max(pause_ns as f64));
         let count = affordable.clamp(CHECKED_MIN, CHECKED_MAX).min(distinct);
         // The pilot numbered its messages; the check expects the pattern, or numbers from 1.
-        self.tx = payload::pattern(self.seed, self.size);
+        self.tx = launch_protocol::payload_pattern(self.seed, self.size);
         self.end.prepare(&self.tx, &mut self.rx)?;
         self.peer.write(ControlPageWrite::Count(count))?;
         self.begin(PeerRole::Check, pause_ns, 0)?;
@@ -88,7 +87,7 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
         for _ in 0..count {
             if numbered {
                 self.number += 1;
-                payload::stamp(&mut self.tx, self.stamp_len, self.number);
+                launch_protocol::stamp_payload(&mut self.tx, self.stamp_len, self.number);
             }
             self.end.send(&self.tx[..self.size])?;
         }

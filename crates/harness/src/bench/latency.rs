@@ -5,10 +5,12 @@ use plumb_clock::Stopwatch;
 
 use super::{ChannelBench, give_up_after};
 use crate::channel::{ChannelEnd, ChannelError};
-use crate::payload;
-use crate::peer_protocol::PeerRole;
-use crate::report::{BlockError, BlockOutcome, BlockReport, NOTHING_DELIVERED};
-use crate::sampler::{self, batch_for, discard_backwards, reserve_samples};
+use crate::launch_protocol;
+use crate::launch_protocol::PeerRole;
+use crate::report::{
+    BlockError, BlockOutcome, BlockReport, NOTHING_DELIVERED, batch_for, discard_backwards,
+    reserve_samples, summarize,
+};
 use crate::spec::{BlockSpec, MessageShape};
 
 impl<E: ChannelEnd> ChannelBench<'_, E> {
@@ -63,7 +65,7 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
         }
         self.prepare(size)?;
         let len = usize::try_from(ahead)?;
-        let crowd = payload::pattern(self.seed, len);
+        let crowd = launch_protocol::payload_pattern(self.seed, len);
         self.begin(PeerRole::Echo, spec.injected_ns, spec.duration_ns)?;
         let send_crowd = |bench: &mut Self| (0..count).try_for_each(|_| bench.end.send(&crowd));
         let (mut report, ticks) =
@@ -137,5 +139,5 @@ fn summarize_times(
     report: &mut BlockReport,
 ) {
     let values: Vec<f64> = ticks.iter().map(|&t| watch.ns(t) / per_sample).collect();
-    sampler::summarize(&values, 0.001, spec, report);
+    summarize(&values, 0.001, spec, report);
 }

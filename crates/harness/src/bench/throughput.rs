@@ -5,10 +5,11 @@ use plumb_clock::Stopwatch;
 
 use super::{ChannelBench, TransferArrival, give_up_after};
 use crate::channel::{ChannelEnd, ChannelError};
-use crate::control_page::ControlPageWrite;
-use crate::peer_protocol::PeerRole;
-use crate::report::{BlockError, BlockOutcome, BlockReport, NOTHING_DELIVERED};
-use crate::sampler::{self, batch_for, discard_backwards};
+use crate::launch_protocol::{ControlPageWrite, PeerRole};
+use crate::report::{
+    BlockError, BlockOutcome, BlockReport, NOTHING_DELIVERED, batch_for, discard_backwards,
+    summarize,
+};
 use crate::spec::BlockSpec;
 
 /// A transfer is long enough that its one acknowledgement weighs less than a thousandth, in
@@ -89,7 +90,7 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
         let watch = self.stopwatch;
         let values: Vec<f64> =
             ticks.iter().map(|&t| bytes / (watch.ns(t).max(1.0) * 1e-9)).collect();
-        sampler::summarize(&values, 1.0, spec, &mut report);
+        summarize(&values, 1.0, spec, &mut report);
         Ok(report)
     }
 
@@ -186,7 +187,7 @@ fn summarize_rates(
     report.batch = 1;
     let rate = |(t, n): (u64, u64)| n as f64 / (watch.ns(t).max(1.0) * 1e-9);
     let values: Vec<f64> = samples.into_iter().map(rate).collect();
-    sampler::summarize(&values, 1.0, spec, report);
+    summarize(&values, 1.0, spec, report);
 }
 
 /// The ticks of a transfer and the messages that it delivered.

@@ -12,7 +12,7 @@ use plumb_clock::Stopwatch;
 use super::ChannelBench;
 use super::breakdown::{PartSamples, ProbeFindings, ProbeSchedule, RoundTripProbe};
 use crate::channel::ChannelEnd;
-use crate::peer_protocol::PeerReport;
+use crate::launch_protocol::PeerReport;
 use crate::report::BlockError;
 use crate::spec::{LaunchSpec, LaunchSubject, Mechanism, MirrorStack};
 use crate::trace::{

@@ -23,7 +23,7 @@ use plumb_wire::packet::{Pool, PoolConfig};
 use serde::{Deserialize, Serialize};
 
 use crate::child_process::{self, ControlledProcess, HiddenCommand, SELF_EXE, control_sockets};
-use crate::control_socket::ControlSocket;
+use crate::launch_protocol::ControlSocket;
 use crate::report::LaunchFault;
 use crate::spec::{LaunchSpec, PathSpec};
 

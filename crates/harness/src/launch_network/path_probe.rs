@@ -14,10 +14,10 @@ use plumb_sys::socket::{self, IntOption};
 use super::LaunchNetwork;
 use crate::channel::IoResultExt as _;
 use crate::effort::{Canary, CpuReading};
+use crate::launch_protocol;
 use crate::mechanisms::{connect, connect_datagrams};
-use crate::report::{BlockError, BlockReport, LaunchFault};
+use crate::report::{BlockError, BlockReport, LaunchFault, summarize};
 use crate::spec::{BlockSpec, BlockTask, LaunchSpec, LaunchSubject, RemoteSpec};
-use crate::{payload, sampler};
 
 /// Messages tried in a block: enough to see whether any gets through at all.
 const TRIED_MAX: usize = 100;
@@ -59,7 +59,7 @@ pub(crate) fn measure(
     if lost > 0 {
         report.counters.insert("lost".to_owned(), lost);
     }
-    sampler::summarize(&values, 1e-6, spec, &mut report);
+    summarize(&values, 1e-6, spec, &mut report);
     Ok(Some(report))
 }
 
@@ -85,7 +85,7 @@ impl<'a> PathProbe<'a> {
             site,
             may_be_fragmented: remote.channel.options.fragments == Some(true),
             timeout: exchange * ROUND_TRIPS + TIMEOUT_MIN,
-            message: payload::pattern(launch.seed, len).to_vec(),
+            message: launch_protocol::payload_pattern(launch.seed, len).to_vec(),
         })
     }
 

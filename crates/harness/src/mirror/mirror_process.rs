@@ -14,11 +14,10 @@ use plumb_wire::ethernet::MacAddr;
 
 use crate::channel::IoResultExt as _;
 use crate::child_process;
-use crate::control_page::ControlPage;
-use crate::control_socket::ControlSocket;
 use crate::effort::{CpuReading, postpone_tick};
-use crate::peer_protocol::{
-    AttachPeer, DeliveryCounts, PeerEnd, PeerReport, PeerRole, PeerTask, PeerToWorker, WorkerToPeer,
+use crate::launch_protocol::{
+    AttachPeer, ControlPage, ControlSocket, DeliveryCounts, PeerEnd, PeerReport, PeerRole,
+    PeerTask, PeerToWorker, WorkerToPeer,
 };
 use crate::report::LaunchFault;
 use crate::spec::{MirrorSpec, MirrorStack, MirrorTransport, WakeMode};

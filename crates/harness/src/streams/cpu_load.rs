@@ -4,18 +4,17 @@
 //! rest. Unlike a control group's limit it needs no place in a file system that a killed program would leave
 //! behind: it dies with the worker. Left out: slower memory and caches, which stay as fast as they are.
 
-use std::hint;
-use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::mpsc;
 use std::thread::Builder;
+use std::{hint, io};
 
 use plumb_sys::{sched, timer};
 use serde::{Deserialize, Serialize};
 
 use crate::child_process::{self, ControlledProcess, HiddenCommand, SELF_EXE, control_sockets};
-use crate::control_socket::ControlSocket;
+use crate::launch_protocol::ControlSocket;
 use crate::report::LaunchFault;
 use plumb_clock::monotonic_ns;
 

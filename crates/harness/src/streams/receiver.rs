@@ -11,23 +11,20 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::thread::{Scope, ScopedJoinHandle};
 
 use plumb_base::time::Span;
-use plumb_sys::clock;
 use plumb_sys::clock::ClockId;
-use plumb_sys::socket;
 use plumb_sys::socket::IntOption;
-use plumb_sys::timer;
+use plumb_sys::{clock, socket, timer};
 
+use super::CpuTimeTrace;
 use super::cpu_load::CpuLoadProcess;
-use super::cpu_trace::CpuTimeTrace;
 use super::process_tweaks::{MessageBuffer, stream_thread};
 use super::sender::{LAST_MESSAGE, SenderProgress, SenderToWorker, WorkerToSender};
 use crate::effort::{Canary, CpuReading, KernelTimes, postpone_tick};
 use crate::launch_network::LaunchNetwork;
+use crate::launch_protocol;
 use crate::peer_handle::FarProcess;
-use crate::report::BlockError;
-use crate::report::{BlockPartReport, BlockReport};
+use crate::report::{BlockError, BlockPartReport, BlockReport, summarize};
 use crate::spec::{BlockSpec, BlockTask, TcpStreamsSpec};
-use crate::{payload, sampler};
 use plumb_clock::Stopwatch;
 use plumb_net::measure::bulk::{BulkFlow, Counter};
 
@@ -303,7 +300,7 @@ impl StreamsReceiver {
     /// Looks at what came last.
     fn check(&self, buffers: &[MessageBuffer], report: &mut BlockReport) {
         let size = buffers.first().map_or(0, |buffer| buffer.bytes().len());
-        let pattern = payload::pattern(self.seed, size);
+        let pattern = launch_protocol::payload_pattern(self.seed, size);
         let is_whole = |buffer: &&MessageBuffer| buffer.bytes().get(1..) == pattern.get(1..);
         let corrupted = buffers.len() - buffers.iter().filter(is_whole).count();
         if corrupted > 0 {
@@ -328,7 +325,7 @@ impl StreamsReceiver {
         };
         let rates: Vec<f64> = marks.windows(2).map(rate).collect();
         // For its warm-up alone: a stream comes in bursts, whose middle is not what it carries.
-        sampler::summarize(&rates, 1.0, block, report);
+        summarize(&rates, 1.0, block, report);
         let warmup = usize::try_from(report.warmup).unwrap_or(0);
         let steady = marks.get(warmup..).unwrap_or(marks);
         let ends: Vec<StreamsReading> =

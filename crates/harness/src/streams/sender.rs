@@ -10,18 +10,16 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use plumb_net::measure::bulk::{BulkFlow, Counter};
-use plumb_sys::clock;
 use plumb_sys::clock::ClockId;
-use plumb_sys::{fd, sched};
+use plumb_sys::{clock, fd, sched};
 use serde::{Deserialize, Serialize};
 
 use super::process_tweaks::{MessageBuffer, stream_thread};
-use crate::child_process;
-use crate::control_socket::ControlSocket;
 use crate::effort::CpuReading;
-use crate::payload;
+use crate::launch_protocol::ControlSocket;
 use crate::report::CpuUsage;
 use crate::spec::ProcessTweaks;
+use crate::{child_process, launch_protocol};
 
 /// The first byte of a stream's last message; of every other it is 0.
 pub(super) const LAST_MESSAGE: u8 = 1;
@@ -131,7 +129,7 @@ fn send_all(
     control: &mut ControlSocket,
 ) -> io::Result<SenderToWorker> {
     let size = usize::try_from(size).map_err(io::Error::other)?;
-    let pattern = payload::pattern(attach.seed, size);
+    let pattern = launch_protocol::payload_pattern(attach.seed, size);
     let mut buffers = Vec::with_capacity(sockets.len());
     for _ in sockets {
         let mut buffer = MessageBuffer::new(size, attach.tweaks)?;

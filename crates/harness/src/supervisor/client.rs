@@ -18,19 +18,18 @@ use plumb_net::measure::connect::connect_tcp;
 use plumb_remote::address::with_port;
 use plumb_remote::client::{ClientEvent, TaskClient, TaskClientError};
 use plumb_remote::control_stream::AgentChildProcess;
+use plumb_remote::datagram_header::TestToken;
 use plumb_remote::message::{ServiceId, TaskRequest, decode, encode};
 use plumb_remote::session::SessionTiming;
-use plumb_remote::token::TestToken;
 use plumb_remote::token_listener::{show_token, wait_accepted};
 use plumb_remote::udp_handshake::{self, UdpHandshakeError};
 use plumb_sys::process;
 use plumb_sys::socket::{self, InetSocketKind};
 
-use super::protocol::{
-    ADMISSION_TIMEOUT, LaunchRequest, LaunchWork, RemoteHostInfo, SupervisorReply,
-    SupervisorRequest,
+use crate::launch_protocol::{
+    ADMISSION_TIMEOUT, ControlPageWrite, LaunchRequest, LaunchWork, RemoteHostInfo,
+    SupervisorReply, SupervisorRequest,
 };
-use crate::control_page::ControlPageWrite;
 use crate::mechanisms::{ChannelSetup, IoResultExt as _, set_congestion, set_options};
 use crate::report::LaunchFault;
 use crate::spec::{HostSpec, LaunchSpec, TcpStreamsSpec};

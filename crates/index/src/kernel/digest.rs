@@ -1,6 +1,6 @@
 //! SHA-256 (FIPS 180-4) and CRC-32 (ISO-HDLC), by their plain definitions.
 
-use crate::generator::{FnvHash, text};
+use crate::kernel::{FnvHash, text};
 
 const LEN: usize = 1 << 20;
 

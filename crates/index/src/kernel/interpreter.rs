@@ -1,6 +1,6 @@
 //! A register machine that interprets byte code: a sieve, and sums over what it left.
 
-use crate::generator::FnvHash;
+use crate::kernel::FnvHash;
 
 const CELLS: usize = 1 << 16;
 

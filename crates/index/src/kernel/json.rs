@@ -1,6 +1,6 @@
 //! JSON: a text split into tokens (RFC 8259), its numbers and strings read.
 
-use crate::generator::{FnvHash, InputGenerator};
+use crate::kernel::{FnvHash, InputGenerator};
 
 const LEN: usize = 1 << 20;
 const PASSES: u32 = 5;

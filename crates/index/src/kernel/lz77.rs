@@ -1,6 +1,6 @@
 //! LZ77 both ways: matches by hash chains, tokens of a byte each and more, expanded again.
 
-use crate::generator::{FnvHash, text};
+use crate::kernel::{FnvHash, text};
 
 const LEN: usize = 384 << 10;
 const HASH_BITS: u32 = 14;

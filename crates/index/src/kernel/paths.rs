@@ -1,6 +1,6 @@
 //! Shortest paths from one node of a sparse random graph (Dijkstra 1959) with a binary heap.
 
-use crate::generator::{FnvHash, InputGenerator};
+use crate::kernel::{FnvHash, InputGenerator};
 
 const NODES: u32 = 1 << 14;
 const EDGES_EACH: u32 = 8;

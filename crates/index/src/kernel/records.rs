@@ -1,6 +1,6 @@
 //! Records: sorted by key with a merge sort, then counted by name in a hash table with open addressing.
 
-use crate::generator::{FnvHash, InputGenerator};
+use crate::kernel::{FnvHash, InputGenerator};
 
 const COUNT: usize = 60_000;
 const NAMES: u32 = 9_000;

@@ -1,10 +1,11 @@
 //! The client: one visit fetches the page, finds its images, and fetches them, in one of five ways.
 //!
 //! Its time runs from the first connection attempt until the last byte of the last object; the name is
-//! resolved before, and whom to trust is read before the first. The three ways of HTTP/1.1 use blocking sockets; HTTP/2 and HTTP/3 come with their
-//! libraries and their runtime, as they do in every program that uses those. Left out: what the visits mean
-//! together ([`super::report`]).
+//! resolved before, and whom to trust is read before the first: the system's authorities, a pinned certificate, or anybody;
+//! revocation is not looked at. The three ways of HTTP/1.1 use blocking sockets; HTTP/2 and HTTP/3 come with their
+//! libraries and their runtime, as they do in every program that uses those.
 
+use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -12,15 +13,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Request, Response, Uri};
 use plumb_base::time::Span;
+use plumb_clock::monotonic_ns;
+use plumb_remote::secure::Fingerprint;
+use plumb_remote::secure::verifier::{self, KeyPossessionVerifier};
 use plumb_result::http::{HttpFetchMode, PageLoad};
 use plumb_sys::clock::{ClockId, read_ns};
-use rustls::ClientConfig;
+use rustls::{AlertDescription, ClientConfig, Error as TlsError, PeerIncompatible, RootCertStore};
 
-use super::page::{FILE_PATH, STANDARD};
+use super::page::{FILE_PATH, STANDARD, image_paths};
 use super::target::HttpTarget;
-use super::trust::CertificateTrust;
-use super::{HttpError, OBJECTS_MAX, links};
-use plumb_clock::monotonic_ns;
+use super::{HttpError, OBJECTS_MAX};
 
 mod h1;
 mod h2;
@@ -116,7 +118,7 @@ impl HttpClient {
 
     /// The images that a page names.
     fn images(&self, page: &[u8]) -> Vec<String> {
-        links::images(page, &self.target.path, OBJECTS_MAX - 1)
+        image_paths(page, &self.target.path, OBJECTS_MAX - 1)
     }
 
     /// Every byte of plumb's own page or file; nothing is known of others.
@@ -208,8 +210,100 @@ fn block_on<F: Future<Output = Result<FetchedPage, HttpError>>>(
     let limit = Duration::from(PAGE_LOAD_TIMEOUT);
     runtime.block_on(async {
         tokio::time::timeout(limit, visit).await.unwrap_or_else(|_| {
-            let over = std::io::Error::new(std::io::ErrorKind::TimedOut, "the visit took too long");
+            let over = io::Error::new(io::ErrorKind::TimedOut, "the visit took too long");
             Err(HttpError::Broken(over))
         })
     })
+}
+
+/// What QUIC adds to an alert of TLS to make an error of it (RFC 9001, 4.8).
+const QUIC_ALERT: u64 = 0x100;
+
+/// Whose certificate is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CertificateTrust {
+    /// One that the system's authorities vouch for.
+    SystemRoots,
+    /// This one.
+    Pinned(Fingerprint),
+    /// Anybody's: nothing is proven.
+    AnyCertificate,
+}
+
+impl CertificateTrust {
+    /// The client's side of TLS 1.3, without resumption: every connection is a whole one. What is spoken over it is for
+    /// the caller to add. Reading the system's authorities takes some milliseconds.
+    ///
+    /// # Errors
+    /// Without authorities where they are needed.
+    pub fn configuration(self) -> Result<ClientConfig, HttpError> {
+        let setup = |error: rustls::Error| HttpError::Setup(error.to_string());
+        let builder = ClientConfig::builder_with_provider(verifier::provider())
+            .with_protocol_versions(&[&rustls::version::TLS13])
+            .map_err(setup)?;
+        let verifier = match self {
+            Self::SystemRoots => None,
+            Self::Pinned(fingerprint) => Some(KeyPossessionVerifier::new(Some(fingerprint))),
+            Self::AnyCertificate => Some(KeyPossessionVerifier::new(None)),
+        };
+        let builder = match verifier {
+            None => builder.with_root_certificates(authorities()?),
+            Some(verifier) => builder.dangerous().with_custom_certificate_verifier(verifier),
+        };
+        let mut configuration = builder.with_no_client_auth();
+        configuration.resumption = rustls::client::Resumption::disabled();
+        Ok(configuration)
+    }
+}
+
+/// The system's.
+fn authorities() -> Result<Arc<RootCertStore>, HttpError> {
+    let mut store = RootCertStore::empty();
+    let found = rustls_native_certs::load_native_certs();
+    store.add_parsable_certificates(found.certs);
+    if store.is_empty() {
+        let why = "this host has no list of certificate authorities; install ca-certificates, or \
+                   name the certificate with --cert-fingerprint";
+        return Err(HttpError::Setup(why.to_owned()));
+    }
+    Ok(Arc::new(store))
+}
+
+/// Why no encrypted connection came about: of a handshake over TCP, whose connection would speak `version`.
+pub(super) fn error_of_tls(error: &io::Error, version: &'static str) -> HttpError {
+    let what = error.to_string();
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<TlsError>()) {
+        Some(TlsError::InvalidCertificate(_)) => HttpError::Certificate(what),
+        Some(TlsError::NoApplicationProtocol) => HttpError::Version(version),
+        Some(TlsError::AlertReceived(alert)) => from_alert(*alert, what, version),
+        Some(TlsError::PeerIncompatible(
+            PeerIncompatible::ServerDoesNotSupportTls12Or13
+            | PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig,
+        )) => HttpError::OldTls,
+        _ => HttpError::Handshake(what),
+    }
+}
+
+/// The same of a handshake of QUIC, by the code that either side ended it with.
+pub(super) fn error_of_quic(code: u64, what: String) -> HttpError {
+    match code.checked_sub(QUIC_ALERT).and_then(|alert| u8::try_from(alert).ok()) {
+        Some(alert) => from_alert(AlertDescription::from(alert), what, "HTTP/3"),
+        None => HttpError::Handshake(what),
+    }
+}
+
+fn from_alert(alert: AlertDescription, what: String, version: &'static str) -> HttpError {
+    use AlertDescription as A;
+    match alert {
+        A::NoApplicationProtocol => HttpError::Version(version),
+        A::ProtocolVersion => HttpError::OldTls,
+        A::BadCertificate
+        | A::UnsupportedCertificate
+        | A::CertificateRevoked
+        | A::CertificateExpired
+        | A::CertificateUnknown
+        | A::UnknownCA
+        | A::AccessDenied => HttpError::Certificate(what),
+        _ => HttpError::Handshake(what),
+    }
 }

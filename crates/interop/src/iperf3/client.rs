@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use plumb_base::time::{Instant, Span};
 use plumb_sys::errno::is_transient;
-use plumb_sys::{fd, socket, tcp_info, timer};
+use plumb_sys::{fd, socket, timer};
 
 use super::control::{Iperf3Control, Iperf3ControlError, STOP_POLL_INTERVAL, StopCheck};
 use super::message::{COOKIE_LEN, Iperf3Cookie, Iperf3Message, REPORT_MAX};
@@ -349,7 +349,7 @@ fn end(
     control: &mut Iperf3Control<'_>,
 ) -> Result<(), Iperf3ClientError> {
     let stage = "ending the test";
-    let rtt = tcp_info::read(control.as_fd())
+    let rtt = socket::tcp_info(control.as_fd())
         .map_or(Span::ZERO, |facts| Span::from_us(facts.rtt_us.into()));
     transfer.stop();
     control.send_message(Iperf3Message::TestEnd, REPLY_TIMEOUT).map_err(control_at(stage))?;

@@ -6,7 +6,7 @@
 
 use plumb_base::seed::{RandomStream, Seed};
 use plumb_base::time::{Instant, Span};
-use plumb_base::units::rate::Rate;
+use plumb_base::units::Rate;
 use rand::{Rng, RngExt};
 use serde_json::{Value, json};
 

@@ -7,7 +7,7 @@
 use std::fmt::Display;
 
 use plumb_base::time::Span;
-use plumb_base::units::rate::Rate;
+use plumb_base::units::Rate;
 use serde_json::{Map, Value, json};
 
 /// Most streams in one direction.

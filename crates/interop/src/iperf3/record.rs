@@ -7,7 +7,7 @@ use std::net::SocketAddr;
 use plumb_base::time::Span;
 use plumb_sys::clock;
 use plumb_sys::clock::ClockId;
-use plumb_sys::tcp_info::TcpInfo;
+use plumb_sys::socket::TcpInfo;
 
 use super::message::Iperf3Cookie;
 use super::parameters::Iperf3Parameters;

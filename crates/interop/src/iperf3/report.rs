@@ -3,7 +3,7 @@
 //!
 //! Whatever reads iperf3's documents reads these.
 
-use plumb_base::units::rate::Rate;
+use plumb_base::units::Rate;
 use plumb_result::iperf3::{
     Iperf3Connected, Iperf3Counts, Iperf3CpuUtilization, Iperf3Document, Iperf3End,
     Iperf3EndStream, Iperf3Endpoint, Iperf3IntervalReport, Iperf3Overlap, Iperf3Side, Iperf3Start,

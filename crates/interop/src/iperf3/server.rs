@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use plumb_base::time::{Instant, Span};
-use plumb_base::units::rate::Rate;
+use plumb_base::units::Rate;
 use plumb_remote::token_listener::PreambleListener;
 use plumb_sys::socket;
 use plumb_sys::socket::InetSocketKind;

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::fmt;
 
 use plumb_base::time::{Instant, Span};
-use plumb_base::units::rate::Rate;
+use plumb_base::units::Rate;
 
 use super::message::{
     Iperf3ErrorCode, Iperf3Message, PARAMETERS_MAX, RESULTS_MAX, decode_frame, encode_frame,

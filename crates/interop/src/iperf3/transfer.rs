@@ -9,8 +9,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use plumb_base::time::{Instant, Span};
-use plumb_sys::tcp_info;
-use plumb_sys::tcp_info::TcpInfo;
+use plumb_sys::socket::TcpInfo;
 use plumb_sys::{process, socket, timer};
 
 use super::parameters::{Iperf3Parameters, Iperf3Transport};
@@ -391,7 +390,7 @@ impl TransferStream {
         if !self.sends || !matches!(&*self.socket, Iperf3Socket::Tcp(_)) {
             return None;
         }
-        let facts = tcp_info::read(self.socket.as_fd()).ok()?;
+        let facts = socket::tcp_info(self.socket.as_fd()).ok()?;
         self.congestion_window.add(u64::from(facts.snd_cwnd) * u64::from(facts.snd_mss));
         self.send_window.add(facts.snd_wnd.into());
         self.rtt_us.add(facts.rtt_us.into());

@@ -19,8 +19,13 @@
 //! Everything between is zero. It is looked at only to tell an answer from a question (`is_answer`): a sender of
 //! TWAMP Light has padding from byte 14 on, which may be anything. Left out: what follows the packet
 //! ([`super::tlv`]).
+//!
+//! Times are NTP's or PTP's 64 bits with an estimate of their error (RFC 4656 §4.1.2, RFC 8186); the seconds are those of the
+//! real-time clock in either format. The seal is HMAC-SHA-256 of what precedes it, cut to sixteen bytes (RFC 8762 §4.4).
 
-use super::hmac::{self, StampKey};
+use plumb_result::stamp::TimestampFormat;
+use plumb_sys::probe;
+use ring::hmac;
 
 /// Bytes of a packet without a seal.
 pub const UNAUTHENTICATED_LEN: usize = 44;
@@ -210,7 +215,7 @@ impl StampAnswer {
 /// Whoever answers those talks without end to another who does.
 pub fn is_reflected(key: Option<&StampKey>, packet: &[u8]) -> bool {
     let at = layout(key);
-    let end = if key.is_some() { AUTHENTICATED_LEN - hmac::LEN } else { UNAUTHENTICATED_LEN };
+    let end = if key.is_some() { AUTHENTICATED_LEN - SEAL_BYTES } else { UNAUTHENTICATED_LEN };
     let is_zero = |from: usize, to: usize| {
         packet.get(from..to).is_some_and(|bytes| bytes.iter().all(|&byte| byte == 0))
     };
@@ -237,7 +242,7 @@ fn take<const N: usize>(packet: &[u8], at: usize) -> [u8; N] {
 
 fn append_hmac(packet: &mut [u8], key: Option<&StampKey>) {
     if let Some(key) = key {
-        let (body, end) = packet.split_at_mut(AUTHENTICATED_LEN - hmac::LEN);
+        let (body, end) = packet.split_at_mut(AUTHENTICATED_LEN - SEAL_BYTES);
         end.copy_from_slice(&key.authenticate(&[body]));
     }
 }
@@ -250,12 +255,108 @@ fn split_authenticated<'a>(
     let short = StampPacketError::Short { bytes: bytes.len() };
     let (packet, rest) = bytes.split_at_checked(len(key)).ok_or(short)?;
     if let Some(key) = key {
-        let (body, end) = packet.split_at(AUTHENTICATED_LEN - hmac::LEN);
+        let (body, end) = packet.split_at(AUTHENTICATED_LEN - SEAL_BYTES);
         if !key.verify(&[body], end) {
             return Err(StampPacketError::BadHmac);
         }
     }
     Ok((packet, rest))
+}
+
+const NS: u64 = 1_000_000_000;
+
+/// How wrong a time may be, in sixteen bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ErrorEstimate {
+    /// Whether the clock is synchronised to UTC by an outside source.
+    pub synchronised: bool,
+    /// How the times beside it are written.
+    pub format: TimestampFormat,
+    /// The error is `multiplier` × 2^(`scale` − 32) seconds.
+    pub scale: u8,
+    /// Never zero.
+    pub multiplier: u8,
+}
+
+impl ErrorEstimate {
+    /// What the kernel says of this host's real-time clock now.
+    pub fn here(format: TimestampFormat) -> Self {
+        match probe::clock_discipline() {
+            Ok(error) => {
+                let ns = error.maximum_us.saturating_mul(1000);
+                Self::of(error.is_synchronized, format, ns)
+            }
+            Err(_) => Self::of(false, format, u64::MAX),
+        }
+    }
+
+    /// An error of so many nanoseconds, rounded up to what can be written.
+    pub fn of(synchronised: bool, format: TimestampFormat, error_ns: u64) -> Self {
+        let units = (u128::from(error_ns) << 32).div_ceil(u128::from(NS)).max(1);
+        let mut scale = 0_u8;
+        while units.div_ceil(1 << scale) > 255 && scale < 63 {
+            scale += 1;
+        }
+        let multiplier = u8::try_from(units.div_ceil(1 << scale)).unwrap_or(255);
+        Self { synchronised, format, scale, multiplier }
+    }
+
+    /// The error in nanoseconds, rounded.
+    pub fn ns(self) -> f64 {
+        f64::from(self.multiplier) * 2f64.powi(i32::from(self.scale) - 32) * 1e9
+    }
+
+    /// The sixteen bits.
+    pub fn write(self) -> u16 {
+        let s = u16::from(self.synchronised) << 15;
+        let z = u16::from(self.format == TimestampFormat::Ptp) << 14;
+        s | z | u16::from(self.scale & 0x3f) << 8 | u16::from(self.multiplier)
+    }
+
+    /// Reads sixteen bits; a multiplier of zero, which is not allowed, is kept as it is.
+    pub fn read(bits: u16) -> Self {
+        let [high, multiplier] = bits.to_be_bytes();
+        let format = if high & 0x40 == 0 { TimestampFormat::Ntp } else { TimestampFormat::Ptp };
+        Self { synchronised: high & 0x80 != 0, format, scale: high & 0x3f, multiplier }
+    }
+}
+
+/// Bytes of a seal.
+pub const SEAL_BYTES: usize = 16;
+
+/// What both sides know.
+#[derive(Clone)]
+pub struct StampKey(hmac::Key);
+
+impl StampKey {
+    /// Of any bytes.
+    pub fn new(secret: &[u8]) -> Self {
+        Self(hmac::Key::new(hmac::HMAC_SHA256, secret))
+    }
+
+    /// The seal of the parts, one after the other.
+    pub fn authenticate(&self, parts: &[&[u8]]) -> [u8; SEAL_BYTES] {
+        let mut context = hmac::Context::with_key(&self.0);
+        for part in parts {
+            context.update(part);
+        }
+        let mut seal = [0; SEAL_BYTES];
+        seal.copy_from_slice(&context.sign().as_ref()[..SEAL_BYTES]);
+        seal
+    }
+
+    /// Whether `seal` is that of the parts; takes as long whether it nearly is or not at all.
+    pub fn verify(&self, parts: &[&[u8]], seal: &[u8]) -> bool {
+        let right = self.authenticate(parts);
+        let differing = right.iter().zip(seal).fold(0, |differing, (a, b)| differing | (a ^ b));
+        seal.len() == SEAL_BYTES && differing == 0
+    }
+}
+
+impl std::fmt::Debug for StampKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Key(…)")
+    }
 }
 
 #[cfg(test)]
@@ -351,5 +452,63 @@ mod tests {
         let sealed =
             [(3, 5), (23, 6), (25, 7), (27, 4), (39, 8), (51, 1), (71, 2), (73, 3), (80, 9)];
         assert_eq!(ends(&bytes[..96]), sealed);
+    }
+
+    #[test]
+    fn moments_are_written_as_the_formats_say() {
+        // 1970 is 2,208,988,800 s after 1900; half a second is 2^31.
+        assert_eq!(TimestampFormat::Ntp.write(500_000_000), 2_208_988_800 << 32 | 1 << 31);
+        assert_eq!(TimestampFormat::Ptp.write(1_500_000_000), (1 << 32) + 500_000_000);
+        // The era of 2036: 7 February, 06:28:16.
+        assert_eq!(TimestampFormat::Ntp.write(2_085_978_496 * NS) >> 32, 0);
+        assert_eq!(TimestampFormat::Ntp.read(0), 2_085_978_496 * NS);
+    }
+
+    #[test]
+    fn an_unsynchronised_clock_says_so_and_an_error_is_never_zero() {
+        let none = ErrorEstimate::of(false, TimestampFormat::Ntp, 0);
+        assert_eq!((none.write() >> 8, none.multiplier), (0, 1));
+        let synchronised = ErrorEstimate::of(true, TimestampFormat::Ptp, 1_000_000).write();
+        assert_eq!(synchronised >> 14, 0b11);
+        assert!(ErrorEstimate::here(TimestampFormat::Ntp).multiplier > 0);
+    }
+
+    proptest! {
+        #[test]
+        fn every_nanosecond_comes_back(unix_ns in 0..4_294_967_295_000_000_000_u64) {
+            for format in [TimestampFormat::Ntp, TimestampFormat::Ptp] {
+                prop_assert_eq!(format.read(format.write(unix_ns)), unix_ns);
+            }
+        }
+
+        #[test]
+        fn an_error_is_written_as_itself_or_a_little_more(error_ns in 1..16_000_000_000_u64) {
+            let written = ErrorEstimate::of(true, TimestampFormat::Ntp, error_ns);
+            prop_assert!(written.ns() >= error_ns as f64 * 0.999_999);
+            prop_assert!(written.ns() <= error_ns as f64 * 1.01 + 1.0, "{written:?}");
+            prop_assert_eq!(ErrorEstimate::read(written.write()), written);
+        }
+
+        #[test]
+        fn any_bits_are_a_time_and_an_estimate(bits: u64, estimate: u16) {
+            let _ = (TimestampFormat::Ntp.read(bits), TimestampFormat::Ptp.read(bits));
+            prop_assert_eq!(ErrorEstimate::read(estimate).write(), estimate);
+        }
+    }
+
+    #[test]
+    fn a_seal_is_the_first_half_of_the_published_digest() {
+        // RFC 4231 §4.3, test case 2.
+        let key = StampKey::new(b"Jefe");
+        let seal = key.authenticate(&[b"what do ya want ", b"for nothing?"]);
+        let expected = [
+            0x5b, 0xdc, 0xc1, 0x46, 0xbf, 0x60, 0x75, 0x4e, 0x6a, 0x04, 0x24, 0x26, 0x08, 0x95,
+            0x75, 0xc7,
+        ];
+        assert_eq!(seal, expected);
+        assert!(key.verify(&[b"what do ya want for nothing?"], &seal));
+        assert!(!key.verify(&[b"what do ya want for nothing"], &seal));
+        assert!(!key.verify(&[b"what do ya want for nothing?"], &seal[..15]));
+        assert!(!format!("{key:?}").contains("Jefe"));
     }
 }

@@ -26,10 +26,8 @@ use plumb_sys::clock::{ClockId, read_ns};
 use plumb_sys::datagram::{DatagramOption, ReceiveBatch, enable_option, send_from, set_ttl};
 use plumb_sys::errno::is_transient_datagram;
 
-use super::hmac::StampKey;
-use super::packet::{self, StampAnswer, StampPacketError, StampQuestion};
+use super::packet::{self, ErrorEstimate, StampAnswer, StampKey, StampPacketError, StampQuestion};
 use super::sender::SyncStopCheck;
-use super::timestamp::ErrorEstimate;
 use super::tlv;
 use plumb_remote::address::source_prefix;
 

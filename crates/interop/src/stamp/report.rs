@@ -6,8 +6,7 @@ use plumb_net::measure::clock_offset::{
 use plumb_net::measure::datagram::sequence_tracker::SequenceCounts;
 use plumb_result::stamp::{ClockStep, StampClock, StampDistribution, StampSession};
 
-use super::packet::StampAnswer;
-use super::timestamp::ErrorEstimate;
+use super::packet::{ErrorEstimate, StampAnswer};
 
 /// One question that was answered.
 #[derive(Clone, Copy, Debug)]

@@ -17,10 +17,8 @@ use plumb_sys::datagram::{DatagramOption, ReceiveBatch, ReceivedDatagram, enable
 use plumb_sys::errno::{is_queue_full, is_transient_datagram};
 use plumb_sys::timer;
 
-use super::hmac::StampKey;
-use super::packet::{self, StampAnswer, StampPacketError, StampQuestion};
+use super::packet::{self, ErrorEstimate, StampAnswer, StampKey, StampPacketError, StampQuestion};
 use super::report::{self, StampReply};
-use super::timestamp::ErrorEstimate;
 use super::tlv::{self, TlvFlagCounts};
 use plumb_clock::ReceiveTimestamps;
 use plumb_net::measure::datagram::sequence_tracker::SequenceTracker;

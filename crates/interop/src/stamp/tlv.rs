@@ -5,7 +5,7 @@
 //! the question how this side's clock is set and read. Left out: all others, which are flagged as not recognised,
 //! and a key for the TLVs of the open mode.
 
-use super::hmac::{self, StampKey};
+use super::packet::{SEAL_BYTES, StampKey};
 
 /// Not recognised by the reflector; set by a sender.
 pub const UNRECOGNISED: u8 = 0x80;
@@ -139,9 +139,9 @@ pub fn reflect(
         tlvs[at] = match (kind, key) {
             _ if is_cut_off => MALFORMED,
             (PADDING, _) => 0,
-            (HMAC, Some(key)) if len == hmac::LEN => {
+            (HMAC, Some(key)) if len == SEAL_BYTES => {
                 let seal = key.authenticate(&[&answered, &tlvs[..at]]);
-                tlvs[value..value + hmac::LEN].copy_from_slice(&seal);
+                tlvs[value..value + SEAL_BYTES].copy_from_slice(&seal);
                 0
             }
             (TIMESTAMP_INFORMATION, _) if len == 4 => {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use plumb_base::time::Span;
-use plumb_base::units::rate::Rate;
+use plumb_base::units::Rate;
 use plumb_interop::iperf3::client::{self, Iperf3ClientOptions, Iperf3TestError};
 use plumb_interop::iperf3::parameters::{
     Iperf3Direction, Iperf3Parameters, Iperf3TestLength, Iperf3Transport,

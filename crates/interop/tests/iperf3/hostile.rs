@@ -6,7 +6,7 @@ use std::net::{TcpStream, UdpSocket};
 use std::time::Duration;
 
 use plumb_base::seed::Seed;
-use plumb_base::units::rate::Rate;
+use plumb_base::units::Rate;
 use plumb_interop::iperf3::message::{Iperf3Cookie, Iperf3Message, encode_frame};
 use plumb_interop::iperf3::parameters::{
     Iperf3Direction, Iperf3Parameters, Iperf3TestLength, Iperf3Transport,

@@ -1,7 +1,7 @@
 //! Every mode of the protocol, plumb with plumb: what one side sends the other counts.
 
 use plumb_base::time::Span;
-use plumb_base::units::rate::Rate;
+use plumb_base::units::Rate;
 use plumb_interop::iperf3::client::Iperf3ClientError;
 use plumb_interop::iperf3::control::Iperf3ControlError;
 use plumb_interop::iperf3::parameters::{Iperf3Direction, Iperf3TestLength, Iperf3Transport};

@@ -5,8 +5,7 @@
 
 use plumb_base::time::{Instant, Span};
 
-use super::QueueDiscipline;
-use super::fifo::{DropTailQueue, FrameFifo};
+use super::{DropTailQueue, FrameFifo, QueueDiscipline};
 use crate::frame::{DiscardReason, FrameTotals, HopContext, LinkFrame};
 use crate::spec::QueueLimit;
 

@@ -8,9 +8,8 @@ use std::collections::VecDeque;
 
 use plumb_base::time::Instant;
 
-use super::QueueDiscipline;
 use super::codel::{CoDelController, CoDelParameters};
-use super::fifo::FrameFifo;
+use super::{FrameFifo, QueueDiscipline};
 use crate::frame::{DiscardReason, FrameTotals, HopContext, LinkFrame};
 use crate::spec::QueueLimit;
 
@@ -332,7 +331,7 @@ mod tests {
         assert!(sparse <= Span::from_us(2_423), "the sparse flow waited {sparse}");
         assert!(flood > Span::from_ms(100), "the flood waited {flood}");
         let (_, sparse) =
-            worst_waits(&mut super::super::fifo::DropTailQueue::new(QueueLimit::Frames(1_000)));
+            worst_waits(&mut super::super::DropTailQueue::new(QueueLimit::Frames(1_000)));
         assert!(sparse > Span::from_ms(1_000), "without flow queueing it waited {sparse}");
     }
 

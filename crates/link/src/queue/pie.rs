@@ -6,8 +6,7 @@
 use plumb_base::seed::RandomStream;
 use plumb_base::time::{Instant, Span};
 
-use super::QueueDiscipline;
-use super::fifo::DropTailQueue;
+use super::{DropTailQueue, QueueDiscipline};
 use crate::chance::open_unit;
 use crate::frame::{DiscardReason, FrameTotals, HopContext, LinkFrame};
 use crate::spec::QueueLimit;

@@ -2,7 +2,7 @@
 
 use plumb_base::seed::Seed;
 use plumb_base::time::Span;
-use plumb_wire::ip::Ecn;
+use plumb_wire::ip::{Ecn, TrafficClass};
 use proptest::prelude::*;
 
 use super::*;
@@ -129,5 +129,37 @@ proptest! {
             let taken = run(&spec, limit, &events)?;
             prop_assert_eq!(&taken, &run(&spec, limit, &events)?);
         }
+    }
+}
+
+/// Linux's tables, as they stand in net/ipv4/route.c and net/sched/sch_generic.c.
+#[test]
+fn every_octet_falls_into_the_band_that_linuxs_two_tables_give() {
+    const TOS_TO_PRIORITY: [usize; 16] = [0, 0, 0, 0, 2, 2, 2, 2, 6, 6, 6, 6, 4, 4, 4, 4];
+    const PRIORITY_TO_BAND: [usize; 16] = [1, 2, 2, 2, 1, 2, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1];
+    for octet in 0..=255_u8 {
+        let priority = TOS_TO_PRIORITY[usize::from((octet & 0x1e) >> 1)];
+        assert_eq!(band(octet), PRIORITY_TO_BAND[priority], "{octet:#04x}");
+    }
+}
+
+#[test]
+fn urgent_frames_overtake_others_and_a_full_band_leaves_room_in_the_rest() {
+    for v6 in [false, true] {
+        let mut bench = ElementFixture::new(16);
+        let mut priority = PriorityQueue::new(QueueLimit::Frames(2));
+        let now = Instant::ORIGIN;
+        for class in [0x08, 0x00, 0x08, 0x08, 0x10, 0x00] {
+            let bytes = udp(v6, TrafficClass(class), (1, 2), 4);
+            let frame = bench.frame(now, &bytes, 100, class.into());
+            priority.enqueue(now, frame, &mut bench.context());
+        }
+        assert_eq!((priority.backlog().frames, bench.discarded(DiscardReason::Full)), (5, 1));
+        let mut order = Vec::new();
+        while let Some(frame) = priority.dequeue(now, &mut bench.context()) {
+            order.push(frame.flow);
+            bench.free(frame);
+        }
+        assert_eq!(order, [0x10, 0, 0, 8, 8]);
     }
 }

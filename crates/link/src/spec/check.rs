@@ -3,8 +3,8 @@
 use std::ops::RangeInclusive;
 
 use plumb_base::time::Span;
+use plumb_base::units::Rate;
 use plumb_base::units::quantity::format_span;
-use plumb_base::units::rate::Rate;
 
 use super::{
     BucketSpec, DelayDistribution, DirectionSpec, FaultSpec, LimitSpec, LinkSpec, QueueSpec,

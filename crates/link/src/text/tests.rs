@@ -1,7 +1,7 @@
 //! Claims about text: what is written is read again, and what is wrong is explained.
 
 use plumb_base::time::Span;
-use plumb_base::units::rate::Rate;
+use plumb_base::units::Rate;
 use proptest::prelude::*;
 use proptest::sample::select;
 
@@ -10,6 +10,7 @@ use crate::spec::{
     BucketSpec, DelayDistribution, DelaySpec, FaultSpec, HopMtuSpec, LimitSpec, QueueSpec,
     RateSpec, RateTrace,
 };
+use crate::text::NoFiles;
 
 const TRACE: &str = "1\n3\n";
 const DELAYS: &str = "1ms\n2ms\n";
@@ -272,4 +273,63 @@ fn an_mtu_that_ipv6_cannot_do_with_is_remarked_with_its_place() {
     assert_eq!(places("mtu=576"), ["hop 1 both ways"]);
     assert_eq!(places("plain;mtu=1280|mtu=1279"), ["hop 2 down"]);
     assert_eq!(places("mtu=600|mtu=700"), ["hop 1 up", "hop 1 down"]);
+}
+
+fn changed(link: &str, change: &str) -> String {
+    let link: LinkSpec = link.parse().expect("a link");
+    link.changed(change, &NoFiles).map_or_else(|error| error.to_string(), |link| link.to_string())
+}
+
+fn same(link: &str) -> String {
+    link.parse::<LinkSpec>().expect("a link").to_string()
+}
+
+#[test]
+fn a_change_reaches_the_directions_that_it_names() {
+    let link = "rate=1mbit,loss=1%;delay=5ms";
+    assert_eq!(changed(link, "hop 2 delay=7ms"), same("rate=1mbit,loss=1%;delay=7ms"));
+    assert_eq!(
+        changed(link, "hop 1 up rate=2mbit"),
+        same("rate=2mbit,loss=1%|rate=1mbit,loss=1%;delay=5ms")
+    );
+    let both_ways = same("rate=1mbit,loss=1%;delay=5ms|delay=9ms");
+    assert_eq!(changed(link, "down hop 2 delay=9ms"), both_ways);
+    assert_eq!(changed(link, "hop 2 down delay=9ms"), both_ways);
+    assert_eq!(changed(link, "delay=1ms"), same("rate=1mbit,loss=1%,delay=1ms;delay=1ms"));
+    assert_eq!(changed("rate=1mbit", "down loss=2%"), same("rate=1mbit|rate=1mbit,loss=2%"));
+    assert_eq!(changed("rate=1mbit", "rate=2mbit, delay=1ms"), same("rate=2mbit,delay=1ms"));
+}
+
+#[test]
+fn a_queue_goes_with_its_rate() {
+    assert_eq!(changed("rate=1mbit,queue=codel", "rate=none"), same("plain"));
+    assert!(changed("delay=1ms", "queue=codel").contains("limit nothing"));
+    assert!(changed("rate=1mbit", "rate=none,queue=codel").contains("limit nothing"));
+}
+
+#[test]
+fn a_preset_is_the_whole_link_but_its_seed() {
+    let lossy = LinkPreset::named("lossy").expect("there is one").text;
+    let spec: LinkSpec = lossy.parse().expect("a link");
+    assert_eq!(changed("rate=1mbit", "preset lossy"), spec.to_string());
+    assert_eq!(changed("seed=7;rate=1mbit", "preset lossy"), format!("seed=7;{spec}"));
+}
+
+#[test]
+fn the_files_that_a_change_names_are_known_before_it_is_made() {
+    let named = files_of("hop 2 up rate=trace:a%2cb, delay=replay:/my delays").expect("a change");
+    let (trace, delays) = ("a,b".to_owned(), "/my delays".to_owned());
+    assert_eq!(named, [NamedFile::Trace(trace), NamedFile::Delays(delays)]);
+    assert_eq!(files_of("rate=1mbit"), Ok(Vec::new()));
+    assert_eq!(files_of("preset lossy"), Ok(Vec::new()));
+    assert!(files_of("up").is_err());
+}
+
+#[test]
+fn a_change_that_cannot_be_is_refused() {
+    assert!(changed("plain", "hop 2 rate=1mbit").contains("from 1"));
+    assert!(changed("plain", "up").contains("key=value"));
+    assert!(changed("plain", "preset no-such").contains("preset"));
+    assert!(changed("plain", "hop 0 rate=1mbit").contains("from 1"));
+    assert!(changed("plain", "mtu=1").contains("IPv4 needs 68"));
 }

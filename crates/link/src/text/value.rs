@@ -6,12 +6,10 @@ use std::sync::Arc;
 
 use plumb_base::time::Span;
 use plumb_base::units::quantity::{parse_probability, parse_rate, parse_span};
-use plumb_base::units::rate::Rate;
-use plumb_base::units::{format_bytes, parse_bytes};
+use plumb_base::units::{Rate, format_bytes, parse_bytes};
 
 use crate::spec::RateTrace;
-use crate::text::change::{NamedFile, files_of};
-use crate::text::{LinkTextFiles, TextError};
+use crate::text::{LinkTextFiles, NamedFile, TextError, files_of};
 
 pub fn rate(key: &'static str, text: &str) -> Result<Rate, TextError> {
     parse_rate(text).map_err(|error| TextError::Message(format!("{key}: {error}")))

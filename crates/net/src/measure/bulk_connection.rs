@@ -9,9 +9,8 @@ use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use plumb_result::net::ThreadPlacement;
-use plumb_sys::errno;
-use plumb_sys::socket;
 use plumb_sys::socket::IntOption;
+use plumb_sys::{errno, socket};
 
 use super::bulk::{BulkFlow, Counter, incompressible_block, receive_buffer};
 use super::connect::{DataConnectError, connect_tcp, in_parallel};
@@ -24,8 +23,8 @@ use crate::evidence::TcpSample;
 use plumb_base::time::Span;
 use plumb_clock::monotonic_ns;
 use plumb_remote::address::BindAddress;
+use plumb_remote::datagram_header::TestToken;
 use plumb_remote::task_control::TestControl;
-use plumb_remote::token::TestToken;
 use plumb_remote::token_listener::{CONNECT_TIMEOUT, accept_all, send_preamble};
 
 /// Connections that are made at the same time.

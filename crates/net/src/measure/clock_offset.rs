@@ -21,7 +21,7 @@ mod step;
 use plumb_result::net::OneWayDelay;
 use serde::{Deserialize, Serialize};
 
-use super::datagram::transit::{TransitSample, TransitTrace};
+use crate::measure::datagram::{TransitSample, TransitTrace};
 
 pub use estimate::{ClockOffsetEstimate, ClockSegment};
 

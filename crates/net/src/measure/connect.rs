@@ -1,9 +1,8 @@
 //! Sockets towards the other side of a test, and why there are none.
 
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::thread;
+use std::{io, thread};
 
 use plumb_base::time::Span;
 use plumb_clock::monotonic_ns;

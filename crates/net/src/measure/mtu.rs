@@ -24,9 +24,10 @@ use super::pacer::Pacer;
 use super::test_spec::MtuSearchSpec;
 use plumb_clock::monotonic_ns;
 use plumb_remote::address::BindAddress;
-use plumb_remote::datagram_header::{HEADER_BYTES, TestDatagramHeader, TestDatagramKind};
+use plumb_remote::datagram_header::{
+    HEADER_BYTES, TestDatagramHeader, TestDatagramKind, TestToken,
+};
 use plumb_remote::task_control::TestControl;
-use plumb_remote::token::TestToken;
 use plumb_remote::udp_handshake::{self, AddressCookie};
 
 /// How soon it is seen that a search is called off.

@@ -4,7 +4,7 @@
 //! when the last of them is due: they are then spaced as the device sends them, not as the rate says. What is late
 //! after a stall is made up for at no more than twice the pace, so that it does not become a burst on the path.
 
-use plumb_base::units::rate::Rate;
+use plumb_base::units::Rate;
 use plumb_clock::monotonic_ns;
 
 /// Calls are at least this far apart, where the rate leaves the choice.

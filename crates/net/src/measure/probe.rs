@@ -21,11 +21,10 @@ use super::datagram::sequence_tracker::{SequenceStatus, SequenceTracker};
 use super::progress::{AtomicRttHistogram, RttHistogram};
 use super::report::{ProbeTimestamps, ProbesReport};
 use super::test_spec::{ProbesSpec, TestSpec};
-use plumb_clock::ReceiveTimestamps;
-use plumb_clock::{monotonic_ns, sleep_until};
+use plumb_clock::{ReceiveTimestamps, monotonic_ns, sleep_until};
 use plumb_remote::address::BindAddress;
+use plumb_remote::datagram_header::{TOKEN_BYTES, TestToken};
 use plumb_remote::task_control::TestControl;
-use plumb_remote::token::{TOKEN_BYTES, TestToken};
 use plumb_remote::udp_handshake::{self, AddressCookie, UdpHandshakeError};
 
 /// Bytes of the token, its number and the three stamps that travel; the fourth is its reception.

@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use plumb_base::time::{Instant, Span};
 use plumb_result::net::SenderLimits;
 
-use super::reading_schedule::CHECK_INTERVAL_NS;
 use super::report::StreamSample;
+use crate::measure::reading_schedule::CHECK_INTERVAL_NS;
 
 /// Steps of a doubling.
 const STEPS: usize = 8;

@@ -3,6 +3,9 @@
 //! The runtime stands between a clock read and the kernel here, as it does in every program that
 //! uses such a library; a figure of this file is one of the library as well. Left out: what is asked
 //! ([`super::request_response`]).
+//!
+//! A stream begins with what it is for. That is written by hand, because its numbers are a promise to the other side's
+//! version: 0, 2 and 3 have had a meaning.
 
 use std::fmt::Display;
 use std::io;
@@ -11,22 +14,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use plumb_clock::monotonic_ns;
+use plumb_remote::datagram_header::{TOKEN_BYTES, TestToken};
+use plumb_remote::secure::identity::NAME;
+use plumb_remote::secure::{Fingerprint, HostIdentity};
 use quinn::crypto::rustls::{QuicClientConfig, QuicServerConfig};
 use quinn::{Connection, Endpoint, EndpointConfig, RecvStream, SendStream, TokioRuntime, VarInt};
-
-mod paced;
-mod stream_purpose;
 
 use super::bulk::Counter;
 use super::pacer::Pacer;
 use super::request_response::closed_loop::ClosedLoop;
 use super::request_response::{self, RequestError, RequestPacing, RequestSpec, RequesterReport};
 use super::tls;
-use plumb_clock::monotonic_ns;
-use plumb_remote::secure::identity::NAME;
-use plumb_remote::secure::{Fingerprint, HostIdentity};
-use plumb_remote::token::TestToken;
-use stream_purpose::{PURPOSE_BYTES, QuicStreamPurpose};
+
+mod paced;
 
 /// Connections that a server serves at a time.
 const CONNECTIONS_MAX: usize = 8;
@@ -470,10 +471,71 @@ impl QuicRequester<'_> {
     }
 }
 
+/// Bytes of an order on the wire: what is not used is zero.
+pub const PURPOSE_BYTES: usize = 64;
+const EXCHANGE: u8 = 1;
+const DONE: u8 = 4;
+
+/// What a stream is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum QuicStreamPurpose {
+    /// Requests and responses of these sizes.
+    Exchange {
+        /// Bytes of a request.
+        request_bytes: u32,
+        /// Bytes of a response.
+        response_bytes: u32,
+    },
+    /// The client is done: no more connections come.
+    Done,
+}
+
+impl QuicStreamPurpose {
+    /// Its bytes, with the token before it.
+    pub fn encode(self, token: &TestToken) -> [u8; PURPOSE_BYTES] {
+        let mut bytes = [0; PURPOSE_BYTES];
+        let (head, body) = bytes.split_at_mut(TOKEN_BYTES);
+        head.copy_from_slice(&token.0);
+        let written = match self {
+            Self::Exchange { request_bytes, response_bytes } => {
+                postcard::to_slice(&(EXCHANGE, request_bytes, response_bytes), body)
+            }
+            Self::Done => postcard::to_slice(&DONE, body),
+        };
+        written.expect("an order is shorter than its room");
+        bytes
+    }
+
+    /// Reads one with the right token.
+    ///
+    /// # Errors
+    /// Another token, or no order.
+    pub fn decode(bytes: &[u8; PURPOSE_BYTES], token: &TestToken) -> io::Result<Self> {
+        let refuse = |why| io::Error::new(io::ErrorKind::PermissionDenied, why);
+        let body = &bytes[TOKEN_BYTES..];
+        if !token.matches_prefix(bytes) {
+            return Err(refuse("the connection does not show this session's token"));
+        }
+        let nonsense = || refuse("what the connection is for makes no sense");
+        match body[0] {
+            EXCHANGE => {
+                let (request_bytes, response_bytes) =
+                    postcard::from_bytes(&body[1..]).map_err(|_| nonsense())?;
+                Ok(Self::Exchange { request_bytes, response_bytes })
+            }
+            DONE => Ok(Self::Done),
+            _ => Err(nonsense()),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
     use std::thread;
+
+    use plumb_base::seed::Seed;
+    use rand::RngExt as _;
 
     use super::*;
     use crate::measure::request_response::relay;
@@ -603,5 +665,45 @@ mod tests {
         });
         assert!(report.is_err() && answered == 0);
         assert!(failed >= 1);
+    }
+
+    #[test]
+    fn an_order_is_read_as_it_was_written_with_the_token_only() {
+        let token = TestToken([7; TOKEN_BYTES]);
+        let most =
+            QuicStreamPurpose::Exchange { request_bytes: u32::MAX, response_bytes: u32::MAX };
+        for order in [most, QuicStreamPurpose::Done] {
+            assert_eq!(QuicStreamPurpose::decode(&order.encode(&token), &token).unwrap(), order);
+            assert!(
+                QuicStreamPurpose::decode(&order.encode(&token), &TestToken([8; TOKEN_BYTES]))
+                    .is_err()
+            );
+        }
+    }
+
+    /// Another number would be another version of the protocol.
+    #[test]
+    fn the_numbers_of_orders_stay_what_they_are() {
+        let small = QuicStreamPurpose::Exchange { request_bytes: 5, response_bytes: 6 };
+        assert_eq!(small.encode(&TestToken([0; TOKEN_BYTES]))[TOKEN_BYTES..][..4], [1, 5, 6, 0]);
+        assert_eq!(
+            QuicStreamPurpose::Done.encode(&TestToken([0; TOKEN_BYTES]))[TOKEN_BYTES..][..2],
+            [4, 0]
+        );
+    }
+
+    #[test]
+    fn no_bytes_make_an_order_panic() {
+        let seed = Seed(0x6f72_6465);
+        println!("seed {seed:?}");
+        let mut random = seed.stream("order");
+        for _ in 0..100_000 {
+            let mut bytes = [0; PURPOSE_BYTES];
+            random.fill(&mut bytes[TOKEN_BYTES..]);
+            if random.random() {
+                bytes[TOKEN_BYTES] %= 5;
+            }
+            let _either = QuicStreamPurpose::decode(&bytes, &TestToken([0; TOKEN_BYTES]));
+        }
     }
 }

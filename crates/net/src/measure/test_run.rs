@@ -15,7 +15,6 @@ use super::datagram::endpoint::DatagramEndpoint;
 use super::mtu::MtuEndpoint;
 use super::probe::{ProbeReflector, ProbeSender};
 use super::progress::TestProgress;
-use super::reading_schedule::{ReadingSchedule, cut_after_ns};
 use super::report::{
     HostSample, ProbesReport, StreamSample, StreamsReport, TestEnding, TestPartReport, TestReport,
 };
@@ -23,11 +22,12 @@ use super::request_response::endpoint::{Requester, Responder};
 use super::test_spec::{BulkTcpSpec, PartSpec, TestSpec};
 use crate::connection_pool::assign_to_threads;
 use crate::evidence::{self, HostFacts, KernelCounters, counter_growth, read_counters};
+use crate::measure::reading_schedule::{ReadingSchedule, cut_after_ns};
 use plumb_clock::{monotonic_ns, realtime_offset_ns};
 use plumb_remote::address::{BindAddress, with_port};
+use plumb_remote::datagram_header::TestToken;
 use plumb_remote::secure::Fingerprint;
 use plumb_remote::task_control::TestControl;
-use plumb_remote::token::TestToken;
 use serde::{Deserialize, Serialize};
 
 /// How long the agent waits for all connections and the start of a test.

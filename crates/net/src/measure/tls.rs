@@ -13,9 +13,10 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection, StreamOwned};
 
 use plumb_remote::secure::identity::NAME;
-use plumb_remote::secure::stream;
 use plumb_remote::secure::verifier::{self, KeyPossessionVerifier};
-use plumb_remote::secure::{DeadlineStream, Fingerprint, HostIdentity, SecureReader, SecureWriter};
+use plumb_remote::secure::{
+    DeadlineStream, Fingerprint, HostIdentity, SecureReader, SecureWriter, stream,
+};
 
 /// How long one step of a connection in two halves may take: longer than any test, which ends it.
 const IO_TIMEOUT: Span = Span::from_secs(2 * 3_600);

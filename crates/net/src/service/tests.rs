@@ -12,13 +12,12 @@ use std::thread;
 use plumb_clock::monotonic_ns;
 use plumb_remote::address::BindAddress;
 use plumb_remote::agent::MeasurementAgent;
-use plumb_remote::client;
 use plumb_remote::control_stream::ControlStream;
+use plumb_remote::datagram_header::TestToken;
 use plumb_remote::message::{ProtocolHello, ReadyMessage, TaskRequest, decode, encode, frame};
 use plumb_remote::overlap::TestOverlap;
 use plumb_remote::session::{ControlSessionError, SessionFault, SessionTiming};
-use plumb_remote::token::TestToken;
-use plumb_remote::{token_listener, udp_handshake};
+use plumb_remote::{client, token_listener, udp_handshake};
 
 use super::*;
 use crate::measure::datagram::endpoint::DatagramsReport;

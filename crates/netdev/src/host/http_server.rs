@@ -10,7 +10,7 @@ use std::path::Path;
 use plumb_stack::tcp::{Received, TcpSocketError};
 use plumb_sys::fd;
 
-use super::served_socket::{ServedSocket, StreamStep};
+use crate::host::served_socket::{ServedSocket, StreamStep};
 
 /// Longest head of a request, in bytes.
 const HEAD_MAX: usize = 8_192;

@@ -14,8 +14,8 @@ use plumb_wire::packet::Pool;
 
 use super::WatchedApplication;
 use super::http_server::FileDirectory;
-use super::served_socket::StreamServiceCounts;
 use super::stream_services::{StreamServiceKind, StreamServices};
+use crate::host::served_socket::StreamServiceCounts;
 
 /// Kind of service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

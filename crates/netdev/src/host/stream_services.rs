@@ -13,9 +13,8 @@ use plumb_stack::tcp::config::{BufferLimits, TcpConfig};
 use plumb_stack::tcp::congestion::CongestionChoice;
 use plumb_stack::tcp::{ListenerId, TcpEvent, TcpId, TcpOpenError};
 
-use super::byte_pattern::BytePattern;
 use super::http_server::{FileDirectory, HttpSession};
-use super::served_socket::{PIECE, ServedSocket, StreamServiceCounts, StreamStep};
+use super::served_socket::{BytePattern, PIECE, ServedSocket, StreamServiceCounts, StreamStep};
 
 /// Connections served at a time; more wait in the accept queues.
 pub const CONNECTIONS_MAX: usize = 256;

@@ -10,7 +10,7 @@ use plumb_stack::tcp::{Received, TcpSocketError, TcpState};
 use plumb_wire::packet::Pool;
 
 use super::WatchedApplication;
-use super::byte_pattern::BytePattern;
+use super::served_socket::BytePattern;
 use super::stream_client::{StreamClient, StreamFailure};
 
 /// Bytes moved at a time.

@@ -10,15 +10,15 @@ use plumb_analysis::document::advise::{
 };
 use plumb_analysis::summary::measured_cells;
 use plumb_base::time::Span;
+use plumb_base::units::Rate;
 use plumb_base::units::quantity::{parse_rate, parse_span};
-use plumb_base::units::rate::Rate;
 use plumb_experiments::display::advised::{AdvisedDrawing, advised_drawings};
-use plumb_report::{html, terminal};
+use plumb_report::advice;
 
 use super::export::{check_writable, write_file};
-use super::model::models_of;
 use super::output::{CliOutput, CommandResult};
-use super::{GlobalOptions, kept_errors, store};
+use super::predict::{keep_errors, kept_errors, models_of};
+use super::{GlobalOptions, store};
 use crate::VERSION;
 use crate::problem::{ExitReason, Problem};
 
@@ -104,11 +104,11 @@ impl AdviseCommand {
             None => self.advice(global)?,
         };
         if let Some(path) = &self.output {
-            let page = html::advise::advise(&document, VERSION);
+            let page = advice::page(&document, VERSION);
             write_file(path, page.as_bytes())?;
             output.note(&format!("{}: {} kB", path.display(), page.len().div_ceil(1_000)));
         }
-        output.show(&document, |style| terminal::advise::render(&document, style))?;
+        output.show(&document, |style| advice::in_terminal(&document, style))?;
         Ok(ExitReason::Success)
     }
 
@@ -149,7 +149,7 @@ impl AdviseCommand {
         for (name, way, mode) in &ways {
             let time = PredictedCost { ns: way.time_ns(*mode), interval: [f64::NAN; 2] };
             let kept = match &store {
-                Some(store) => kept_errors::kept(store, kind(*mode), None)?,
+                Some(store) => kept_errors(store, kind(*mode), None)?,
                 None => Vec::new(),
             };
             let interval = time.calibrated(&kept).interval;
@@ -263,7 +263,7 @@ fn score(run: &str, global: &GlobalOptions) -> Result<AdviseDocument, Problem> {
     add("RTT up to 1 ms", &|it| it.work.rtt_ns <= SHORT_RTT_NS);
     for way in ["stop-and-wait", "pipelined", "batched"] {
         let errors = add(way, &|it| kind(it.mode) == way);
-        kept_errors::keep(&errors, way, [&data.run.id, &data.run.id], global)?;
+        keep_errors(&errors, way, [&data.run.id, &data.run.id], global)?;
     }
     let schema = ADVISE_SCHEMA.to_owned();
     Ok(AdviseDocument { schema, scores, ..AdviseDocument::default() })

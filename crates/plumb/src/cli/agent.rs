@@ -7,10 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use clap::{ArgGroup, Args};
-use plumb_analysis::document::agent::{AGENT_SCHEMA, AgentDocument};
+use plumb_analysis::document::host::{AGENT_SCHEMA, AgentDocument};
 use plumb_base::time::Span;
+use plumb_base::units::Rate;
 use plumb_base::units::quantity::{parse_duration, parse_rate};
-use plumb_base::units::rate::Rate;
 use plumb_harness::supervisor::LaunchService;
 use plumb_interop::http;
 use plumb_interop::http::server::{HttpServer, HttpServerLimits};

@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use clap::Args;
 use plumb_analysis::build::{instant, verdicts};
 use plumb_analysis::claim_table::{self, FoundVerdict, FoundVerdicts};
-use plumb_analysis::document::claims::{CLAIMS_SCHEMA, ClaimRow, ClaimsDocument};
+use plumb_analysis::document::list::{CLAIMS_SCHEMA, ClaimRow, ClaimsDocument};
 use plumb_analysis::summary::measured_cells;
 use plumb_experiments::list;
 use plumb_experiments::machines::claims::judge;
-use plumb_report::{html, terminal};
+use plumb_report::statement;
 use plumb_store::sqlite::Store;
 
 use super::export::{check_writable, write_file};
@@ -70,7 +70,7 @@ impl ClaimsCommand {
         let tallies = claim_table::tallies(&rows);
         let document = ClaimsDocument { schema: CLAIMS_SCHEMA.to_owned(), claims: rows, tallies };
         if let Some(path) = &self.output {
-            let page = html::claims::claims(&document, VERSION);
+            let page = statement::page(&document, VERSION);
             write_file(path, page.as_bytes())?;
             output.note(&format!("{}: {} kB", path.display(), page.len().div_ceil(1_000)));
         }
@@ -78,9 +78,9 @@ impl ClaimsCommand {
             output.document(&document)?;
         } else if self.output.is_none() {
             let page = if self.details {
-                terminal::claims::paragraphs(&document, output.style)
+                statement::paragraphs(&document, output.style)
             } else {
-                terminal::claims::tables(&document, output.style)
+                statement::in_terminal(&document, output.style)
             };
             output.page(&page)?;
         }

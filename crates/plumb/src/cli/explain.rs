@@ -11,7 +11,7 @@ use plumb_analysis::document::RunDocument;
 use plumb_analysis::document::explain::{ExplainDocument, explain};
 use plumb_report::{html, terminal};
 use plumb_store::record::{FactorLevel, RunData, RunRecord};
-use plumb_store::sqlite::find::EXPLANATION_TITLE;
+use plumb_store::sqlite::read::EXPLANATION_TITLE;
 use plumb_store::sqlite::{Store, StoreMode};
 
 use super::export::{check_writable, write_file};

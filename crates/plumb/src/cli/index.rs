@@ -5,7 +5,7 @@ use plumb_analysis::index;
 use plumb_analysis::summary::measured_cells;
 use plumb_experiments::machines::kernel_references;
 use plumb_experiments::scaling::{index_cpu, index_memory};
-use plumb_report::terminal;
+use plumb_report::scaling;
 use plumb_store::record::RunData;
 
 use super::output::{CliOutput, CommandResult};
@@ -62,6 +62,6 @@ fn show(data: &RunData, exit: ExitReason, output: &CliOutput) -> CommandResult {
     let names = (plumb_index::VERSION, plumb_index::REFERENCE);
     let memory = index::memory(&measured, index_memory::EXPERIMENT.id);
     let document = index::document(names, &data.run.id, found, memory);
-    output.show(&document, |style| terminal::index::render(&document, style))?;
+    output.show(&document, |style| scaling::index_in_terminal(&document, style))?;
     Ok(exit)
 }

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 
 use clap::Args;
-use plumb_analysis::document::agent::{PAIR_SCHEMA, PairDocument};
+use plumb_analysis::document::host::{PAIR_SCHEMA, PairDocument};
 use plumb_base::time::Span;
 use plumb_net::measure::progress::TestProgress;
 use plumb_net::measure::test_spec::DatagramsSpec;
@@ -21,15 +21,15 @@ use crate::cli::output::{CliOutput, CommandResult};
 use crate::cli::stamp::StampSenderOptions;
 use crate::cli::{GlobalOptions, handle_stop_signals, is_stopped};
 use crate::net::address::host_and_port;
-use crate::net::agent_connection::{connect, problem_from_client_error};
+use crate::net::agent_connection::{connect, install, problem_from_client_error};
 use crate::net::document::document;
 use crate::net::host_target::{
     AddressFamily, HostTarget, ReachMethod, choose_address, resolve, ssh_host,
 };
+use crate::net::paired_agent;
 use crate::net::stored_run::StoredDocument as _;
 use crate::net::summary::summarize;
 use crate::net::test_run::{NetMeasurement, NetTestPlan, NetWatcher};
-use crate::net::{install, paired_agent};
 use crate::problem::{ExitReason, Problem};
 
 use live_view::{DrawingCpu, LiveView};
@@ -212,7 +212,7 @@ impl NetCommand {
         // An unknown name is an error before anything is started.
         let address = self.address(&place, &ssh)?;
         if self.reach.install {
-            install::install(&place, &ssh)?;
+            install(&place, &ssh)?;
             output.note(&format!("copied plumb {VERSION} to {}", place.requested));
         }
         let mut reached = connect(&place, &ssh, VERSION)?;

@@ -1,19 +1,24 @@
-//! `plumb predict`: what a message would cost at another size, or if something were different.
+//! `plumb model`: what a message costs as a sum of terms, fitted to a stored run; `plumb predict`: what it would cost at another
+//! size, or if something were different.
+//!
+//! Errors of predictions that were scored are kept with the run that they were made from: intervals of later ones come of them.
 
 use std::collections::BTreeSet;
 
 use clap::Args;
 use plumb_analysis::cost_model::{self, CostChange, CostModel, PredictedCost};
-use plumb_analysis::document::model::{CostPrediction, PREDICT_SCHEMA, PredictDocument};
-use plumb_analysis::summary::{factor_values, measured_cells};
+use plumb_analysis::document::model::{
+    CostPrediction, MODEL_SCHEMA, ModelDocument, PREDICT_SCHEMA, PredictDocument,
+};
+use plumb_analysis::summary::{MeasuredCell, factor_values, measured_cells};
 use plumb_base::units::parse_bytes;
 use plumb_base::units::quantity::{parse_rate, parse_span};
 use plumb_report::terminal;
-use plumb_store::sqlite::StoreMode;
+use plumb_store::record::RunData;
+use plumb_store::sqlite::{Store, StoreMode};
 
-use super::model::models_of;
 use super::output::{CliOutput, CommandResult};
-use super::{GlobalOptions, kept_errors, store};
+use super::{GlobalOptions, store};
 use crate::problem::{ExitReason, Problem};
 
 /// Predict what a message costs at other sizes, with a faster CPU or memory, over a link
@@ -127,7 +132,7 @@ impl PredictCommand {
             score(&mut document, against, compared, &change, global)?;
         } else {
             let store = store::open(global, StoreMode::Read)?;
-            let kept = kept_errors::kept(&store, &change.kind(), None)?;
+            let kept = kept_errors(&store, &change.kind(), None)?;
             for model in &models {
                 let of = |size: &u64| prediction(model, *size, &change, (stretch, &kept));
                 document.predictions.extend(self.size.iter().filter_map(of));
@@ -227,8 +232,8 @@ fn score(
         let of = document.against.as_deref().filter(|it| *it != "parts");
         let of = of.unwrap_or(&document.run);
         let errors: Vec<f64> = compared.iter().map(|(ns, it)| it.log_error(*ns)).collect();
-        kept_errors::keep(&errors, &kind, [&document.run, of], global)?;
-        kept = kept_errors::kept(&store::open(global, StoreMode::Read)?, &kind, Some(of))?;
+        keep_errors(&errors, &kind, [&document.run, of], global)?;
+        kept = kept_errors(&store::open(global, StoreMode::Read)?, &kind, Some(of))?;
     }
     for (_, predicted) in &mut compared {
         *predicted = predicted.calibrated(&kept);
@@ -279,6 +284,122 @@ fn scope(change: &CostChange, kept: usize, without: usize) -> Vec<String> {
         scope.push(format!("{without} predictions are left out: their models have no packets."));
     }
     scope
+}
+
+/// Fit what a message costs: fixed, per byte, per packet and by wake-up, with intervals
+#[derive(Clone, Debug, Args)]
+#[command(after_help = "A model needs a mechanism at four sizes or more:
+  time = fixed + per byte · size + beyond caches · max(0, size − 256 KiB) + per packet · packets
+Terms are those that predict sizes which were left out best; residuals are relative.
+
+Examples:
+  plumb run latency.local --set mechanism=pipe,tcp4 && plumb model last
+  plumb model last --residuals
+  plumb model last --json | jq '.models[].terms'")]
+pub struct ModelCommand {
+    /// A run: its id, a prefix of it, last or last~N
+    #[arg(value_name = "RUN", default_value = "last")]
+    run: String,
+    /// Print measured, fitted and left-out values of every size
+    #[arg(long)]
+    residuals: bool,
+}
+
+impl ModelCommand {
+    /// Fits and prints the models.
+    ///
+    /// # Errors
+    /// No such run, or one without a mechanism at enough sizes.
+    pub fn perform(self, global: &GlobalOptions, output: &CliOutput) -> CommandResult {
+        let data = store::read(global, &self.run)?;
+        let measured = measured_cells(&data);
+        let (models, without) = models_of(&data, &measured)?;
+        let document = ModelDocument {
+            schema: MODEL_SCHEMA.to_owned(),
+            run: data.run.id.clone(),
+            entry_ns: entry(&measured),
+            models: models.iter().map(|model| model.entry(one_cpu(model, &models))).collect(),
+            without,
+            score: cost_model::score(&cost_model::left_out_pairs(&models)),
+        };
+        output
+            .show(&document, |style| terminal::model::models(&document, self.residuals, style))?;
+        Ok(ExitReason::Success)
+    }
+}
+
+/// The models of a run, and the settings that have none.
+///
+/// # Errors
+/// It has no model at all.
+pub fn models_of(
+    data: &RunData,
+    measured: &[MeasuredCell<'_>],
+) -> Result<(Vec<CostModel>, Vec<String>), Problem> {
+    let (models, without) = cost_model::models(measured);
+    if models.is_empty() {
+        return Err(Problem::usage(format!("run {} has nothing to fit a model to", data.run.id))
+            .because("a model needs the latency or throughput of a mechanism at four sizes or more")
+            .fix("measure some: plumb run latency.local --set size=1,64,1Ki,16Ki,64Ki"));
+    }
+    Ok((models, without))
+}
+
+/// The median of an empty kernel call, where it was measured.
+fn entry(measured: &[MeasuredCell<'_>]) -> Option<f64> {
+    let is_empty = |cell: &&MeasuredCell<'_>| {
+        matches!(cell.cell.experiment.as_str(), "call.kernel" | "scaling.entry")
+            && cell.is("call", "getppid")
+    };
+    measured.iter().find(is_empty).map(MeasuredCell::median)
+}
+
+/// The fixed term of the same mechanism with both processes on one CPU.
+fn one_cpu(model: &CostModel, models: &[CostModel]) -> Option<f64> {
+    model.factors.text("placement").filter(|placement| *placement != "same-cpu")?;
+    let twin = model.factors.clone().with("placement", "same-cpu");
+    let is_twin = |other: &&CostModel| {
+        other.factors == twin
+            && other.experiment == model.experiment
+            && other.response == model.response
+    };
+    models.iter().find(is_twin).map(CostModel::fixed_ns)
+}
+
+/// What the names of kept_errors errors begin with; the kind of prediction follows, and the runs that predicted and measured.
+const ERRORS_SCHEMA: &str = "plumb.prediction-errors/1";
+
+/// Keeps errors, as logarithms of measured to predicted, of predictions of a kind from a run, scored against another.
+///
+/// # Errors
+/// The store cannot be written.
+pub fn keep_errors(
+    errors: &[f64],
+    kind: &str,
+    [run, against]: [&str; 2],
+    global: &GlobalOptions,
+) -> Result<(), Problem> {
+    let mut store = store::open(global, StoreMode::Write)?;
+    let json = serde_json::to_string(errors)
+        .map_err(|error| Problem::failure("cannot write the errors as JSON").because(error))?;
+    store.put_attachment(run, &format!("{ERRORS_SCHEMA} {kind} {run} {against}"), &json)?;
+    Ok(())
+}
+
+/// The errors kept_errors of predictions of this kind, but for those scored against a run.
+///
+/// # Errors
+/// The store cannot be read.
+pub fn kept_errors(store: &Store, kind: &str, but: Option<&str>) -> Result<Vec<f64>, Problem> {
+    let mut errors: Vec<f64> = Vec::new();
+    for (name, json) in store.attachments(&format!("{ERRORS_SCHEMA} {kind} "))? {
+        if but.is_none_or(|run| !name.ends_with(&format!(" {run}"))) {
+            let more: Vec<f64> = serde_json::from_str(&json)
+                .map_err(|error| Problem::failure(format!("cannot read {name}")).because(error))?;
+            errors.extend(more);
+        }
+    }
+    Ok(errors)
 }
 
 #[cfg(test)]

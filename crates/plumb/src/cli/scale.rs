@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use plumb_analysis::scale::{MachineSet, SpeedKind, archive};
 use plumb_experiments::machines::{self, ClassFactor, HISTORY_NAME};
-use plumb_report::{html, terminal};
+use plumb_report::scaling;
 use plumb_store::export::run_file;
 use plumb_store::import;
 use plumb_store::record::{Cell, RunData};
@@ -89,11 +89,11 @@ impl ScaleCommand {
         let by = if self.by == "none" { ClassFactor::None } else { ClassFactor::Architecture };
         let document = machines::scale_document(&set, speed, by);
         if let Some(path) = &self.output {
-            let page = html::scale::scale(&document, VERSION);
+            let page = scaling::page(&document, VERSION);
             write_file(path, page.as_bytes())?;
             output.note(&format!("{}: {} kB", path.display(), page.len().div_ceil(1_000)));
         }
-        output.show(&document, |style| terminal::scale::render(&document, style))?;
+        output.show(&document, |style| scaling::in_terminal(&document, style))?;
         Ok(ExitReason::Success)
     }
 }

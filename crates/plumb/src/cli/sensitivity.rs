@@ -1,7 +1,7 @@
 //! `plumb sensitivity`: which factor of a run matters most.
 
 use clap::Args;
-use plumb_analysis::document::sensitivity::{SENSITIVITY_SCHEMA, SensitivityDocument};
+use plumb_analysis::document::model::{SENSITIVITY_SCHEMA, SensitivityDocument};
 use plumb_analysis::sensitivity::sensitivities;
 use plumb_analysis::summary::measured_cells;
 use plumb_report::terminal;
@@ -50,7 +50,7 @@ impl SensitivityCommand {
             factors,
             undecided,
         };
-        output.show(&document, |style| terminal::sensitivity::render(&document, style))?;
+        output.show(&document, |style| terminal::model::sensitivity(&document, style))?;
         Ok(ExitReason::Success)
     }
 }

@@ -12,7 +12,6 @@ use super::output::{CliOutput, CommandResult};
 use super::{GlobalOptions, handle_stop_signals};
 use crate::problem::{ExitReason, Problem};
 
-mod report_document;
 mod runner;
 pub mod scenario_file;
 mod stored_run;

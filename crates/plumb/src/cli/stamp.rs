@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use plumb_base::time::Span;
 use plumb_interop::stamp;
-use plumb_interop::stamp::hmac::StampKey;
+use plumb_interop::stamp::packet::StampKey;
 use plumb_interop::stamp::reflector::{ReflectorOptions, serve};
 use plumb_interop::stamp::sender::{COUNT_MAX, SessionSenderOptions, run};
 use plumb_report::terminal;

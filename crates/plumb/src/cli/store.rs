@@ -3,12 +3,11 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use plumb_analysis::document::checks::{CheckDocument, STORE_CHECK_SCHEMA};
+use plumb_analysis::document::host::{CheckDocument, STORE_CHECK_SCHEMA};
 use plumb_base::stats::histogram::Histogram;
 use plumb_experiments::error::ExperimentError;
-use plumb_store::location;
 use plumb_store::record::RunData;
-use plumb_store::sqlite::{Store, StoreError, StoreMode};
+use plumb_store::sqlite::{Store, StoreError, StoreMode, default_path};
 
 use crate::cli::GlobalOptions;
 use crate::cli::output::{CliOutput, CommandResult};
@@ -110,8 +109,7 @@ fn check(store: &Store, output: &CliOutput) -> CommandResult {
 /// # Errors
 /// Neither an option nor the environment names one.
 pub fn path(global: &GlobalOptions) -> Result<PathBuf, Problem> {
-    location::default_path(global.store.clone(), |name| std::env::var_os(name))
-        .map_err(Problem::rejected)
+    default_path(global.store.clone(), |name| std::env::var_os(name)).map_err(Problem::rejected)
 }
 
 /// Opens the store.

@@ -193,11 +193,11 @@ pub fn page(document: &RunDocument, claims: bool, style: TerminalStyle) -> Strin
     }
     let mut text = terminal::summary::render(document, style);
     if !claims {
-        return text + &terminal::ranks::in_short(document, style);
+        return text + &terminal::summary::claims_in_short(document, style);
     }
-    text.push_str(&terminal::ranks::all(&document.ranks, style));
-    text.push_str(&terminal::ranks::claims(document, style));
-    text.push_str(&terminal::ranks::expectations(&document.expectations, style));
+    text.push_str(&terminal::summary::rank_tables(&document.ranks, style));
+    text.push_str(&terminal::summary::claims(document, style));
+    text.push_str(&terminal::summary::expectations(&document.expectations, style));
     text
 }
 

@@ -1,15 +1,20 @@
-//! Starting an agent over there and greeting it, and saying in plain words why that did not work.
+//! Starting an agent over there and greeting it, and saying in plain words why that did not work and whether an agent that
+//! this host has been paired with leads there; and copying this very program to the other host by ssh (`--install`).
 
+use std::fs::File;
 use std::io::{self, IsTerminal as _};
-use std::process::{Command, ExitStatus};
+use std::process::{Command, ExitStatus, Stdio};
 
 use plumb_base::time::Span;
 use plumb_net::test_client::{AgentClient, AgentClientError};
 use plumb_remote::control_stream::AgentChildProcess;
+use plumb_remote::secure::DEFAULT_PORT;
+use plumb_remote::secure::identity::{PairedPeer, PairedRole};
 use plumb_remote::session::{SessionFault, SessionTiming};
 
-use super::host_target::{HostTarget, ReachMethod};
-use super::pairing_hint;
+use super::address::host_and_port;
+use super::host_target::{HostTarget, ReachMethod, ssh_host};
+use super::paired_agent;
 use crate::problem::{ExitReason, Problem};
 
 /// Where `--install` puts the program, below the home directory there.
@@ -118,7 +123,7 @@ pub fn connect(
     ssh: &[String],
     program: &str,
 ) -> Result<AgentConnection, Problem> {
-    start(place, ssh, program).map_err(|problem| pairing_hint::suggest(problem, place, ssh))
+    start(place, ssh, program).map_err(|problem| suggest_paired(problem, place, ssh))
 }
 
 fn start(place: &HostTarget, ssh: &[String], program: &str) -> Result<AgentConnection, Problem> {
@@ -273,8 +278,102 @@ pub fn problem_from_client_error(error: &AgentClientError) -> Problem {
     }
 }
 
+/// The same problem of a way over ssh, and the command that does without where the host is paired.
+pub fn suggest_paired(problem: Problem, place: &HostTarget, ssh: &[String]) -> Problem {
+    let ReachMethod::Ssh { target, .. } = &place.method else { return problem };
+    if problem.exit == ExitReason::Interrupted {
+        return problem;
+    }
+    // A list that cannot be read knows nobody; whoever uses it hears why.
+    let peers = paired_agent::peers().ok().and_then(|peers| peers.read().ok()).unwrap_or_default();
+    if peers.is_empty() {
+        return problem;
+    }
+    let asked = target.rsplit_once('@').map_or(target.as_str(), |(_, host)| host);
+    let found =
+        paired_agent_of(asked, &peers).or_else(|| paired_agent_of(&ssh_host(ssh, target), &peers));
+    match found {
+        Some(paired_agent_of) => add_hint(problem, asked, &paired_agent_of),
+        None => problem,
+    }
+}
+
+/// How `plumb net` names the paired_agent_of of a host that was paired last: `tls:HOST`, with its port where that is not the
+/// usual one.
+fn paired_agent_of(host: &str, peers: &[PairedPeer]) -> Option<String> {
+    let agents = peers.iter().rev().filter(|peer| peer.kind == PairedRole::Agent);
+    let mut places = agents.filter_map(|peer| {
+        let (name, port) = host_and_port(&peer.name, DEFAULT_PORT).ok()?;
+        name.eq_ignore_ascii_case(host).then_some((name, port, peer))
+    });
+    let (name, port, peer) = places.next()?;
+    let place = if port == DEFAULT_PORT { &name } else { &peer.name };
+    Some(format!("tls:{place}"))
+}
+
+fn add_hint(problem: Problem, asked: &str, paired_agent_of: &str) -> Problem {
+    let paired = format!(
+        "'{asked}' is paired with this host, so 'plumb net {paired_agent_of}' needs no ssh"
+    );
+    let fix = match &problem.fix {
+        Some(other) => format!("{paired}; or {other}"),
+        None => paired,
+    };
+    problem.fix(fix)
+}
+
+/// Copies the program there, whole or not at all.
+///
+/// # Errors
+/// The host is not reached by ssh, or the copy fails: no room, no login.
+pub fn install(place: &HostTarget, ssh: &[String]) -> Result<(), Problem> {
+    let ReachMethod::Ssh { target, port } = &place.method else {
+        return Err(Problem::usage(format!("'{}' is not reached by ssh", place.requested))
+            .because("plumb copies itself by ssh only")
+            .fix("copy the program there by other means"));
+    };
+    let failed = |why: String| {
+        Problem::failure(format!("could not copy plumb to '{}'", place.requested)).because(why).fix(
+            format!(
+                "make room in ~/{CACHED_PROGRAM} there, and make this work first: ssh {target} true"
+            ),
+        )
+    };
+    let (own, len) = std::env::current_exe()
+        .and_then(File::open)
+        .and_then(|file| file.metadata().map(|data| (file, data.len())))
+        .map_err(|error| failed(format!("this program's own file cannot be read: {error}")))?;
+    let mut command = ssh_command(target, *port, ssh, &[], &install_script(len))?;
+    let program = command.get_program().to_string_lossy().into_owned();
+    let output = command
+        .stdin(Stdio::from(own))
+        .stdout(Stdio::null())
+        .output()
+        .map_err(|error| failed(format!("'{program}' cannot be run: {error}")))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    Err(failed(if said.is_empty() { output.status.to_string() } else { said }))
+}
+
+/// A script that puts so many bytes of standard input in the place of the program. A connection that is cut looks like
+/// an end of input, so what is shorter is no copy.
+fn install_script(len: u64) -> String {
+    let (place, new) =
+        (format!("\"$HOME/{CACHED_PROGRAM}\""), format!("\"$HOME/{CACHED_PROGRAM}.new.$$\""));
+    format!(
+        "sh -c 'umask 077 && mkdir -p \"$HOME/.cache/plumb\" && cat >{new} && test $(wc -c <{new}) -eq {len} && \
+         chmod 700 {new} && mv -f {new} {place} || {{ rm -f {new}; exit 1; }}'"
+    )
+}
+
 #[cfg(test)]
 mod tests {
+    use std::io::Write as _;
+    use std::process::Command;
+
+    use plumb_remote::secure::Fingerprint;
     use plumb_remote::session::ControlSessionError;
 
     use super::*;
@@ -298,6 +397,55 @@ mod tests {
         ] {
             let text = explain(&place, &error, None, said).to_string();
             assert!(text.contains(expected) && text.contains("fix:"), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_agent_that_was_paired_last_is_named_as_plumb_net_takes_it() {
+        let peer = |kind, name: &str| PairedPeer {
+            kind,
+            name: name.to_owned(),
+            fingerprint: Fingerprint::of(name.as_bytes()),
+        };
+        let own = |name: &str| peer(PairedRole::Agent, name);
+        let usual = DEFAULT_PORT;
+        let peers = [
+            own("lab:99"),
+            own(&format!("lab:{usual}")),
+            own("Other:7"),
+            own("[fd77::1]:7"),
+            own(&format!("[fe80::1%eth0]:{usual}")),
+            peer(PairedRole::Client, "me:1"),
+        ];
+        let found = |host: &str| paired_agent_of(host, &peers);
+        assert_eq!(found("lab").as_deref(), Some("tls:lab"));
+        assert_eq!(found("other").as_deref(), Some("tls:Other:7"));
+        assert_eq!(found("fd77::1").as_deref(), Some("tls:[fd77::1]:7"));
+        assert_eq!(found("fe80::1%eth0").as_deref(), Some("tls:fe80::1%eth0"));
+        assert_eq!(found("me"), None, "a client is no paired_agent_of");
+        assert_eq!(found("elsewhere"), None);
+    }
+
+    #[test]
+    fn what_else_could_be_done_is_still_said() {
+        let text = add_hint(Problem::failure("no").fix("start sshd there"), "lab", "tls:lab:9");
+        assert!(
+            text.to_string().ends_with("'plumb net tls:lab:9' needs no ssh; or start sshd there")
+        );
+    }
+
+    #[test]
+    fn a_copy_that_is_cut_short_replaces_nothing() {
+        let home = tempfile::tempdir().unwrap();
+        for (bytes, is_whole) in [(&b"new program"[..], true), (b"new pro", false)] {
+            let mut command = Command::new("sh");
+            command.args(["-c", &install_script(11)]).env("HOME", home.path());
+            let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+            child.stdin.take().unwrap().write_all(bytes).unwrap();
+            assert_eq!(child.wait().unwrap().success(), is_whole);
+            let place = home.path().join(CACHED_PROGRAM);
+            assert_eq!(std::fs::read(&place).unwrap(), b"new program");
+            assert_eq!(std::fs::read_dir(place.parent().unwrap()).unwrap().count(), 1);
         }
     }
 }

@@ -13,7 +13,7 @@ use plumb_result::net::{
     Direction, NetDatagramReceiver, NetDatagramSender, NetDatagrams, PhaseName, ReceiveEnding,
 };
 
-use super::counted_time::{CountedTime, each, intervals, seconds};
+use crate::net::counted_time::{CountedTime, each, intervals, seconds};
 
 /// Every stream of datagrams of a phase.
 pub(super) fn summarize(

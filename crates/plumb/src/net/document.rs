@@ -16,11 +16,10 @@ use plumb_result::net::{
 };
 
 use super::agent_connection::AgentConnection;
-use super::counted_time::seconds;
-use super::phase;
 use super::test_run::{MeasuredPhase, NetMeasurement};
-use super::{datagrams, outage, round_trips, tcp_flow};
+use super::{datagrams, outage, phase, round_trips, tcp_flow};
 use crate::VERSION;
+use crate::net::counted_time::seconds;
 
 /// A jump of the real-time clock by less may be a slewed clock and a slow reading.
 const SET_MIN_NS: i64 = 5_000_000;

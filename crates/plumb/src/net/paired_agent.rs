@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use plumb_remote::secure::{
     AgentAddress, DEFAULT_PORT, HostIdentity, PeerStore, SecureStream, connect,
 };
-use plumb_store::location;
+use plumb_store::sqlite::default_path;
 
 use super::address::host_and_port;
 use super::host_target::AddressFamily;
@@ -18,7 +18,7 @@ use crate::problem::Problem;
 pub fn directory() -> Result<PathBuf, Problem> {
     let environment =
         |name: &str| (name != "PLUMB_STORE").then(|| std::env::var_os(name)).flatten();
-    let store = location::default_path(None, environment).map_err(|_| {
+    let store = default_path(None, environment).map_err(|_| {
         Problem::usage("there is no place for this host's key")
             .because("neither XDG_DATA_HOME nor HOME is set")
             .fix("set HOME")

@@ -12,7 +12,7 @@ use plumb_result::net::{
     RequestOrder,
 };
 
-use super::counted_time::{each, seconds};
+use crate::net::counted_time::{each, seconds};
 
 /// The least part of the rate of an open loop that passes for all of it.
 const CARRIED_LEAST: f64 = 0.95;

@@ -9,7 +9,7 @@ use plumb_net::measure::report::{StreamReport, StreamSample, TestPartReport, Tes
 use plumb_net::measure::test_spec::{PartSpec, TestSpec};
 use plumb_result::net::{CountedBy, Direction, NetBulkFlow, NetEnding, NetPhase, ThreadPlacement};
 
-use super::counted_time::{CountedTime, each, intervals, seconds};
+use crate::net::counted_time::{CountedTime, each, intervals, seconds};
 
 /// For how long nothing came through where a path is held to be cut.
 const CUT_SECONDS: f64 = 1.0;

@@ -492,8 +492,8 @@ fn median_round_trip(report: &TestReport) -> Option<Span> {
 
 #[cfg(test)]
 mod tests {
+    use plumb_remote::datagram_header::TestToken;
     use plumb_remote::session::SessionFault;
-    use plumb_remote::token::TestToken;
 
     use super::*;
 

@@ -3,11 +3,10 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use plumb_interop::http::client::HttpClient;
+use plumb_interop::http::client::{CertificateTrust, HttpClient};
 use plumb_interop::http::page::FILE_PATH;
 use plumb_interop::http::server::{HttpServer, HttpServerLimits};
 use plumb_interop::http::target::HttpTarget;
-use plumb_interop::http::trust::CertificateTrust;
 use plumb_remote::secure::HostIdentity;
 use plumb_result::http::HttpFetchMode;
 

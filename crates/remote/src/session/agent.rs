@@ -7,10 +7,10 @@ use plumb_base::time::{Instant, Span};
 use super::{
     ControlSessionError, SessionChannel, SessionFault, SessionInput, SessionTiming, TaskTimes,
 };
+use crate::datagram_header::TestToken;
 use crate::message::{
     MESSAGE_MAX, Message, ProtocolHello, ReadyMessage, TaskRefusal, TaskRequest, WelcomeMessage,
 };
-use crate::token::TestToken;
 
 /// How often a report that is not there yet is looked for.
 const REFETCH_INTERVAL: Span = Span::from_ms(200);

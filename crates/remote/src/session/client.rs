@@ -9,11 +9,11 @@ use plumb_base::time::{Instant, Span};
 use super::{
     ControlSessionError, SessionChannel, SessionFault, SessionInput, SessionTiming, TaskTimes,
 };
+use crate::datagram_header::TestToken;
 use crate::message::{
     MESSAGE_MAX, Message, ProtocolHello, REPORT_MAX, ReadyMessage, TaskRefusal, TaskRequest,
     WelcomeMessage,
 };
-use crate::token::TestToken;
 
 /// What the client's driver has to do or to know.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,8 +3,8 @@
 use super::agent::{AgentAction as ToDo, AgentSession, ReportLookup};
 use super::client::{ClientAction as Wish, ClientSession};
 use super::*;
+use crate::datagram_header::TestToken;
 use crate::message::{ReadyMessage, ServiceId, TaskRequest, WelcomeMessage};
-use crate::token::TestToken;
 
 mod fuzz;
 

@@ -24,7 +24,7 @@ pub(crate) fn escape(text: &str) -> String {
 /// A table that scrolls in its own box when the page is narrow.
 ///
 /// Cells are aligned as numbers unless their column is text; the first column heads its row.
-pub(super) fn table(table: &TextTable, caption: &str) -> String {
+pub(crate) fn table(table: &TextTable, caption: &str) -> String {
     // Most tables end in a column of words: said once, not in every row.
     let ends_in_words = table.columns.len() > 1 && table.columns.last().is_some_and(|c| !c.numeric);
     let mut html = format!(
@@ -55,12 +55,12 @@ pub(super) fn table(table: &TextTable, caption: &str) -> String {
 }
 
 /// Something folded away under its title.
-pub(super) fn details(title: &str, inner: &str) -> String {
+pub(crate) fn details(title: &str, inner: &str) -> String {
     format!("<details><summary>{}</summary>{inner}</details>", escape(title))
 }
 
 /// A figure with its title, key, note and data.
-pub(super) fn figure(figure: &Figure) -> String {
+pub(crate) fn figure(figure: &Figure) -> String {
     let mut html = format!(
         "<figure id=\"{}\"><h3>{}</h3><div class=\"scroll plot\" tabindex=\"0\" role=\"region\" \
          aria-label=\"{}\">{}</div>",
@@ -83,7 +83,7 @@ pub(super) fn figure(figure: &Figure) -> String {
 }
 
 /// A verdict as a badge: its word says it, its colour only repeats it.
-pub(super) fn verdict(verdict: &str) -> String {
+pub(crate) fn verdict(verdict: &str) -> String {
     let class = match verdict {
         "holds" => "good",
         "does not hold" => "bad",

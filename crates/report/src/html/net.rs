@@ -5,12 +5,10 @@ use plumb_base::units::{Unit, significant};
 use plumb_result::net::{LoadSummary, NetDocument, NetHost, NetPhase, NetSummary};
 
 use super::{element, escape, part, table, whole};
-use crate::figure;
 use crate::table::TextTable;
-use crate::terminal::TerminalStyle;
 use crate::terminal::net_summary::{self, is_outage};
-use crate::terminal::{format_bit_rate, net};
-use crate::value;
+use crate::terminal::{TerminalStyle, format_bit_rate, net};
+use crate::{figure, value};
 
 /// The page of a stored measurement, with the run that holds its distributions.
 pub fn net(document: &NetDocument, run: &RunDocument) -> String {
@@ -21,7 +19,7 @@ pub fn net(document: &NetDocument, run: &RunDocument) -> String {
     }
     let trips: Vec<&CellResult> =
         run.results.iter().filter(|cell| cell.response == "round_trip").collect();
-    if let Some(figure) = figure::quantiles::figure("Round trips of all rounds", &trips) {
+    if let Some(figure) = figure::spread::quantiles("Round trips of all rounds", &trips) {
         figures += &element::figure(&figure);
     }
     if !figures.is_empty() {

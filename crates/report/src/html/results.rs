@@ -2,16 +2,14 @@
 //! whole, only the tables.
 
 use plumb_analysis::breakdown;
-use plumb_analysis::document::LadderRung;
-use plumb_analysis::document::{CellResult, RunDocument, SampleSummary};
+use plumb_analysis::document::{CellResult, LadderRung, RunDocument, SampleSummary};
 use plumb_base::units::Unit;
 
 use super::{PageSection, details, element, part, table};
 use crate::figure::{self, Figure};
-use crate::registry;
 use crate::section::{self, ResultSection};
 use crate::table::TextTable;
-use crate::{name, value};
+use crate::{name, registry, value};
 
 /// One part for each experiment, and one for the drift over the run.
 pub(super) fn sections(document: &RunDocument) -> Vec<PageSection> {
@@ -29,7 +27,7 @@ pub(super) fn sections(document: &RunDocument) -> Vec<PageSection> {
             parts.push(part(&id, name::experiment(section.experiment), body));
         }
     }
-    if let Some(figure) = figure::drift::figure(&document.results) {
+    if let Some(figure) = figure::spread::drift(&document.results) {
         parts.push(part("order", "Over the course of the run", element::figure(&figure)));
     }
     parts
@@ -150,7 +148,7 @@ fn distributions(section: &ResultSection<'_>) -> Vec<Figure> {
                 format!(" at {}", plumb_base::units::format_size(size))
             });
             let title = format!("Distribution{at}, {placement}");
-            figure::quantiles::figure(&title, &cells)
+            figure::spread::quantiles(&title, &cells)
         })
         .collect()
 }

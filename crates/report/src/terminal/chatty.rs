@@ -1,10 +1,10 @@
 //! The turns of a capture's connections, in a terminal.
 
-use plumb_analysis::document::chatty::{ChattyConnection, ChattyDocument, ChattySaving};
+use plumb_analysis::document::advise::{ChattyConnection, ChattyDocument, ChattySaving};
 use plumb_base::units::Unit;
 
 use super::{TerminalPage, TerminalStyle, TextRole};
-use crate::figure::{text, waterfall};
+use crate::figure::{connection, text};
 use crate::table::TextTable;
 use crate::value;
 
@@ -16,7 +16,7 @@ pub fn render(document: &ChattyDocument, style: TerminalStyle) -> String {
     let mut page = TerminalPage::new(style);
     page.out += &tables(document, style);
     let most = document.connections.iter().max_by_key(|connection| connection.round_trips);
-    if let Some(figure) = most.and_then(waterfall::figure) {
+    if let Some(figure) = most.and_then(connection::waterfall) {
         page.out.push('\n');
         page.out += &text::render(&figure, style);
         page.put(0, TextRole::Dim, &figure.note);

@@ -1,7 +1,7 @@
 //! Checks of this program and of this host in a terminal: the self-test, a line a check, and what the host can and
 //! cannot measure.
 
-use plumb_analysis::document::checks::{
+use plumb_analysis::document::host::{
     DoctorCheck, DoctorDocument, SelftestCheck, SelftestDocument,
 };
 use plumb_base::units::{Unit, significant};

@@ -12,7 +12,7 @@ use plumb_base::units::Unit;
 use serde_json::Value;
 
 use super::{TerminalPage, TerminalStyle, TextRole, occurred};
-use crate::figure::{connection, quantiles, text};
+use crate::figure::{connection, spread, text};
 use crate::table::TextTable;
 use crate::value;
 
@@ -83,7 +83,7 @@ fn put_exchanges(page: &mut TerminalPage, document: &StackDocument) {
     }
     let cells: Vec<CellResult> = document.exchanges.iter().map(cell).collect();
     let cells: Vec<&CellResult> = cells.iter().filter(|cell| cell.summary.n >= PLOT_FROM).collect();
-    if let Some(figure) = quantiles::figure("Distribution", &cells) {
+    if let Some(figure) = spread::quantiles("Distribution", &cells) {
         page.out.push('\n');
         page.out += &text::render(&figure, page.style);
     }

@@ -2,7 +2,7 @@
 //!
 //! Left out: colours, except that there are none where they are not allowed.
 
-use plumb_report::terminal::{TerminalStyle, ladder, ranks, summary};
+use plumb_report::terminal::{TerminalStyle, ladder, summary};
 use plumb_report::{csv, figure, markdown, section};
 
 use crate::drawn::widest;
@@ -104,11 +104,11 @@ fn tables_and_figures_fit_forty_columns() {
     let style = TerminalStyle::plain(40);
     let mut texts = vec![
         summary::render(&document, style),
-        ranks::claims(&document, style),
+        summary::claims(&document, style),
         summary::distribution(&document.results[0], style),
     ];
-    texts.extend(document.ranks.iter().map(|table| ranks::ranks(table, style)));
-    texts.push(ranks::all(&document.ranks, style));
+    texts.extend(document.ranks.iter().map(|table| summary::ranks(table, style)));
+    texts.push(summary::rank_tables(&document.ranks, style));
     for section in section::sections(&document.results) {
         let figures = figure::against_size::figures(&section.cells);
         texts.extend(figures.iter().map(|figure| figure::text::render(figure, style)));
@@ -129,7 +129,7 @@ fn the_distribution_of_a_cell() {
 fn claims_and_ranks_at_80_columns() {
     let document = fixture::tables(10);
     let style = TerminalStyle::plain(80);
-    let text = ranks::claims(&document, style) + &ranks::ranks(&document.ranks[0], style);
+    let text = summary::claims(&document, style) + &summary::ranks(&document.ranks[0], style);
     insta::assert_snapshot!(text);
 }
 

@@ -6,9 +6,8 @@ use std::ops::Range;
 use std::str::FromStr;
 
 use plumb_base::time::Span;
-use plumb_base::units::parse_bytes;
 use plumb_base::units::quantity::{parse_rate, parse_span};
-use plumb_base::units::rate::Rate;
+use plumb_base::units::{Rate, parse_bytes};
 use plumb_link::spec::{HopSpec, LinkSpec};
 use plumb_link::text::LinkTextFiles;
 use toml::Spanned;

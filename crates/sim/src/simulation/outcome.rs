@@ -5,8 +5,7 @@ use plumb_base::time::Span;
 use plumb_link::report::DirectionReport;
 use plumb_stack::tcp::{ReceiverCounts, SenderCounts, TcpId, TcpInfo};
 
-use super::logical_process::LogicalProcess;
-use super::world::Place;
+use super::logical_process::{LogicalProcess, Place};
 use super::{START, Simulation};
 use crate::directed_link::DirectedLink;
 use crate::flow::{FlowCounts, FlowSample, SimulatedFlow};

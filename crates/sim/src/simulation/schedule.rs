@@ -2,7 +2,7 @@
 
 use plumb_base::time::{Instant, Span};
 
-use super::partition::ends_early;
+use super::threads::ends_early;
 use super::{START, Simulation};
 use crate::scenario::Scenario;
 

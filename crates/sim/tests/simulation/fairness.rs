@@ -1,7 +1,7 @@
 //! Who gets how much of a bottleneck.
 
 use plumb_base::time::Span;
-use plumb_base::units::rate::Rate;
+use plumb_base::units::Rate;
 use plumb_sim::network::{NetworkPlan, Topology};
 use plumb_sim::report::{FlowReport, SimulationReport, jain};
 use plumb_sim::scenario::{FlowSpec, Scenario, SendPattern, SourceSpec};

@@ -1,7 +1,7 @@
 //! Hosts whose processors take time: what they receive, what they lose, and how often they are interrupted.
 
 use plumb_base::time::Span;
-use plumb_base::units::rate::Rate;
+use plumb_base::units::Rate;
 use plumb_sim::network::Topology;
 use plumb_sim::processor::ProcessorSpec;
 use plumb_sim::report::SimulationReport;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use plumb_base::time::Instant;
 
 use super::connection::{Connection, TcpSocketError};
-use super::state::TcpState;
+use super::socket::TcpState;
 
 impl Connection {
     /// Nothing more will be sent; what arrives can still be read (half-close).

@@ -7,25 +7,21 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::str::FromStr;
 
-use plumb_base::time::{Instant, Span};
-use thiserror::Error;
-
 use bbr::Bbr;
 use cubic::Cubic;
-use fixed::FixedWindow;
+use plumb_base::time::{Instant, Span};
 use reno::Reno;
+use thiserror::Error;
 use vegas::Vegas;
 
-pub(in crate::tcp) use state::CongestionState;
+use crate::tcp::seq::SeqNum;
 
 pub mod bbr;
 #[cfg(test)]
 mod bottleneck;
 pub mod cubic;
-pub mod fixed;
 pub mod hystart;
 pub mod reno;
-mod state;
 pub mod vegas;
 
 /// The window that algorithms change, in bytes.
@@ -399,8 +395,148 @@ impl CongestionControl for CongestionAlgorithm {
     }
 }
 
+/// A congestion window of so many bytes, one segment at least.
+#[derive(Clone, Copy, Debug)]
+pub struct FixedWindow {
+    bytes: u64,
+}
+
+impl FixedWindow {
+    /// A window of `bytes`.
+    pub const fn new(bytes: u64) -> Self {
+        Self { bytes }
+    }
+
+    fn apply(self, window: &mut CongestionWindow) {
+        window.cwnd = self.bytes.max(u64::from(window.mss));
+        window.ssthresh = window.cwnd;
+    }
+}
+
+impl CongestionControl for FixedWindow {
+    fn name(&self) -> &'static str {
+        "fixed"
+    }
+
+    fn on_start(&mut self, window: &mut CongestionWindow) {
+        self.apply(window);
+    }
+
+    /// Puts back what the caller changed after a timeout, or because the path's MTU changed.
+    fn on_ack(&mut self, window: &mut CongestionWindow, _ack: &AckEvent) {
+        self.apply(window);
+    }
+
+    fn on_congestion(
+        &mut self,
+        _window: &mut CongestionWindow,
+        _now: Instant,
+        _flight: u64,
+        _signal: CongestionSignal,
+    ) {
+    }
+
+    fn on_timeout(
+        &mut self,
+        _window: &mut CongestionWindow,
+        _now: Instant,
+        _flight: u64,
+        _first: bool,
+    ) {
+    }
+
+    /// So that recovery does not reduce the window.
+    fn governs_recovery(&self) -> bool {
+        true
+    }
+}
+
+/// A window and the algorithm that moves it.
+#[derive(Debug)]
+pub(in crate::tcp) struct CongestionState {
+    pub window: CongestionWindow,
+    pub algorithm: CongestionAlgorithm,
+    /// Most bytes in flight in the round that ends at `round_end`.
+    flight_max: u64,
+    round_end: SeqNum,
+    /// Whether the window held something back in that round.
+    is_limited: bool,
+    /// When the window was used up last.
+    used_up: Instant,
+}
+
+impl CongestionState {
+    pub fn new(
+        mut algorithm: CongestionAlgorithm,
+        mut window: CongestionWindow,
+        start: SeqNum,
+        now: Instant,
+    ) -> Self {
+        algorithm.on_start(&mut window);
+        Self { window, algorithm, flight_max: 0, round_end: start, is_limited: false, used_up: now }
+    }
+
+    /// Begins anew with a window: the handshake told the size of segments.
+    pub fn restart(&mut self, window: CongestionWindow) {
+        self.window = window;
+        self.algorithm.on_start(&mut self.window);
+    }
+
+    /// Notes how much is in flight after something was sent, or that the window held the next segment back.
+    #[inline]
+    pub fn on_sent(
+        &mut self,
+        now: Instant,
+        una: SeqNum,
+        nxt: SeqNum,
+        flight: u64,
+        is_limited: bool,
+    ) {
+        if una >= self.round_end || is_limited || flight > self.flight_max {
+            if una >= self.round_end {
+                self.round_end = nxt;
+                self.flight_max = 0;
+                self.is_limited = false;
+            }
+            self.flight_max = self.flight_max.max(flight);
+            self.is_limited |= is_limited;
+        }
+        if self.is_cwnd_limited() {
+            self.used_up = now;
+        }
+    }
+
+    /// Whether the window, not the application, limits what is sent (Linux's `tcp_is_cwnd_limited`).
+    #[inline]
+    pub fn is_cwnd_limited(&self) -> bool {
+        self.is_limited || (self.window.in_slow_start() && self.window.cwnd < 2 * self.flight_max)
+    }
+
+    /// What the path carried when it lost something, with `outstanding` bytes unacknowledged: the window, where that was used up, because
+    /// segments that acknowledgements of one batch allow have not been sent yet (RFC 9438 §4.6 allows it, Linux does it).
+    pub fn load(&self, outstanding: u64) -> u64 {
+        if self.is_cwnd_limited() { outstanding.max(self.window.cwnd) } else { outstanding }
+    }
+
+    /// Nothing was in flight for `idle`: the window decays towards the initial one (RFC 7661 §4.4.3, as Linux does it).
+    pub fn on_idle(&mut self, now: Instant, idle: Span, rto: Span) {
+        if !self.algorithm.governs_recovery() {
+            let restart = self.window.initial.min(self.window.cwnd);
+            self.window.ssthresh = self.window.ssthresh.max(self.window.cwnd / 4 * 3);
+            let mut left = idle;
+            while left > rto && self.window.cwnd > restart {
+                self.window.cwnd /= 2;
+                left = left.saturating_sub(rto);
+            }
+            self.window.cwnd = self.window.cwnd.max(restart);
+        }
+        self.algorithm.on_idle(&mut self.window, now, idle);
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::bottleneck::ack_of;
     use super::*;
 
     #[test]
@@ -446,5 +582,29 @@ mod tests {
         assert_eq!(bytes_in(u64::MAX, Span::from_secs(1)), u64::MAX);
         assert_eq!(bytes_in(u64::MAX, Span::from_ms(1)), u64::MAX / 1_000);
         assert_eq!(bytes_in(u64::MAX, Span::from_secs(2)), u64::MAX);
+    }
+
+    #[test]
+    fn neither_loss_nor_a_timeout_changes_the_window() {
+        let mut fixed = FixedWindow::new(65_536);
+        let mut window =
+            CongestionWindow { cwnd: 14_600, ssthresh: u64::MAX, mss: 1_460, initial: 14_600 };
+        fixed.on_start(&mut window);
+        assert_eq!(window.cwnd, 65_536);
+        fixed.on_congestion(&mut window, Instant::ORIGIN, 65_536, CongestionSignal::Loss);
+        fixed.on_ack(&mut window, &ack_of(1_460));
+        assert_eq!(window.cwnd, 65_536);
+        fixed.on_timeout(&mut window, Instant::ORIGIN, 65_536, true);
+        window.cwnd = 1_460;
+        fixed.on_ack(&mut window, &ack_of(1_460));
+        assert_eq!(window.cwnd, 65_536);
+    }
+
+    #[test]
+    fn a_window_smaller_than_a_segment_still_lets_one_out() {
+        let mut window =
+            CongestionWindow { cwnd: 14_600, ssthresh: u64::MAX, mss: 1_460, initial: 14_600 };
+        FixedWindow::new(100).on_start(&mut window);
+        assert_eq!(window.cwnd, 1_460);
     }
 }

@@ -21,10 +21,10 @@ use super::rtt::RttEstimator;
 use super::sender::{Sender, SenderCounts, SenderOptions};
 use super::sent::SentQueue;
 use super::seq::SeqNum;
-use super::state::TcpState;
+use super::socket::TcpState;
+use super::stream::WriteEnds;
 use super::time_wait::TimeWaitState;
 use super::window::SendWindow;
-use super::write_end::WriteEnds;
 use crate::context::DeliveryFailureKind;
 use crate::neighbor::DELAY;
 

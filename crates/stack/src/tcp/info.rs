@@ -6,7 +6,7 @@ use super::connection::Connection;
 use super::receiver::ReceiverCounts;
 use super::recovery::RecoveryPhase;
 use super::sender::SenderCounts;
-use super::state::TcpState;
+use super::socket::TcpState;
 use crate::context::DeliveryFailureKind;
 
 /// Figures of a connection. Sizes are bytes.

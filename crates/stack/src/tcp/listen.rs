@@ -10,12 +10,12 @@ use plumb_wire::tcp::TcpFlags;
 use super::config::TcpConfig;
 use super::connection::{PathLimits, TcpEnds};
 use super::handshake::{Handshake, SynOffer, TimestampClock, accepts_ecn};
+use super::isn::{CookieOptions, LIFETIME};
 use super::receive::{SegmentDrop, reset_for};
 use super::segment::{InboundSegment, OutboundSegment};
 use super::seq::SeqNum;
 use super::slab::Slab;
 use super::socket::{ListenerId, TcpId};
-use super::syn_cookie::{CookieOptions, LIFETIME};
 use super::tuple::PackedEnds;
 
 /// A listener.

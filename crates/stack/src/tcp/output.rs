@@ -12,7 +12,7 @@ use super::info::{SegmentRecord, TracedKind};
 use super::segment::OutboundSegment;
 use super::sender::SegmentPlan;
 use super::seq::SeqNum;
-use super::state::TcpState;
+use super::socket::TcpState;
 
 impl OutboundSegment {
     /// A segment without payload, window and options.

@@ -10,7 +10,7 @@ use super::handshake::Handshake;
 use super::info::TracedKind;
 use super::segment::{InboundSegment, OutboundSegment};
 use super::seq::SeqNum;
-use super::state::TcpState;
+use super::socket::TcpState;
 
 /// What became of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,16 +1,12 @@
-//! Loss recovery: what is lost and when recovery begins and ends. How much is sent meanwhile is [`super::prr`]'s or the congestion
-//! control's to say.
+//! Loss recovery: what is lost, when recovery begins and ends, and how much is sent meanwhile: by proportional rate reduction
+//! (RFC 9937), or as the congestion control says.
 //!
 //! With SACK, loss is detected by time (RACK-TLP, RFC 8985); without, by three duplicate ACKs (RFC 6582). A timeout
 //! is undone when F-RTO (RFC 5682), timestamps (Eifel, RFC 3522) or D-SACK (RFC 3708) show that nothing had been lost.
 
-mod undo;
-
 use plumb_base::time::{Instant, Span};
-use undo::UndoState;
 
 use super::congestion::{CongestionControl, CongestionSignal, CongestionState};
-use super::prr::RateReduction;
 use super::rack::Rack;
 use super::sent::SentQueue;
 use super::seq::SeqNum;
@@ -496,4 +492,145 @@ fn mark_front(cx: &mut RecoveryContext<'_>, outcome: &mut RecoveryOutcome) {
 fn signal(cx: &mut RecoveryContext<'_>, signal: CongestionSignal) {
     let flight = cx.congestion.load(cx.nxt - cx.una);
     cx.congestion.algorithm.on_congestion(&mut cx.congestion.window, cx.now, flight, signal);
+}
+
+/// What a retransmission has to prove itself against.
+#[derive(Clone, Copy, Debug)]
+struct UndoState {
+    /// Window and threshold before the reduction.
+    cwnd: u64,
+    ssthresh: u64,
+    /// `snd_una` then: a D-SACK must not be older.
+    pub una: SeqNum,
+    /// Retransmissions that D-SACK has not said to be unnecessary.
+    pub retransmissions: u32,
+    /// Our timestamp when the first of them was sent.
+    pub first_timestamp: Option<u32>,
+}
+
+impl LossRecovery {
+    fn remember_window(&mut self, cx: &RecoveryContext<'_>) {
+        let window = &cx.congestion.window;
+        self.undo = Some(UndoState {
+            cwnd: window.cwnd,
+            ssthresh: window.ssthresh,
+            una: cx.una,
+            retransmissions: 0,
+            first_timestamp: None,
+        });
+    }
+
+    fn on_dsack(&mut self, cx: &mut RecoveryContext<'_>, outcome: &mut RecoveryOutcome) {
+        self.rack.on_dsack(cx.una, cx.nxt);
+        let Some(undo) = &mut self.undo else { return };
+        undo.retransmissions = undo.retransmissions.saturating_sub(1);
+        if undo.retransmissions == 0 {
+            self.undo(cx, outcome);
+        }
+    }
+
+    /// Whether the timestamps say that the acknowledgement is of an original, not of its retransmission (RFC 3522).
+    fn is_echo_of_original(&self, ack: &AckSummary) -> bool {
+        let first = self.undo.and_then(|undo| undo.first_timestamp);
+        let Some((echo, first)) = ack.echo.zip(first).filter(|_| ack.acked > 0) else {
+            return false;
+        };
+        echo != 0 && echo.wrapping_sub(first).cast_signed() < 0
+    }
+
+    /// Puts back what the last signal changed: nothing had been lost.
+    fn undo(&mut self, cx: &mut RecoveryContext<'_>, outcome: &mut RecoveryOutcome) {
+        let Some(undo) = self.undo.take() else { return };
+        let window = &mut cx.congestion.window;
+        window.cwnd = window.cwnd.max(undo.cwnd);
+        window.ssthresh = window.ssthresh.max(undo.ssthresh);
+        cx.congestion.algorithm.on_spurious(&mut cx.congestion.window);
+        cx.queue.forget_losses();
+        self.rack.forget();
+        self.rack.reordering_seen = true;
+        outcome.undone = true;
+        self.end_phase(cx, outcome);
+    }
+}
+
+/// State from the start of a reduction to its end.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RateReduction {
+    /// In flight at the start.
+    start: u64,
+    delivered: u64,
+    sent: u64,
+}
+
+impl RateReduction {
+    /// Begins: `outstanding` bytes unacknowledged, `sacked` of them said to be delivered before this acknowledgement, which delivered
+    /// `acked` in sequence.
+    pub fn begin(outstanding: u64, sacked: u64, acked: u64) -> Self {
+        Self { start: (outstanding.saturating_sub(sacked) + acked).max(1), delivered: 0, sent: 0 }
+    }
+
+    /// Bytes left to be sent after an acknowledgement that delivered `delivered`, with `pipe` in flight (RFC 9937 §6.2); `is_safe`:
+    /// it advanced `snd_una` and told no new loss.
+    pub fn on_ack(
+        &mut self,
+        delivered: u64,
+        pipe: u64,
+        ssthresh: u64,
+        mss: u64,
+        is_safe: bool,
+    ) -> u64 {
+        self.delivered += delivered;
+        let allowed = if pipe > ssthresh {
+            let proportional = u128::from(self.delivered) * u128::from(ssthresh);
+            let proportional = proportional.div_ceil(u128::from(self.start));
+            u64::try_from(proportional).unwrap_or(u64::MAX).saturating_sub(self.sent)
+        } else {
+            let banked = self.delivered.saturating_sub(self.sent).max(delivered);
+            let safe = if is_safe { banked + mss } else { banked };
+            safe.min(ssthresh - pipe)
+        };
+        // The first retransmission is always sent.
+        if self.sent == 0 { allowed.max(mss) } else { allowed }
+    }
+
+    /// Bytes were sent.
+    #[inline]
+    pub fn on_sent(&mut self, bytes: u64) {
+        self.sent += bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reduction_sends_in_proportion() {
+        // RFC 9937 §7: 20 segments in flight, one lost, ssthresh 10: about one for every two delivered.
+        let mut prr = RateReduction::begin(20, 0, 0);
+        let mut pipe = 19;
+        let mut sent = 0;
+        for _ in 0..18 {
+            pipe -= 1;
+            let allowed = prr.on_ack(1, pipe, 10, 1, false);
+            prr.on_sent(allowed);
+            pipe += allowed;
+            sent += allowed;
+        }
+        assert_eq!(sent, 9, "half of the 18 delivered");
+        assert!(pipe.abs_diff(10) <= 1, "{pipe}");
+    }
+
+    #[test]
+    fn burst_loss_grows_back_by_slow_start() {
+        let mut prr = RateReduction::begin(20, 0, 0);
+        let mut pipe = 4;
+        for _ in 0..4 {
+            pipe -= 1;
+            let allowed = prr.on_ack(1, pipe, 10, 1, true);
+            prr.on_sent(allowed);
+            pipe += allowed;
+        }
+        assert_eq!(pipe, 8, "two for each delivered");
+    }
 }

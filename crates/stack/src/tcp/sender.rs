@@ -11,8 +11,8 @@ use super::ring::SeqRing;
 use super::rtt::RttEstimator;
 use super::sent::{SentQueue, SentSegment};
 use super::seq::SeqNum;
+use super::stream::WriteEnds;
 use super::window::SendWindow;
-use super::write_end::WriteEnds;
 
 /// Longest delay of an acknowledgement that a tail loss probe allows for (RFC 8985 §7.2).
 const ACK_DELAY_MAX: Span = Span::from_ms(200);

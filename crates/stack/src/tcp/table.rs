@@ -1,36 +1,35 @@
-//! Everything of TCP in a host around its connections: who has which ends, whose turn it is to send, what the application is told, and
-//! when each is due.
+//! Everything of TCP in a host around its connections: who has which ends, whose turn it is to send, what the application is told, what
+//! ICMP and routing report about segments that were sent, the limit of challenge acknowledgements (RFC 5961 §7), and when each is
+//! due.
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use plumb_base::seed::Seed;
+use plumb_base::seed::{RandomStream, Seed};
+use plumb_base::time::{Instant, Span};
 use plumb_wire::flow::SipKey;
 use plumb_wire::machine::PortId;
+use rand::Rng;
+use slots::{ConnectionSlots, Holder};
 
-use super::challenge::ChallengeLimit;
 use super::config::{IpMarks, TcpConfig};
-use super::connection::{Connection, PathLimits, TcpEnds, TcpSocketError};
-use super::isn::InitialNumbers;
+use super::connection::{Connection, PathLimits, TcpEnds, TcpSocketError, is_hard};
+use super::isn::{InitialNumbers, SynCookies};
 use super::listen::{HalfOpenConnection, HalfOpenTable, Listener};
-use super::socket::{ListenerId, TcpCounts, TcpEvent, TcpId, TcpOpenError};
-use super::state::TcpState;
-use super::syn_cookie::SynCookies;
+use super::socket::{ListenerId, TcpCounts, TcpEvent, TcpId, TcpOpenError, TcpState};
 use super::time_wait::TimeWaitTable;
 use super::tuple::{TupleDemux, TupleOwner};
-use crate::context::{HostCore, TimerOwner};
+use crate::context::{DeliveryFailureKind, HostCore, TimerOwner};
 use crate::counters::CounterId;
 use crate::demux::{EphemeralPorts, SocketBinding, SocketDemux};
 use crate::host::payload_tail::PayloadTail;
 use crate::timers::{LazyTimer, TokenBucket};
 
-mod reports;
 mod segments;
 mod slots;
 
 pub(crate) use segments::TcpReply;
-use slots::{ConnectionSlots, Holder};
 pub(crate) use slots::{TcpEntry, TcpTurn};
 
 /// Bounds of a host's TCP.
@@ -449,5 +448,99 @@ impl TcpTable {
     pub fn end_turn(&mut self, core: &mut HostCore, turn: TcpTurn, is_interrupted: bool) {
         let index = self.owners.slots.end_turn(turn, is_interrupted);
         self.settle(core, index);
+    }
+}
+
+impl TcpTable {
+    /// An ICMP error about a segment between these ends that began at `seq`: whether it is believed (RFC 5927 §4.1).
+    pub fn handle_error(
+        &mut self,
+        core: &mut HostCore,
+        ends: &TcpEnds,
+        kind: DeliveryFailureKind,
+        seq: u32,
+    ) -> bool {
+        let index = match self.owners.find(ends) {
+            Some(TupleOwner::Connection(index)) => index,
+            Some(TupleOwner::HalfOpen(index)) => return self.half_open_error(index, kind, seq),
+            _ => return false,
+        };
+        let Some(entry) = self.owners.slots.entry_mut(index) else { return false };
+        let is_believed = entry.connection.on_unreachable(kind, seq);
+        let is_over = entry.connection.state() == TcpState::Closed;
+        self.owners.slots.announce(index, is_over);
+        self.settle(core, index);
+        is_believed
+    }
+
+    /// The same about the SYN-ACK of a half-open connection, which an error ends that cannot pass.
+    fn half_open_error(&mut self, index: u32, kind: DeliveryFailureKind, seq: u32) -> bool {
+        let record = self.owners.half_open.get(index);
+        let is_believed = record.is_some_and(|record| record.handshake.iss == seq);
+        if is_believed && is_hard(kind) {
+            self.remove_half_open(index);
+        }
+        is_believed
+    }
+
+    /// The path between these ends has changed.
+    pub fn on_path(&mut self, core: &mut HostCore, ends: &TcpEnds, limits: PathLimits) {
+        if let Some(TupleOwner::Connection(index)) = self.owners.find(ends)
+            && let Some(entry) = self.owners.slots.entry_mut(index)
+        {
+            entry.connection.on_path(limits);
+            self.settle(core, index);
+        }
+    }
+}
+
+/// How many more may be sent until when.
+#[derive(Debug)]
+pub(super) struct ChallengeLimit {
+    left: u32,
+    until: Instant,
+    random: RandomStream,
+}
+
+impl ChallengeLimit {
+    pub fn new(seed: Seed) -> Self {
+        Self { left: 0, until: Instant::ORIGIN, random: seed.stream("challenge acknowledgements") }
+    }
+
+    /// Whether one may be sent now, of `rate` a second on average. How many they are in one second is random, between half and one and a
+    /// half times as many: a fixed number tells an attacker whether somebody else's connection used some of it (CVE-2016-5696).
+    pub fn take(&mut self, now: Instant, rate: u32) -> bool {
+        if now >= self.until {
+            self.until = now + Span::from_secs(1);
+            let drawn = (u64::from(self.random.next_u32()) * (u64::from(rate) + 1)) >> 32;
+            self.left = rate / 2 + u32::try_from(drawn).expect("at most the rate");
+        }
+        let may = self.left > 0;
+        self.left -= u32::from(may);
+        may
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn challenges_a_second_are_random_around_their_rate() {
+        let mut limit = ChallengeLimit::new(Seed(1));
+        let mut seen = BTreeSet::new();
+        let mut sum = 0;
+        for second in 1..=400 {
+            let at = Instant::ORIGIN + Span::from_secs(second);
+            let sent = (0..1_000).filter(|_| limit.take(at, 100)).count();
+            assert!((50..=150).contains(&sent), "{sent}");
+            seen.insert(sent);
+            sum += sent;
+        }
+        assert!(seen.len() > 60, "{seen:?}");
+        assert!((38_000..42_000).contains(&sum), "{sum}");
+        assert!(!ChallengeLimit::new(Seed(1)).take(Instant::ORIGIN, 0));
     }
 }

@@ -5,7 +5,7 @@ use plumb_base::time::Instant;
 use super::connection::{Connection, TcpSocketError, has_expired};
 use super::recovery::RecoveryPhase;
 use super::sender::{RetransmitTimer, TIMER_MIN};
-use super::state::TcpState;
+use super::socket::TcpState;
 
 /// Least MTU of a path, below which no segment is made smaller (RFC 791, RFC 8200).
 const MTU_MIN: (u32, u32) = (576, 1_280);

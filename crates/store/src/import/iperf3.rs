@@ -3,7 +3,7 @@
 //! The figure taken is what the receiver got, as the sender's includes what never left its
 //! buffers. Left out: the intervals, which are counted at one end only.
 
-use plumb_base::units::rate::Rate;
+use plumb_base::units::Rate;
 use serde_json::Value;
 
 use super::builder::{ImportBuilder, ImportedMetric};

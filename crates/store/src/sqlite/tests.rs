@@ -1,8 +1,11 @@
 //! Tests of the store as a whole: round trips, and every kind of trouble with a file.
 
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
 use super::*;
 use crate::record::{CellStatus, RunData, RunStatus};
-use std::collections::BTreeMap;
+use crate::sqlite::{Store, StoreMode, fixture};
 
 fn path_in(directory: &tempfile::TempDir) -> PathBuf {
     directory.path().join("plumb.db")
@@ -351,4 +354,86 @@ fn a_document_stays_with_its_run_and_goes_with_it() {
     assert_eq!(store.attachment(id, "plumb.net/1").unwrap(), None);
     store.insert(&data).unwrap();
     assert_eq!(store.attachment(id, "plumb.net/1").unwrap(), None);
+}
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name)
+}
+
+#[test]
+fn a_store_grows_step_by_step_and_keeps_its_rows() {
+    let mut connection = Connection::open_in_memory().unwrap();
+    let mut steps = STEPS.to_vec();
+    migrate_by(&mut connection, &steps).unwrap();
+    connection
+        .execute_batch("INSERT INTO run VALUES (1,'a','t',0,'complete','',0,'','{}','{}')")
+        .unwrap();
+    steps.push("ALTER TABLE run ADD COLUMN place TEXT NOT NULL DEFAULT 'here'");
+    migrate_by(&mut connection, &steps).unwrap();
+    assert_eq!(identify(&connection).unwrap(), DatabaseIdentity::Store(VERSION + 1));
+    let place: String =
+        connection.query_row("SELECT place FROM run", [], |row| row.get(0)).unwrap();
+    assert_eq!(place, "here");
+}
+
+#[test]
+fn a_step_that_fails_leaves_the_version_before_it() {
+    let mut connection = Connection::open_in_memory().unwrap();
+    let steps = [STEPS[0], "CREATE TABLE extra (a); CREATE TABLE run (b)"];
+    migrate_by(&mut connection, &steps).unwrap_err();
+    assert_eq!(identify(&connection).unwrap(), DatabaseIdentity::Store(1));
+    let extra = "SELECT count(*) FROM sqlite_schema WHERE name = 'extra'";
+    assert_eq!(connection.query_row(extra, [], |row| row.get::<_, i64>(0)), Ok(0));
+}
+
+/// The golden file was written by version 1's first release; `PLUMB_WRITE_GOLDEN=1` writes the
+/// present version's, which is done once, when the version is made.
+#[test]
+fn stores_of_every_version_still_read_as_they_were_written() {
+    if std::env::var_os("PLUMB_WRITE_GOLDEN").is_some() {
+        write_golden();
+    }
+    for version in 1..=VERSION {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("plumb.db");
+        std::fs::copy(fixture(&format!("store-v{version}.db")), &path).unwrap();
+        let json = std::fs::read(fixture(&format!("store-v{version}.json"))).unwrap();
+        let expected: RunData = serde_json::from_slice(&json).unwrap();
+        let store = Store::open(&path, StoreMode::Read).unwrap();
+        assert_eq!(store.load(&expected.run.id).unwrap(), expected);
+        assert_eq!(store.check(|_| Vec::new()).unwrap(), Vec::<String>::new());
+    }
+}
+
+fn write_golden() {
+    let path = fixture(&format!("store-v{VERSION}.db"));
+    std::fs::remove_file(&path).ok();
+    let data = fixture::run_data("golden-20261121-0001");
+    let mut store = Store::open(&path, StoreMode::Write).unwrap();
+    store.insert(&data).unwrap();
+    drop(store);
+    let json = serde_json::to_vec(&data).unwrap();
+    std::fs::write(path.with_extension("json"), json).unwrap();
+}
+
+fn found(explicit: Option<&str>, set: &[(&str, &str)]) -> Result<PathBuf, StoreLocationError> {
+    default_path(explicit.map(PathBuf::from), |name| {
+        set.iter().find(|(key, _)| *key == name).map(|(_, value)| OsString::from(value))
+    })
+}
+
+#[test]
+fn the_most_specific_place_wins() {
+    let all = [("PLUMB_STORE", "/s.db"), ("XDG_DATA_HOME", "/xdg"), ("HOME", "/home/u")];
+    assert_eq!(found(Some("/e.db"), &all), Ok("/e.db".into()));
+    assert_eq!(found(None, &all), Ok("/s.db".into()));
+    assert_eq!(found(None, &all[1..]), Ok("/xdg/plumb/plumb.db".into()));
+    assert_eq!(found(None, &all[2..]), Ok("/home/u/.local/share/plumb/plumb.db".into()));
+    assert_eq!(found(None, &[]), Err(StoreLocationError));
+}
+
+#[test]
+fn empty_variables_and_a_relative_data_home_are_ignored() {
+    let set = [("PLUMB_STORE", ""), ("XDG_DATA_HOME", "data"), ("HOME", "/h")];
+    assert_eq!(found(None, &set), Ok("/h/.local/share/plumb/plumb.db".into()));
 }

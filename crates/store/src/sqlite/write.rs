@@ -10,9 +10,9 @@ use rusqlite::{Connection, ErrorCode, ToSql, TransactionBehavior, named_params};
 use super::rows::{state_and_reason, to_enum_name, to_json, to_signed};
 use super::{Store, StoreError, rows, sample_codec};
 use crate::record::{
-    Cell, CellStatus, ImportedSummary, LaunchRecord, RunData, RunRecord, RunStatus, SampleBlock,
+    self, Cell, CellStatus, ImportedSummary, LaunchRecord, RunData, RunRecord, RunStatus,
+    SampleBlock,
 };
-use crate::run_id;
 
 /// Why a record was not written.
 pub(super) enum StoreWriteError {
@@ -46,7 +46,7 @@ impl Store {
         random: u64,
     ) -> Result<String, StoreError> {
         let taken = |id: &str| Ok(self.run_key(id)?.is_some());
-        run_id::new(title, now_unix_ms, random, taken).map_err(|source| self.error(source))
+        record::new_run_id(title, now_unix_ms, random, taken).map_err(|source| self.error(source))
     }
 
     /// Sets the status of a run and adds to its notes; a note of the same name is replaced.

@@ -10,10 +10,9 @@ use plumb_base::time::Instant;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
-use super::{FetchedPage, HttpClient, PAGE_LOAD_TIMEOUT};
+use super::{FetchedPage, HttpClient, PAGE_LOAD_TIMEOUT, error_of_tls};
 use crate::http::HttpError;
 use crate::http::message::{self, ResponseReader};
-use crate::http::trust;
 use plumb_clock::monotonic_ns;
 use plumb_remote::secure::DeadlineStream;
 
@@ -118,7 +117,7 @@ impl Http1Connector {
             .map_err(|error| HttpError::Handshake(error.to_string()))?;
         while connection.is_handshaking() {
             let step = connection.complete_io(&mut socket);
-            step.map_err(|error| trust::error_of_tls(&error, "HTTP/1.1"))?;
+            step.map_err(|error| error_of_tls(&error, "HTTP/1.1"))?;
         }
         let stream = Box::new(StreamOwned::new(connection, socket));
         Ok(Http1Connection { responses: ResponseReader::new(MaybeTlsStream::Encrypted(stream)) })

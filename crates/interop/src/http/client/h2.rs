@@ -12,8 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 use super::h1::{connect_tcp, server_name};
-use super::{FetchedPage, HttpClient};
-use crate::http::trust;
+use super::{FetchedPage, HttpClient, error_of_tls};
 use crate::http::{BODY_BYTES_MAX, HEAD_BYTES_MAX, HttpError};
 
 pub(super) async fn fetch(
@@ -26,7 +25,7 @@ pub(super) async fn fetch(
     let Some(tls) = tls else { return fetch_over(client, socket).await };
     let connector = tokio_rustls::TlsConnector::from(tls);
     let stream = connector.connect(server_name(client)?, socket).await;
-    let stream = stream.map_err(|error| trust::error_of_tls(&error, "HTTP/2"))?;
+    let stream = stream.map_err(|error| error_of_tls(&error, "HTTP/2"))?;
     if stream.get_ref().1.alpn_protocol() != Some(b"h2") {
         return Err(HttpError::Version("HTTP/2"));
     }

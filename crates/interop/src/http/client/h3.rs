@@ -13,8 +13,7 @@ use quinn::crypto::rustls::QuicClientConfig;
 use quinn::{Endpoint, VarInt};
 use rustls::ClientConfig;
 
-use super::{FetchedPage, HttpClient};
-use crate::http::trust;
+use super::{FetchedPage, HttpClient, error_of_quic};
 use crate::http::{BODY_BYTES_MAX, HEAD_BYTES_MAX, HttpError};
 
 /// Silence after which the connection is over.
@@ -88,10 +87,8 @@ fn refused(client: &HttpClient, error: &quinn::ConnectionError) -> HttpError {
     use quinn::ConnectionError as E;
     match error {
         // The client's own are its verifier's.
-        E::TransportError(own) => trust::error_of_quic(own.code.into(), error.to_string()),
-        E::ConnectionClosed(theirs) => {
-            trust::error_of_quic(theirs.error_code.into(), error.to_string())
-        }
+        E::TransportError(own) => error_of_quic(own.code.into(), error.to_string()),
+        E::ConnectionClosed(theirs) => error_of_quic(theirs.error_code.into(), error.to_string()),
         other => {
             let error = if matches!(other, E::TimedOut) {
                 format!("nothing came back within {} s", IDLE_MS / 1_000)

@@ -13,8 +13,8 @@ use plumb_sys::{socket, timer};
 use super::{ByteBudget, Iperf3Socket, StopFlag, StreamMeter, payload};
 use crate::iperf3::parameters::{DATAGRAM_MAX, Iperf3Parameters};
 use plumb_clock::{monotonic_ns, now};
+use plumb_net::measure::datagram::InterarrivalJitter;
 use plumb_net::measure::datagram::sequence_tracker::SequenceTracker;
-use plumb_net::measure::datagram::transit::InterarrivalJitter;
 use plumb_net::measure::pacer::{Pacer, wait_until};
 
 /// What a client says first on each of its sockets.

@@ -1,6 +1,6 @@
 //! Links against closed forms: serialisation and delay, D/D/1, M/D/1, M/M/1.
 
-use plumb_base::units::rate::Rate;
+use plumb_base::units::Rate;
 use rand::{Rng, RngExt};
 
 use super::*;

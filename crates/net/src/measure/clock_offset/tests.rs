@@ -252,7 +252,7 @@ fn delays_above_the_least_do_not_depend_on_the_asymmetry() {
 
 #[test]
 fn datagrams_long_after_the_exchanges_are_bounded_by_the_drift_that_these_leave_open() {
-    use crate::measure::datagram::transit::TransitTrace;
+    use crate::measure::datagram::TransitTrace;
     let world = World { count: 20, ..wide_area() };
     let estimate = ClockOffsetEstimate::new(&world.exchanges(), ClockRelation::Apart).unwrap();
     let segment = estimate.segments[0];

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
 use plumb_base::time::Span;
-use plumb_base::units::rate::Rate;
+use plumb_base::units::Rate;
 
 use super::receiver::{self, DatagramProgress, PreparedReceiver, ReceiverConfig, ReceiverReport};
 use super::sender::{self, DatagramSendPlan, SenderReport};
@@ -18,8 +18,8 @@ use crate::measure::test_spec::{DatagramsSpec, TestSpec};
 use crate::measure::thread::ThreadCpuClock;
 use plumb_clock::monotonic_ns;
 use plumb_remote::address::BindAddress;
+use plumb_remote::datagram_header::TestToken;
 use plumb_remote::task_control::TestControl;
-use plumb_remote::token::TestToken;
 use plumb_remote::udp_handshake::{self, UdpHandshakeError};
 use plumb_result::net::DatagramSample;
 use serde::{Deserialize, Serialize};

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use plumb_base::time::Span;
-use plumb_base::units::rate::Rate;
+use plumb_base::units::Rate;
 use plumb_result::net::ReceiveEnding;
 use plumb_sys::clock::{ClockId, read_ns};
 use plumb_sys::datagram::{ReceiveBatch, ReceivedDatagram, send_from};
@@ -23,10 +23,9 @@ use serde::{Deserialize, Serialize};
 
 use super::drops::KernelDrops;
 use super::sequence_tracker::{SequenceCounts, SequenceStatus, SequenceTracker};
-use super::transit::{InterarrivalJitter, TransitTrace};
+use super::{InterarrivalJitter, TransitTrace};
 use plumb_clock::ReceiveTimestamps;
-use plumb_remote::datagram_header::{TestDatagramHeader, TestDatagramKind};
-use plumb_remote::token::TestToken;
+use plumb_remote::datagram_header::{TestDatagramHeader, TestDatagramKind, TestToken};
 use plumb_remote::udp_handshake;
 
 /// Datagrams, or joined ones, of one call.

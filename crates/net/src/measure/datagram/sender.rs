@@ -13,20 +13,20 @@ use std::sync::atomic::Ordering;
 
 use plumb_base::stats::histogram::Histogram;
 use plumb_base::time::Span;
-use plumb_base::units::rate::Rate;
+use plumb_base::units::Rate;
 use plumb_sys::clock::{ClockId, read_ns};
-use plumb_sys::datagram;
 use plumb_sys::datagram::{DatagramOption, SendBatch};
 use plumb_sys::errno::{is_queue_full, is_remote_refusal, is_too_long, is_transient_datagram};
 use plumb_sys::socket::{IntOption, set_option};
-use plumb_sys::{fd, timer};
+use plumb_sys::{datagram, fd, timer};
 use serde::{Deserialize, Serialize};
 
 use super::drops::{self, KernelDrops};
 use super::receiver::DatagramProgress;
 use crate::measure::pacer::{BATCH_MAX, DatagramPacer, SPIN_NS, wait_until};
-use plumb_remote::datagram_header::{HEADER_BYTES, TestDatagramHeader, TestDatagramKind};
-use plumb_remote::token::TestToken;
+use plumb_remote::datagram_header::{
+    HEADER_BYTES, TestDatagramHeader, TestDatagramKind, TestToken,
+};
 
 /// Bytes that one call hands over to be cut up: what a datagram of IPv4 holds, less its headers.
 const SEGMENTED_MAX: usize = 65_000;

@@ -25,11 +25,10 @@ use crate::measure::test_spec::{OVERRUN_NS, RequestResponsePart, TestSpec};
 use crate::measure::{quic, tls};
 use plumb_clock::{monotonic_ns, now};
 use plumb_remote::address::BindAddress;
+use plumb_remote::datagram_header::{TOKEN_BYTES, TestToken};
 use plumb_remote::secure::{DeadlineStream, Fingerprint, HostIdentity};
 use plumb_remote::task_control::TestControl;
-use plumb_remote::token::{TOKEN_BYTES, TestToken};
-use plumb_remote::token_listener;
-use plumb_remote::udp_handshake;
+use plumb_remote::{token_listener, udp_handshake};
 use plumb_result::net::RequestTransport;
 
 /// How long the side that asks shows its token before it gives up.

@@ -5,12 +5,11 @@
 //! and a thread receives, and no request waits for any other.
 
 use std::collections::VecDeque;
-use std::io;
 use std::net::UdpSocket;
 use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
 use std::time::Duration;
+use std::{io, thread};
 
 use plumb_sys::clock::{ClockId, read_ns};
 use plumb_sys::errno::is_transient_datagram;
@@ -25,8 +24,9 @@ use crate::measure::bulk::Counter;
 use crate::measure::datagram::sequence_tracker::SequenceTracker;
 use crate::measure::pacer::wait_until;
 use plumb_clock::monotonic_ns;
-use plumb_remote::datagram_header::{HEADER_BYTES, TestDatagramHeader, TestDatagramKind};
-use plumb_remote::token::TestToken;
+use plumb_remote::datagram_header::{
+    HEADER_BYTES, TestDatagramHeader, TestDatagramKind, TestToken,
+};
 use plumb_remote::udp_handshake;
 
 /// Bytes of the shortest request and response: token and number.

@@ -16,6 +16,7 @@ use plumb_base::time::{Instant, Span};
 use plumb_clock::monotonic_ns;
 use plumb_remote::agent::{MeasurementAgent, ServedSession, SessionHost, TaskWork};
 use plumb_remote::control_stream::ControlEvent;
+use plumb_remote::datagram_header::TestToken;
 use plumb_remote::log_limit::LogLimit;
 use plumb_remote::message::{
     HEADER_BYTES, MESSAGE_MAX, Message, ProtocolHello, ServiceId, TaskRefusal, TaskRequest, encode,
@@ -24,7 +25,6 @@ use plumb_remote::message::{
 use plumb_remote::service::{AgentLimits, PreparedTask, TaskContext, TaskEvent, TaskService};
 use plumb_remote::session::SessionTiming;
 use plumb_remote::task_control::TestControl;
-use plumb_remote::token::TestToken;
 use plumb_result::net::RequestTransport;
 use rand::{Rng as _, RngExt as _};
 

@@ -2,10 +2,9 @@
 //! slowest hop busy without filling its queue.
 
 use plumb_base::time::Span;
-use plumb_base::units::rate::Rate;
-use plumb_link::spec::QueueLimit;
+use plumb_base::units::Rate;
 use plumb_link::spec::{
-    DelayDistribution, DirectionSpec, FaultSpec, LinkSpec, QueueSpec, RateSpec,
+    DelayDistribution, DirectionSpec, FaultSpec, LinkSpec, QueueLimit, QueueSpec, RateSpec,
 };
 
 use crate::emulator::check::traffic::{HEADERS, PAYLOAD_MIN, ProbeTraffic};

@@ -16,7 +16,7 @@ use plumb_experiments::display::connection::{
     DisplayAddress, DisplayStream, SocketTransport, serve_application,
 };
 
-use super::listening::{accept_clients, announce, listen};
+use super::{accept_clients, announce, listen};
 use crate::cli::output::{CliOutput, CommandResult};
 use crate::cli::{handle_stop_signals, is_stopped};
 use crate::problem::{ExitReason, Problem};

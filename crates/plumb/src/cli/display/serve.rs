@@ -12,7 +12,7 @@ use plumb_display_page::clients::{DisplayClients, PresentClient};
 use plumb_display_page::server::DisplayPage;
 use plumb_experiments::display::connection::{DisplayAddress, DisplayStream, serve};
 
-use super::listening::{accept_clients, announce, listen};
+use super::{accept_clients, announce, listen};
 use crate::cli::output::{CliOutput, CommandResult};
 use crate::cli::{handle_stop_signals, is_stopped};
 use crate::problem::{ExitReason, Problem};

@@ -5,9 +5,8 @@ use std::net::IpAddr;
 
 use clap::Args;
 use plumb_base::time::Span;
-use plumb_base::units::parse_bytes;
 use plumb_base::units::quantity::{parse_duration, parse_rate};
-use plumb_base::units::rate::Rate;
+use plumb_base::units::{Rate, parse_bytes};
 use plumb_interop::iperf3::client::{self, Iperf3ClientError, Iperf3ClientOptions};
 use plumb_interop::iperf3::control::Iperf3ControlError;
 use plumb_interop::iperf3::parameters::{

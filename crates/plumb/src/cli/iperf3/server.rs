@@ -4,14 +4,13 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use clap::Args;
 use plumb_base::time::Span;
+use plumb_base::units::Rate;
 use plumb_base::units::quantity::{parse_duration, parse_rate};
-use plumb_base::units::rate::Rate;
-use plumb_interop::iperf3::PORT;
-use plumb_interop::iperf3::report;
 use plumb_interop::iperf3::server::{
     Iperf3Server, Iperf3ServerError, Iperf3ServerEvent, Iperf3ServerOptions,
 };
 use plumb_interop::iperf3::session::Iperf3Limits;
+use plumb_interop::iperf3::{PORT, report};
 use plumb_remote::log_limit::LogLimit;
 
 use super::page;

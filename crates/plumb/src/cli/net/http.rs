@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use clap::Args;
 use plumb_base::time::Span;
-use plumb_interop::http::report::{self, PageSpec, VISITS_MAX};
+use plumb_interop::http::client::CertificateTrust;
 use plumb_interop::http::target::HttpTarget;
-use plumb_interop::http::trust::CertificateTrust;
+use plumb_interop::http::{self, PageSpec, VISITS_MAX};
 use plumb_remote::secure::Fingerprint;
 use plumb_result::http::{HttpDocument, HttpEnding, HttpFetchMode};
 
@@ -78,7 +78,7 @@ impl HttpOptions {
         handle_stop_signals()?;
         let created_unix_ms = plumb_clock::unix_ms();
         let began_ns = plumb_clock::monotonic_ns();
-        let report = report::measure(&target, address, trust, &spec, |round| {
+        let report = http::measure_page(&target, address, trust, &spec, |round| {
             if output.progress {
                 output.draw_line(&format!("page loads: {round} of {} in each mode", spec.visits));
             }

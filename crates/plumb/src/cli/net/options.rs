@@ -2,9 +2,8 @@
 
 use clap::{Args, ValueEnum};
 use plumb_base::time::Span;
-use plumb_base::units::parse_bytes;
 use plumb_base::units::quantity::{parse_duration, parse_rate};
-use plumb_base::units::rate::Rate;
+use plumb_base::units::{Rate, parse_bytes};
 use plumb_net::measure::request_response::{PER_SECOND_MAX, RequestPacing};
 use plumb_net::measure::test_spec::{RequestResponsePart, TransferDirection};
 use plumb_net::measure::thread::ThreadPlacementPolicy;

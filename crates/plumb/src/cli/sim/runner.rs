@@ -10,8 +10,8 @@ use plumb_base::time::Span;
 use plumb_clock::monotonic_ns;
 use plumb_sim::simulation::Simulation;
 
-use super::report_document;
 use super::scenario_file::{ScenarioFile, ScenarioOptions, SweptScenario};
+use super::stored_run::run_document;
 use super::trace::{PacketRecording, TraceDigest};
 use crate::cli::is_stopped;
 use crate::cli::output::CliOutput;
@@ -115,7 +115,7 @@ impl ScenarioOptions {
         if let Some((path, recording)) = recording {
             recording.finish().map_err(|error| not_recorded(path, &error))?;
         }
-        let mut run = report_document::run(&report, title, seed);
+        let mut run = run_document(&report, title, seed);
         run.wall_seconds = (monotonic_ns() - began_ns) as f64 / 1e9;
         run.threads = threads;
         run.trace_sha256 = digest.map(TraceDigest::finish);

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use plumb_analysis::document::conform::{ConformDocument, ConformScript, SCHEMA};
+use plumb_analysis::document::stack::{ConformDocument, ConformScript, SCHEMA};
 use plumb_base::seed::Seed;
 use plumb_conform::outcome::ScriptOutcome;
 use plumb_conform::runner;

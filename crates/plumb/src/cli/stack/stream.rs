@@ -11,8 +11,7 @@ use plumb_base::time::Span;
 use plumb_base::units::quantity::parse_duration;
 use plumb_base::units::{Unit, parse_bytes};
 use plumb_interop::http::target::HttpTarget;
-use plumb_netdev::host::http_get::{HttpGet, HttpGetError};
-use plumb_netdev::host::http_response::HttpReadError;
+use plumb_netdev::host::http_get::{HttpGet, HttpGetError, HttpReadError};
 use plumb_netdev::host::services::{ServiceKind, ServicePort};
 use plumb_netdev::host::stream_client::{StreamClient, StreamFailure, StreamFigures};
 use plumb_netdev::host::stream_transfer::{

@@ -10,10 +10,10 @@ use std::time::Duration;
 use plumb_base::seed::{RandomStream, Seed};
 use plumb_clock::monotonic_ns;
 use plumb_net::measure::test_spec::{PartSpec, ProbesSpec, TestSpec};
+use plumb_remote::datagram_header::TestToken;
 use plumb_remote::message::{
     Message, ProtocolHello, ReadyMessage, TaskRefusal, WelcomeMessage, frame,
 };
-use plumb_remote::token::TestToken;
 use rand::{Rng as _, RngExt as _};
 
 use super::agent_process::{AgentProcess, ProcessResources, request};

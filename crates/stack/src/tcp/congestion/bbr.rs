@@ -3,8 +3,6 @@
 //!
 //! Left out: the detection of policers (`lt_bw`), and the exclusion of delayed acknowledgements from the least round-trip time.
 
-mod windowed_max;
-
 use std::cmp::Ordering;
 
 use plumb_base::time::{Instant, Span};
@@ -14,7 +12,6 @@ use super::{
     bytes_per_second,
 };
 use crate::tcp::pacing::quantum;
-use windowed_max::{AckAggregation, WindowedMax};
 
 /// Gains are in 1/256.
 const UNIT: u64 = 256;
@@ -447,6 +444,106 @@ impl CongestionControl for Bbr {
 
     fn governs_recovery(&self) -> bool {
         true
+    }
+}
+
+/// A maximum over a window of rounds, from the three best samples (Kathleen Nichols' algorithm, Linux's `win_minmax.c`).
+#[derive(Clone, Copy, Debug)]
+struct WindowedMax {
+    window: u64,
+    /// Round and value, the best first.
+    best: [(u64, u64); 3],
+}
+
+impl WindowedMax {
+    pub const fn new(window: u64) -> Self {
+        Self { window, best: [(0, 0); 3] }
+    }
+
+    pub const fn get(&self) -> u64 {
+        self.best[0].1
+    }
+
+    pub fn update(&mut self, round: u64, value: u64) {
+        let sample = (round, value);
+        if value >= self.best[0].1 || round - self.best[2].0 > self.window {
+            self.best = [sample; 3];
+            return;
+        }
+        if value >= self.best[1].1 {
+            self.best[1..].fill(sample);
+        } else if value >= self.best[2].1 {
+            self.best[2] = sample;
+        }
+        self.age(sample);
+    }
+
+    /// Passes on from what is too old, and takes a second and third best from later parts of the window.
+    fn age(&mut self, sample: (u64, u64)) {
+        let [first, second, third] = self.best;
+        let age = sample.0 - first.0;
+        if age > self.window {
+            self.best = [second, third, sample];
+            if sample.0 - second.0 > self.window {
+                self.best = [third, sample, sample];
+            }
+        } else if second.0 == first.0 && age > self.window / 4 {
+            self.best[1..].fill(sample);
+        } else if third.0 == second.0 && age > self.window / 2 {
+            self.best[2] = sample;
+        }
+    }
+}
+
+/// Windows of five to ten rounds of the burst are remembered …
+const ROUNDS: u8 = 5;
+/// … of which a tenth of a second is compensated for.
+const EXTRA_MAX: Span = Span::from_ms(100);
+/// A burst is counted anew after so many bytes.
+const EPOCH_MAX: u64 = 1 << 30;
+
+/// Bytes acknowledged beyond what the bandwidth explains: so much more must be in flight, or the pipe runs dry between bursts.
+#[derive(Clone, Copy, Debug, Default)]
+struct AckAggregation {
+    epoch_at: Instant,
+    epoch_acked: u64,
+    most: [u64; 2],
+    index: usize,
+    rounds: u8,
+}
+
+impl AckAggregation {
+    /// Nothing was in flight before `now`.
+    pub fn restart(&mut self, now: Instant) {
+        self.epoch_at = now;
+        self.epoch_acked = 0;
+    }
+
+    pub fn update(&mut self, bandwidth: u64, cwnd: u64, ack: &AckEvent, is_round_start: bool) {
+        if ack.delivered == 0 {
+            return;
+        }
+        if is_round_start {
+            self.rounds += 1;
+            if self.rounds >= ROUNDS {
+                self.rounds = 0;
+                self.index ^= 1;
+                self.most[self.index] = 0;
+            }
+        }
+        let mut expected = bytes_in(bandwidth, ack.now.saturating_since(self.epoch_at));
+        if self.epoch_acked <= expected || self.epoch_acked + ack.delivered >= EPOCH_MAX {
+            self.restart(ack.now);
+            expected = 0;
+        }
+        self.epoch_acked += ack.delivered;
+        let extra = self.epoch_acked.saturating_sub(expected).min(cwnd);
+        self.most[self.index] = self.most[self.index].max(extra);
+    }
+
+    /// Bytes by which the window shall exceed the model.
+    pub fn extra(&self, bandwidth: u64) -> u64 {
+        self.most[0].max(self.most[1]).min(bytes_in(bandwidth, EXTRA_MAX))
     }
 }
 

@@ -15,8 +15,7 @@ use crate::tcp::handshake::Handshake;
 use crate::tcp::listen::{HalfOpenConnection, HalfOpenFate, Listener, syn_ack};
 use crate::tcp::receive::{SegmentDrop, SegmentFate, reset_for};
 use crate::tcp::segment::{InboundSegment, OutboundSegment};
-use crate::tcp::socket::{ListenerId, TcpId};
-use crate::tcp::state::TcpState;
+use crate::tcp::socket::{ListenerId, TcpId, TcpState};
 use crate::tcp::time_wait::TimeWaitFate;
 use crate::tcp::tuple::TupleOwner;
 
@@ -466,7 +465,7 @@ impl TcpTable {
 }
 
 fn may_challenge(
-    limit: &mut crate::tcp::challenge::ChallengeLimit,
+    limit: &mut crate::tcp::table::ChallengeLimit,
     core: &mut HostCore,
     rate: u32,
 ) -> bool {

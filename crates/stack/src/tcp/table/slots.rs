@@ -6,8 +6,7 @@ use plumb_wire::machine::PortId;
 
 use crate::context::{HostCore, TimerOwner};
 use crate::tcp::connection::{Connection, TcpEnds};
-use crate::tcp::socket::{TcpEvent, TcpId};
-use crate::tcp::state::TcpState;
+use crate::tcp::socket::{TcpEvent, TcpId, TcpState};
 use crate::timers::LazyTimer;
 
 /// Bytes that a connection may send before it is another's turn.

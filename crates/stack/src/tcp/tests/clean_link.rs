@@ -5,7 +5,7 @@ use plumb_base::time::Span;
 use super::pair::{CLIENT, Pair, SERVER, Weather};
 use crate::tcp::config::{Personality, TcpConfig};
 use crate::tcp::info::TcpInfo;
-use crate::tcp::state::TcpState;
+use crate::tcp::socket::TcpState;
 use crate::tcp::stream::Received;
 
 /// What the applications do.

@@ -9,7 +9,7 @@ use super::transfer::{Flow, run};
 use crate::tcp::config::{BufferLimits, ChecksumPass, EcnPolicy, Personality, TcpConfig};
 use crate::tcp::congestion::CongestionChoice;
 use crate::tcp::connection::Connection;
-use crate::tcp::state::TcpState;
+use crate::tcp::socket::TcpState;
 
 fn config(random: &mut impl RngExt) -> TcpConfig {
     let choices = [

@@ -17,7 +17,7 @@ use crate::tcp::connection::{Connection, PathLimits, TcpEnds};
 use crate::tcp::handshake::{Handshake, SynOffer, TimestampClock, accepts_ecn};
 use crate::tcp::segment::{InboundSegment, OutboundSegment};
 use crate::tcp::seq::SeqNum;
-use crate::tcp::state::TcpState;
+use crate::tcp::socket::TcpState;
 
 pub const CLIENT: usize = 0;
 pub const SERVER: usize = 1;

@@ -7,7 +7,7 @@ use crate::tcp::config::{BufferLimits, TcpConfig};
 use crate::tcp::congestion::CongestionChoice;
 use crate::tcp::connection::{PathLimits, TcpSocketError};
 use crate::tcp::info::TcpInfo;
-use crate::tcp::state::TcpState;
+use crate::tcp::socket::TcpState;
 use crate::tcp::stream::Received;
 
 /// The byte at a place of the stream.

@@ -179,3 +179,42 @@ fn seeds_differ_in_their_first_phase_and_none_begins_by_draining() {
         assert!(phases.contains(&phase), "{phase}");
     }
 }
+
+#[test]
+fn the_maximum_of_the_window_is_kept_and_an_older_one_is_not() {
+    let values = [5, 9, 3, 7, 1, 8, 2, 2, 2, 2, 2, 2, 2, 6, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1];
+    let mut max = WindowedMax::new(10);
+    for (round, &value) in (0..).zip(&values) {
+        max.update(round, value);
+        let at = usize::try_from(round).unwrap();
+        let within = |rounds| *values[at.saturating_sub(rounds)..=at].iter().max().unwrap();
+        // Three samples stand for the window: never more than its maximum, never less than that of its last quarter.
+        assert!(max.get() <= within(10), "{} in round {round}", max.get());
+        assert!(max.get() >= within(2), "{} in round {round}", max.get());
+    }
+    assert_eq!(max.get(), 1);
+    max.update(100, 4);
+    assert_eq!(max.get(), 4);
+}
+
+#[test]
+fn a_burst_of_acknowledgements_is_compensated_for_ten_rounds_at_most() {
+    let ack = |ms, delivered| {
+        let now = Instant::ORIGIN + Span::from_ms(ms);
+        AckEvent { now, delivered, ..ack_of(delivered) }
+    };
+    let mut aggregation = AckAggregation::default();
+    // 1 MB/s: 1,000 bytes a millisecond.
+    for ms in 1..=100 {
+        aggregation.update(1_000_000, 1 << 20, &ack(ms, 1_000), false);
+    }
+    assert!(aggregation.extra(1_000_000) <= 1_000, "{aggregation:?}");
+    aggregation.update(1_000_000, 1 << 20, &ack(120, 20_000), false);
+    let extra = aggregation.extra(1_000_000);
+    assert!((20_000..=21_000).contains(&extra), "{extra}");
+    assert_eq!(aggregation.extra(100_000), 10_000, "no more than a tenth of a second");
+    for round in 0..10 {
+        aggregation.update(1_000_000, 1 << 20, &ack(1_000 + round, 1_000), true);
+    }
+    assert!(aggregation.extra(1_000_000) < 20_000);
+}

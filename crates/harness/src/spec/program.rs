@@ -1,6 +1,56 @@
-//! A transfer over plumb's own TCP: what lies between its ends, what is sent, and what is made different on purpose.
+//! Blocks that the program carries out itself: a drawing on a structured display, a simulation, a transfer over plumb's TCP.
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+
+/// A drawing, which is repeated.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DisplaySpec {
+    /// Its name.
+    pub drawing: String,
+    /// The name of the mode that it is drawn in.
+    pub mode: String,
+    /// What lies between client and display.
+    pub path: DisplayPath,
+}
+
+/// What lies between a client and a display.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DisplayPath {
+    /// In real time on this host: the name of a local path.
+    Local(String),
+    /// None: what the drawing takes of the display's memory.
+    Memory,
+    /// In virtual time, a link of this text.
+    Virtual {
+        /// The link.
+        link: String,
+        /// How long the processors of client and display take, in percent of this one.
+        slower_percent: [u64; 2],
+        /// Whether both share the client's processor.
+        is_shared: bool,
+        /// Nanoseconds of this processor that the client computes for each item that it adds.
+        #[serde(default)]
+        item_ns: u32,
+    },
+}
+
+/// An experiment at one setting, to be simulated with a seed of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SimulationSpec {
+    /// Id of the experiment.
+    pub experiment: String,
+    /// The level of each factor, as text.
+    pub levels: BTreeMap<String, String>,
+}
+
+impl SimulationSpec {
+    /// The level of a factor; empty where it has none.
+    pub fn level(&self, factor: &str) -> &str {
+        self.levels.get(factor).map_or("", String::as_str)
+    }
+}
 
 /// A transfer, which is repeated with other seeds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
