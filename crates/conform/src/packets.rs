@@ -428,7 +428,7 @@ const PARAMETER_V6: [&str; 3] = ["header_field", "unknown_next_header", "unknown
 /// [`ScriptError::Unsupported`] for a type or a code that is unknown.
 pub fn inbound_icmp(spec: &IcmpSpec, map: &ConnectionMap) -> Result<Vec<u8>, ScriptError> {
     let v6 = map.local.is_ipv6();
-    let icmp_message = icmp_message(spec, v6).ok_or_else(|| {
+    let message = icmp_message(spec, v6).ok_or_else(|| {
         let code = spec.code.as_deref().unwrap_or_default();
         ScriptError::Unsupported { at: spec.at, what: format!("ICMP {} {code}", spec.kind) }
     })?;
@@ -445,7 +445,7 @@ pub fn inbound_icmp(spec: &IcmpSpec, map: &ConnectionMap) -> Result<Vec<u8>, Scr
     // As much as RFC 792 asks for would not have the flags: what routers quote today (RFC 1812 §4.3.2.3).
     let most = quoted.len().min(if v6 { 1_232 } else { 548 });
     let template = PacketTemplate::new(map.remote.ip(), map.local.ip());
-    Ok(template.icmp(icmp_message, &quoted[..most]))
+    Ok(template.icmp(message, &quoted[..most]))
 }
 
 fn icmp_message(spec: &IcmpSpec, v6: bool) -> Option<IcmpMessage> {

@@ -328,13 +328,13 @@ fn unsigned(sum: i32, bytes: usize) -> u64 {
     (u64::from(sum.cast_unsigned()) + ((bytes as u64 / 2) << 15)) & u64::from(u32::MAX)
 }
 
-/// Lanes of a long copy_in_lanes.
+/// Lanes of a long copy.
 const LANES: usize = 6;
 
 /// Lanes are as long as so many whole lines of the cache, in bytes.
 const LINE: usize = 64;
 
-/// From this many bytes on, a copy_in_lanes is made in lanes. A shorter one gains from them only where it is cold, and
+/// From this many bytes on, a copy is made in lanes. A shorter one gains from them only where it is cold, and
 /// loses in the first cache.
 const LANE_COPY_MIN: usize = 64 << 10;
 

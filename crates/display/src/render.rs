@@ -359,9 +359,9 @@ const COLUMNS: &[u8; 95 * 5] = b"\
 /// Rows of dots above and left of a character's.
 const MARGIN: i32 = 1;
 
-/// The dots of a glyph_row of a character's cell, the leftmost in bit 0. What the font lacks is a frame.
-pub(crate) fn glyph_row(character: u8, glyph_row: i32) -> u8 {
-    let inner = glyph_row - MARGIN;
+/// The dots of a row of a character's cell, the leftmost in bit 0. What the font lacks is a frame.
+pub(crate) fn glyph_row(character: u8, row: i32) -> u8 {
+    let inner = row - MARGIN;
     if !(0..GLYPH_HEIGHT - 2 * MARGIN).contains(&inner) {
         return 0;
     }

@@ -53,9 +53,9 @@ fn hamming_syndrome(word: u8) -> u8 {
     (1..8).filter(|at| word >> at & 1 == 1).fold(0, |sum, at| sum ^ at)
 }
 
-/// The bits at positions 1, 2 and 4 of a hamming_syndrome.
-fn check_bits(hamming_syndrome: u8) -> u8 {
-    (0..3).fold(0, |word, bit| word | (hamming_syndrome >> bit & 1) << (1 << bit))
+/// The bits at positions 1, 2 and 4 of a syndrome.
+fn check_bits(syndrome: u8) -> u8 {
+    (0..3).fold(0, |word, bit| word | (syndrome >> bit & 1) << (1 << bit))
 }
 
 fn parity(word: u8) -> u8 {
@@ -67,7 +67,7 @@ const GENERATOR: u32 = 0xc75;
 /// Bits of a word.
 const BITS: u32 = 24;
 
-/// The pattern of errors of each golay_syndrome; `None` where there are more than three.
+/// The pattern of errors of each syndrome; `None` where there are more than three.
 static PATTERNS: LazyLock<Vec<Option<u32>>> = LazyLock::new(|| {
     let mut patterns = vec![None; 1 << 12];
     for pattern in up_to_three() {

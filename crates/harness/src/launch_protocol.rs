@@ -353,25 +353,25 @@ impl OrchestratorPipe {
     }
 }
 
-/// The payload_pattern of a launch: the same in worker and peer.
+/// The bytes of a launch: the same in worker and peer.
 pub(crate) fn payload_pattern(seed: u64, size: usize) -> PageAlignedBuffer {
     let mut bytes = PageAlignedBuffer::filled(1, size);
     Seed(seed).stream("payload").fill_bytes(&mut bytes);
     bytes
 }
 
-/// Bytes of a message that hold its payload_number.
+/// Bytes of a message that hold its number.
 pub(crate) fn payload_stamp_len(size: usize) -> usize {
     size.min(8)
 }
 
-/// Writes a payload_number into the front of a message.
+/// Writes a number into the front of a message.
 #[inline]
-pub(crate) fn stamp_payload(message: &mut [u8], len: usize, payload_number: u64) {
-    message[..len].copy_from_slice(&payload_number.to_le_bytes()[..len]);
+pub(crate) fn stamp_payload(message: &mut [u8], len: usize, number: u64) {
+    message[..len].copy_from_slice(&number.to_le_bytes()[..len]);
 }
 
-/// Reads the payload_number from the front of a message.
+/// Reads the number from the front of a message.
 #[inline]
 pub(crate) fn payload_number(message: &[u8], len: usize) -> u64 {
     let mut bytes = [0; 8];

@@ -6,10 +6,8 @@
 //!
 //! | question | module |
 //! |---|---|
-//! | what is where in a packet | [`packet`] |
-//! | how times and their errors are written | [`timestamp`] |
+//! | what is where in a packet, how times and their errors are written, how it is sealed | [`packet`] |
 //! | what follows the packet | [`tlv`] |
-//! | how it is sealed | `seal` |
 //! | who answers what, and how often | [`reflector`] |
 //! | asking, and what came of it | [`sender`], [`report`] |
 //!

@@ -291,7 +291,7 @@ pub fn index_in_terminal(document: &IndexDocument, style: TerminalStyle) -> Stri
 /// What machines are drawn as whose class is unknown or has few.
 const OTHER: &str = "other";
 
-/// A figure_of_line for each quantity: a point a machine, a colour a class, the line of all, and what would keep up.
+/// A figure for each quantity: a point a machine, a colour a class, the line of all, and what would keep up.
 pub fn figures(document: &ScaleDocument) -> Vec<Figure> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     for machine in document.machines.iter().filter(|machine| !machine.class.is_empty()) {
@@ -306,7 +306,7 @@ pub fn figures(document: &ScaleDocument) -> Vec<Figure> {
         .filter(|machine| common.contains(&machine.class.as_str()))
         .map(|machine| (machine.name.as_str(), machine.class.as_str()))
         .collect();
-    // The same colour in every figure_of_line.
+    // The same colour in every figure.
     let order: Vec<&str> = common.into_iter().chain([OTHER]).collect();
     let of_all = document.lines.iter().filter(|line| line.class.is_empty());
     of_all.map(|line| figure_of_line(document, line, &classes, &order)).collect()

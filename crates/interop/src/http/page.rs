@@ -111,7 +111,7 @@ fn html(images: &[PageObject]) -> String {
 /// Longest path that is taken.
 const PATH_BYTES_MAX: usize = 1_024;
 
-/// Paths of the image_paths that the page at `base` names, each once, at most so many.
+/// Paths of the images that the page at `base` names, each once, at most so many.
 pub fn image_paths(html: &[u8], base: &str, most: usize) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let mut rest = html;

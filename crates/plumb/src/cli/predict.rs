@@ -366,7 +366,7 @@ fn one_cpu(model: &CostModel, models: &[CostModel]) -> Option<f64> {
     models.iter().find(is_twin).map(CostModel::fixed_ns)
 }
 
-/// What the names of kept_errors errors begin with; the kind of prediction follows, and the runs that predicted and measured.
+/// What the names of kept errors begin with; the kind of prediction follows, and the runs that predicted and measured.
 const ERRORS_SCHEMA: &str = "plumb.prediction-errors/1";
 
 /// Keeps errors, as logarithms of measured to predicted, of predictions of a kind from a run, scored against another.
@@ -386,7 +386,7 @@ pub fn keep_errors(
     Ok(())
 }
 
-/// The errors kept_errors of predictions of this kind, but for those scored against a run.
+/// The errors kept of predictions of this kind, but for those scored against a run.
 ///
 /// # Errors
 /// The store cannot be read.

@@ -293,12 +293,12 @@ pub fn suggest_paired(problem: Problem, place: &HostTarget, ssh: &[String]) -> P
     let found =
         paired_agent_of(asked, &peers).or_else(|| paired_agent_of(&ssh_host(ssh, target), &peers));
     match found {
-        Some(paired_agent_of) => add_hint(problem, asked, &paired_agent_of),
+        Some(agent) => add_hint(problem, asked, &agent),
         None => problem,
     }
 }
 
-/// How `plumb net` names the paired_agent_of of a host that was paired last: `tls:HOST`, with its port where that is not the
+/// How `plumb net` names the agent of a host that was paired last: `tls:HOST`, with its port where that is not the
 /// usual one.
 fn paired_agent_of(host: &str, peers: &[PairedPeer]) -> Option<String> {
     let agents = peers.iter().rev().filter(|peer| peer.kind == PairedRole::Agent);
@@ -311,10 +311,8 @@ fn paired_agent_of(host: &str, peers: &[PairedPeer]) -> Option<String> {
     Some(format!("tls:{place}"))
 }
 
-fn add_hint(problem: Problem, asked: &str, paired_agent_of: &str) -> Problem {
-    let paired = format!(
-        "'{asked}' is paired with this host, so 'plumb net {paired_agent_of}' needs no ssh"
-    );
+fn add_hint(problem: Problem, asked: &str, agent: &str) -> Problem {
+    let paired = format!("'{asked}' is paired with this host, so 'plumb net {agent}' needs no ssh");
     let fix = match &problem.fix {
         Some(other) => format!("{paired}; or {other}"),
         None => paired,
@@ -422,7 +420,7 @@ mod tests {
         assert_eq!(found("other").as_deref(), Some("tls:Other:7"));
         assert_eq!(found("fd77::1").as_deref(), Some("tls:[fd77::1]:7"));
         assert_eq!(found("fe80::1%eth0").as_deref(), Some("tls:fe80::1%eth0"));
-        assert_eq!(found("me"), None, "a client is no paired_agent_of");
+        assert_eq!(found("me"), None, "a client is no agent");
         assert_eq!(found("elsewhere"), None);
     }
 

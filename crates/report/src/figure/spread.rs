@@ -112,7 +112,7 @@ fn table(names: &[String], cells: &[&CellResult]) -> TextTable {
 /// Boxes that fit in one figure.
 pub const NAMES_MAX: usize = 16;
 
-/// The quantiles of up to [`SERIES_MAX`] cells in one quantiles; none when no cell has any.
+/// The quantiles of up to [`SERIES_MAX`] cells in one figure; none when no cell has any.
 ///
 /// `cells` share response and unit; the cheapest are drawn when there are too many.
 pub fn quantiles(title: &str, cells: &[&CellResult]) -> Option<Figure> {
@@ -217,17 +217,17 @@ fn quantiles_table(cells: &[&CellResult], labels: &[String]) -> TextTable {
 
 /// The drift of a run; none when no cell has two launches.
 pub fn drift(results: &[CellResult]) -> Option<Figure> {
-    let drift_rows = drift_rows(results);
-    if drift_rows.len() < 2 {
+    let rows = drift_rows(results);
+    if rows.len() < 2 {
         return None;
     }
     let place = |launch: usize| launch as f64 + 1.0;
     let band = |low: usize, high: usize| {
-        let quantiles = drift_rows.iter().map(|(_, quantiles)| (quantiles[low], quantiles[high]));
+        let quantiles = rows.iter().map(|(_, quantiles)| (quantiles[low], quantiles[high]));
         let at = quantiles.enumerate().map(|(launch, (low, high))| [place(launch), low, high]);
         Series { name: String::new(), slot: 0, marks: SeriesMarks::Band(at.collect()) }
     };
-    let middle = || drift_rows.iter().map(|(_, quantiles)| quantiles[2]);
+    let middle = || rows.iter().map(|(_, quantiles)| quantiles[2]);
     let medians =
         middle().enumerate().map(|(launch, median)| FigurePoint::at(place(launch), median));
     let widest = middle().map(|median| (median - 1.0).abs()).fold(0.0, f64::max);
@@ -250,7 +250,7 @@ pub fn drift(results: &[CellResult]) -> Option<Figure> {
         ),
         y: Axis::with_scale("launch median / cell median", "count", AxisScale::Linear),
         series: vec![band(0, 4), band(1, 3), Series::points(String::new(), 0, true, medians)],
-        table: drift_table(&drift_rows),
+        table: drift_table(&rows),
     })
 }
 
@@ -290,14 +290,14 @@ fn nearest(sorted: &[f64], p: f64) -> Option<f64> {
     sorted.get(rank - 1).copied()
 }
 
-fn drift_table(drift_rows: &[DriftRow]) -> TextTable {
-    let mut drift_table =
+fn drift_table(rows: &[DriftRow]) -> TextTable {
+    let mut table =
         TextTable::with_heads(&["#launch", "#cells", "#5 %", "#25 %", "#median", "#75 %", "#95 %"]);
-    for (launch, (cells, quantiles)) in drift_rows.iter().enumerate() {
+    for (launch, (cells, quantiles)) in rows.iter().enumerate() {
         let ratios = quantiles.map(|ratio| format!("{ratio:.3}"));
-        drift_table.push([(launch + 1).to_string(), cells.to_string()].into_iter().chain(ratios));
+        table.push([(launch + 1).to_string(), cells.to_string()].into_iter().chain(ratios));
     }
-    drift_table
+    table
 }
 
 #[cfg(test)]

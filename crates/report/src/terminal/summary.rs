@@ -191,7 +191,7 @@ pub fn claims_in_short(document: &RunDocument, style: TerminalStyle) -> String {
     page.out
 }
 
-/// One paragraph a claim: verdict, claim, effect, historical figure; then rank_tables of them counted.
+/// One paragraph a claim: verdict, claim, effect, historical figure; then all of them counted.
 pub fn claims(document: &RunDocument, style: TerminalStyle) -> String {
     let mut page = TerminalPage::new(style);
     for claim in &document.claims {
