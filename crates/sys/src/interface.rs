@@ -64,18 +64,10 @@ pub fn mtu(socket: BorrowedFd<'_>, name: &str) -> io::Result<u32> {
 
 /// SIOCGIFFLAGS: whether an interface is up.
 pub fn is_up(socket: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
-    Ok(flags(socket, name)? & libc::IFF_UP != 0)
-}
-
-/// SIOCGIFFLAGS: whether an interface is up and waits for the kernel to notice a carrier, or has none.
-pub fn awaits_carrier(socket: BorrowedFd<'_>, name: &str) -> io::Result<bool> {
-    Ok(flags(socket, name)? & (libc::IFF_UP | libc::IFF_RUNNING) == libc::IFF_UP)
-}
-
-fn flags(socket: BorrowedFd<'_>, name: &str) -> io::Result<libc::c_int> {
     let request = query(socket, libc::SIOCGIFFLAGS, name)?;
     // SAFETY: the kernel filled in the flags.
-    Ok(unsafe { request.ifr_ifru.ifru_flags }.into())
+    let flags = unsafe { request.ifr_ifru.ifru_flags };
+    Ok(libc::c_int::from(flags) & libc::IFF_UP != 0)
 }
 
 /// The link type and address of an interface.

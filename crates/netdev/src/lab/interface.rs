@@ -5,12 +5,11 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::{fmt, fs, io};
 
 use plumb_clock::monotonic_ns;
-use plumb_sys::interface;
-use plumb_sys::namespace;
 use plumb_sys::netlink::{
     ACKNOWLEDGE, CREATE, DUMP, EXCLUSIVE, NetlinkError, NetlinkMessage, NetlinkRequest, REPLACE,
     REQUEST, RouteSocket, attributes, number32, number64, text,
 };
+use plumb_sys::{interface, namespace, signal, timer};
 use plumb_wire::ethernet::MacAddr;
 
 use crate::lab::{LabError, NetNamespace};
@@ -244,10 +243,10 @@ impl NetlinkSocket {
         let end = monotonic_ns() + WAIT_MAX_NS;
         loop {
             let link = self.interface(name)?;
-            if link.is_running || monotonic_ns() > end {
+            if link.is_running || monotonic_ns() > end || signal::stop_requests() > 0 {
                 return Ok(link);
             }
-            std::thread::yield_now();
+            timer::sleep_ns(1_000_000);
         }
     }
 }

@@ -4,19 +4,14 @@ use std::io;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
-use plumb_base::time::Span;
-use plumb_clock::monotonic_ns;
-use plumb_sys::{fd, interface, signal, timer, tun};
+use plumb_sys::{fd, interface, tun};
 use plumb_wire::machine::{DeviceCapabilities, Medium};
 
 use super::{ReadAhead, TapDevice};
 use crate::device::{
     DeviceCounters, DeviceInfo, DeviceOpenError, DeviceOpenFailure, DeviceWait, MTU_MIN_IPV4, vnet,
 };
-
-/// How long the kernel may take to notice a carrier. It looks once a second at least (net/core/link_watch.c), but not while
-/// devices are changed elsewhere.
-const CARRIER_WAIT_MAX: Span = Span::from_secs(10);
+use crate::lab::NetlinkSocket;
 
 /// Longest name of an interface, in bytes: the kernel's IFNAMSIZ and its final zero.
 const NAME_MAX: usize = 15;
@@ -58,7 +53,8 @@ pub enum TapOffload {
 
 impl TapDevice {
     /// Attaches to the interface of this name, which is made if there is none and then vanishes
-    /// with the device; a `%d` in the name becomes a number.
+    /// with the device; a `%d` in the name becomes a number. What is up is waited for until the kernel has noticed the
+    /// carrier that it has now, a few seconds at most.
     ///
     /// # Errors
     /// Without the driver or the permission, when the interface is taken or of another kind, or
@@ -70,13 +66,21 @@ impl TapDevice {
                 "{name:?} is not an interface name; it has 1 to 15 bytes and neither / nor space"
             )));
         }
+        let mut netlink = NetlinkSocket::open().ok();
+        let found = netlink.as_mut().and_then(|netlink| netlink.interface(name).ok());
+        let was_up = found.is_some_and(|link| link.is_up);
         let file = tun::open().map_err(|error| no_driver(&error))?;
         let ethernet = settings.medium == Medium::Ethernet;
         let vnet_header = settings.offload != TapOffload::None;
         let kind = tun::TunMode { ethernet, vnet_header, multi_queue: false };
         let given = tun::attach(file.as_fd(), name, kind)
             .map_err(|source| refused(name, settings.medium, &source))?;
-        Self::begin(file, given, vnet_header, settings)
+        let device = Self::begin(file, given, vnet_header, settings)?;
+        // The carrier came with its opening: until the kernel has noticed, it drops what it is to send there.
+        if let Some(netlink) = netlink.as_mut().filter(|_| was_up) {
+            netlink.wait_until_running(name).ok();
+        }
+        Ok(device)
     }
 
     /// Takes over a descriptor that another process has attached, and its kind with it: the
@@ -127,7 +131,6 @@ impl TapDevice {
             accepted = accept(file.as_fd(), settings.offload)
                 .map_err(failed("set what may be left to"))?;
         }
-        wait_for_carrier(&name);
         fd::set_nonblocking(file.as_fd(), settings.wait == DeviceWait::Spin)
             .map_err(failed("set the mode of"))?;
         let has = |all: u32| accepted & all == all;
@@ -214,19 +217,6 @@ fn accept(file: BorrowedFd<'_>, offload: TapOffload) -> io::Result<u32> {
         }
     }
     last
-}
-
-/// Waits until the kernel has noticed the carrier that the interface has now: it drops what is sent there before. Not where the
-/// interface is down, or in another namespace.
-fn wait_for_carrier(name: &str) {
-    let Ok(socket) = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)) else { return };
-    let end = monotonic_ns().saturating_add(CARRIER_WAIT_MAX.as_ns());
-    while interface::awaits_carrier(socket.as_fd(), name).is_ok_and(|awaits| awaits)
-        && monotonic_ns() < end
-        && signal::stop_requests() == 0
-    {
-        timer::sleep_ns(Span::from_ms(1).as_ns());
-    }
 }
 
 fn mtu(name: &str) -> io::Result<u32> {
