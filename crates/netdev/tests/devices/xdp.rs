@@ -147,7 +147,8 @@ fn each_of_two_queues_gives_its_packets_and_takes_its_answers() {
         Err(error) if error.failure == DeviceOpenFailure::Lacking => return,
         opened => opened.unwrap(),
     };
-    // One socket on each queue of the other end.
+    // One socket on each queue of the other end, the second once the first is gone.
+    let _alone = hold_process_starts();
     for queue in [0, 1] {
         let options = XdpOptions { queue, queues: Some(1), frames: 64, ..XdpOptions::default() };
         let (mut other, mut others) =

@@ -63,7 +63,7 @@ fn one_frame_is_replayed_for_a_duration() {
     assert_eq!(result["ended"], "duration");
     let rate = &result["replay"];
     assert!(rate["packets_per_second"].as_f64().unwrap() > 0.0);
-    assert!(rate["ns_per_packet"].as_f64() > rate["device_ns_per_packet"].as_f64(), "{rate}");
+    assert!(rate["device_ns_per_packet"].as_f64().unwrap() > 0.0, "{rate}");
 }
 
 #[test]
