@@ -1,4 +1,4 @@
-//! What `plumb advise` says: sentences, tables and the figure, a terminal's page and HTML.
+//! What `plumb advise` says: sentences, tables and the figure, in a terminal and as HTML.
 
 use plumb_analysis::document::advise::{AdviceScore, AdviseDocument, AdvisedMode};
 use plumb_base::units::Unit;

@@ -1,4 +1,4 @@
-//! Many machines: sentences, tables and figures, a terminal's page and HTML; and the processor index of one.
+//! `plumb scale`: sentences, tables and figures, in a terminal and as HTML; and the processor index of one machine.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Statements of the documents with their verdicts: words and tables, a terminal's page and HTML.
+//! Statements of the documents with their verdicts: words and tables, in a terminal and as HTML.
 
 use plumb_analysis::document::list::{ClaimFigure, ClaimRow, ClaimTally, ClaimsDocument};
 use plumb_base::units::{Unit, significant};

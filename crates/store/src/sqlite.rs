@@ -7,7 +7,7 @@
 //! A new version of its schema is one more file beside `schema/v1.sql` and one more line in `STEPS`; old steps never change,
 //! and `tests/fixtures/store-v*.db` holds a store of every version.
 //!
-//! Where it is when nobody says follows the XDG base directory specification.
+//! Its default path follows the XDG base directory specification.
 
 use std::ffi::OsString;
 use std::fs::File;

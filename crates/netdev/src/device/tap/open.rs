@@ -53,8 +53,8 @@ pub enum TapOffload {
 
 impl TapDevice {
     /// Attaches to the interface of this name, which is made if there is none and then vanishes
-    /// with the device; a `%d` in the name becomes a number. What is up is waited for until the kernel has noticed the
-    /// carrier that it has now, a few seconds at most.
+    /// with the device; a `%d` in the name becomes a number. If the interface is up, this waits until the kernel
+    /// has noticed its carrier, a few seconds at most.
     ///
     /// # Errors
     /// Without the driver or the permission, when the interface is taken or of another kind, or
@@ -76,7 +76,7 @@ impl TapDevice {
         let given = tun::attach(file.as_fd(), name, kind)
             .map_err(|source| refused(name, settings.medium, &source))?;
         let device = Self::begin(file, given, vnet_header, settings)?;
-        // The carrier came with its opening: until the kernel has noticed, it drops what it is to send there.
+        // Opening it gave it a carrier; until the kernel has noticed, it drops what it is to send there.
         if let Some(netlink) = netlink.as_mut().filter(|_| was_up) {
             netlink.wait_until_running(name).ok();
         }
