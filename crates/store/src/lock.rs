@@ -120,6 +120,8 @@ impl Drop for MeasureLock {
         // The file stays: unlinking it would let a third process lock a file nobody else sees.
         // Its text is cleared on the way out; a failure to do so harms nobody.
         self.file.set_len(0).ok();
+        // Closing would not do while a child that has not run its program yet holds a copy of the descriptor.
+        self.file.unlock().ok();
     }
 }
 
@@ -147,7 +149,11 @@ pub fn current_holder(store: &Path) -> Option<LockHolder> {
     let mut file = File::open(lock_path(store)).ok()?;
     match file.try_lock_shared() {
         Err(TryLockError::WouldBlock) => Some(read_holder(&mut file)),
-        Ok(()) | Err(TryLockError::Error(_)) => None,
+        Ok(()) => {
+            file.unlock().ok();
+            None
+        }
+        Err(TryLockError::Error(_)) => None,
     }
 }
 
@@ -208,6 +214,18 @@ mod tests {
             asked.store(true, std::sync::atomic::Ordering::Relaxed);
             assert!(refused.is_none(), "{}", refused.unwrap());
         });
+    }
+
+    #[test]
+    fn a_copy_of_the_descriptor_does_not_keep_a_store_locked() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = directory.path().join("plumb.db");
+        let first = MeasureLock::acquire(&store, 1, "first").unwrap();
+        // As a child has until it runs its program.
+        let _copy = first.file.try_clone().unwrap();
+        drop(first);
+        assert_eq!(current_holder(&store), None);
+        MeasureLock::acquire(&store, 2, "next").unwrap();
     }
 
     #[test]
