@@ -98,12 +98,12 @@ fn divisible(seed: u64) -> Vec<Scenario> {
         let flow = |number: usize| FlowSpec {
             start: Span::from_us(7_001 * number as u64 + seed),
             stop: (number % 5 == 3).then_some(Span::from_ms(700)),
-            bytes: (number % 3 == 1).then_some(300_000),
+            bytes: (number % 3 == 1).then_some(100_000),
             ..unlimited(hosts[number % hosts.len()], hosts[(number * 7 + 5) % hosts.len()])
         };
         let flows = (0..12).map(flow).filter(|flow| flow.from != flow.to).collect();
         scenario.groups = vec![group(&plain(CongestionChoice::Cubic), flows)];
-        (scenario.duration, scenario.warmup) = (Span::from_secs(2), Span::from_ms(150));
+        (scenario.duration, scenario.warmup) = (Span::from_secs(1), Span::from_ms(150));
         scenario.seed = Seed(seed);
         scenario
     };
