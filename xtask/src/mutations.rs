@@ -11,7 +11,10 @@ use anyhow::{Context, ensure};
 /// Simulated tables of the self-test: enough for intervals a little too narrow to show.
 const TABLES: &str = "200";
 
-/// The faults of `xtask/mutations.toml`.
+/// Where the faults are listed.
+pub(crate) const LIST: &str = "xtask/mutations.toml";
+
+/// One of the faults listed.
 struct Mutation {
     finding: i64,
     fault: String,
@@ -34,6 +37,37 @@ impl Mutation {
             test: words.map(|word| word.as_str().map(str::to_owned)).collect::<Option<_>>()?,
         })
     }
+
+    fn read_all(root: &Path) -> anyhow::Result<Vec<Self>> {
+        let list: toml::Value = toml::from_str(&std::fs::read_to_string(root.join(LIST))?)?;
+        let entries = list.get("mutation").and_then(toml::Value::as_array);
+        let all = entries.context("no mutations")?.iter().map(Self::read).collect::<Option<_>>();
+        all.context("a mutation lacks a key")
+    }
+
+    /// The code with this fault.
+    fn apply(&self, code: &str) -> anyhow::Result<String> {
+        let places = code.matches(&self.find).count();
+        ensure!(
+            places == 1,
+            "finding {}: {} has {:?} {places} times and not once: bring {LIST} up to date",
+            self.finding,
+            self.file,
+            self.find
+        );
+        Ok(code.replace(&self.find, &self.replace))
+    }
+}
+
+/// What is wrong with each fault that could not be put back.
+///
+/// # Errors
+/// A list that cannot be read.
+pub fn unfit(root: &Path) -> anyhow::Result<Vec<String>> {
+    let fit = |of: &Mutation| of.apply(&std::fs::read_to_string(root.join(&of.file))?);
+    let all = Mutation::read_all(root)?;
+    let wrong = all.iter().filter_map(|mutation| fit(mutation).err());
+    Ok(wrong.map(|error| format!("{error:#}")).collect())
 }
 
 /// Whether every fault, or those of these numbers, makes its test fail; each is told on a line of `out`.
@@ -41,13 +75,9 @@ impl Mutation {
 /// # Errors
 /// A mutation that no longer fits the code, tests that fail without one, or a tool that is missing.
 pub fn run(root: &Path, only: &[i64], out: &mut dyn Write) -> anyhow::Result<bool> {
-    let list = std::fs::read_to_string(root.join("xtask/mutations.toml"))?;
-    let list: toml::Value = toml::from_str(&list)?;
-    let entries = list.get("mutation").and_then(toml::Value::as_array).context("no mutations")?;
-    let all: Option<Vec<Mutation>> = entries.iter().map(Mutation::read).collect();
-    let mut all = all.context("a mutation lacks a key")?;
+    let mut all = Mutation::read_all(root)?;
     all.retain(|mutation| only.is_empty() || only.contains(&mutation.finding));
-    ensure!(!all.is_empty(), "no mutation of these numbers in xtask/mutations.toml");
+    ensure!(!all.is_empty(), "no mutation of these numbers in {LIST}");
     let folder = tempfile::tempdir_in(root.join("target"))?;
     let tree = folder.path().join("tree");
     let tar = format!("mkdir {0:?} && git archive HEAD | tar -x -C {0:?}", tree.display());
@@ -68,14 +98,7 @@ pub fn run(root: &Path, only: &[i64], out: &mut dyn Write) -> anyhow::Result<boo
         ensure!(!is_new || test("--no-fail-fast", mutation)?, "{:?} fails as it is", mutation.test);
         let path = tree.join(&mutation.file);
         let text = std::fs::read_to_string(&path).with_context(|| mutation.file.clone())?;
-        ensure!(
-            text.contains(&mutation.find),
-            "finding {}: {} no longer has {:?}: bring xtask/mutations.toml up to date",
-            mutation.finding,
-            mutation.file,
-            mutation.find
-        );
-        std::fs::write(&path, text.replace(&mutation.find, &mutation.replace))?;
+        std::fs::write(&path, mutation.apply(&text)?)?;
         // A fault that does not compile would pass for one that was found.
         let builds = test("--no-run", mutation)?;
         let fails = !test("--no-fail-fast", mutation)?;

@@ -1,4 +1,4 @@
-//! Tidy: banned words, experiments named by engines, import cycles, dependencies and pages, which neither the compiler nor clippy can check.
+//! Tidy: banned words, experiments named by engines, import cycles, dependencies, pages and mutations, which neither the compiler nor clippy can check.
 //!
 //! Reads the tree and reports; it changes nothing.
 
@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::{Component, Path, PathBuf};
 
 use crate::stats::WorkspaceStats;
-use crate::{ProjectFile, project_files};
+use crate::{ProjectFile, mutations, project_files};
 
 mod dependencies;
 
@@ -48,6 +48,11 @@ pub fn check(root: &Path) -> anyhow::Result<Vec<Finding>> {
     findings.extend(check_pages(root, &files));
     findings.extend(check_words(&files));
     findings.extend(check_experiment_ids(&files));
+    findings.extend(mutations::unfit(root)?.into_iter().map(|message| Finding {
+        path: mutations::LIST.to_owned(),
+        line: 0,
+        message,
+    }));
     findings.extend(cycles_across_folders(&WorkspaceStats::measure(root)?));
     findings.sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
     Ok(findings)
