@@ -6,9 +6,10 @@ use std::collections::BTreeMap;
 use plumb_base::seed::{RandomStream, Seed};
 use plumb_base::stats::simulation::normal;
 use plumb_base::time::Span;
+use plumb_result::cpu::CpuUsage;
 use plumb_store::record::{
     Better, BlockUsage, Cell, CellStatus, Factors, LaunchRecord, RunData, RunRecord, RunStatus,
-    SampleBlock, SideCpu,
+    SampleBlock,
 };
 
 /// How cells are measured.
@@ -115,12 +116,12 @@ impl SyntheticRun {
         let group = format!("cell {cell}");
         self.data.launches.push(LaunchRecord { id, round, group, started_ns: id * 1_000_000 });
         let n = samples.len() as u64;
-        let side = |cpu_ns: u64| SideCpu {
+        let side = |cpu_ns: u64| CpuUsage {
             process_ns: cpu_ns * n,
             thread_ns: cpu_ns * n,
             user_ns: cpu_ns * n / 4,
             system_ns: cpu_ns * n * 3 / 4,
-            ..SideCpu::default()
+            ..CpuUsage::default()
         };
         let mean = samples.iter().sum::<f64>() / n.max(1) as f64;
         let wall = Span::from_secs_f64(2.0 * mean * 1e-9).as_ns();

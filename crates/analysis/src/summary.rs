@@ -10,8 +10,9 @@ use plumb_base::stats::groups::{self, LaunchGroups};
 use plumb_base::stats::hierarchy::SampleHierarchy;
 use plumb_base::stats::{ConfidenceInterval, autocorrelation, drift, modes, quantile, stopping};
 use plumb_base::units::Unit;
+use plumb_result::cpu::CpuUsage;
 use plumb_store::record::{
-    Better, Cell, CellStatus, FactorLevel, Factors, RunData, RunRecord, SampleBlock, SideCpu,
+    Better, Cell, CellStatus, FactorLevel, Factors, RunData, RunRecord, SampleBlock,
 };
 
 use crate::document::{CellResult, CpuCost, DistributionMode, SampleSummary};
@@ -352,7 +353,7 @@ fn cpu_cost(blocks: &[&SampleBlock], has_peer: bool) -> CpuCost {
     }
 }
 
-fn kernel_share(blocks: &[&SampleBlock], side: fn(&SampleBlock) -> &SideCpu) -> Option<f64> {
+fn kernel_share(blocks: &[&SampleBlock], side: fn(&SampleBlock) -> &CpuUsage) -> Option<f64> {
     let system: f64 = blocks.iter().map(|block| side(block).system_ns as f64).sum();
     let user: f64 = blocks.iter().map(|block| side(block).user_ns as f64).sum();
     let total = system + user;

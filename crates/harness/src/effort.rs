@@ -10,11 +10,12 @@ use std::hint::black_box;
 
 use plumb_base::time::Span;
 use plumb_clock::Stopwatch;
+use plumb_result::cpu::CpuUsage;
 use plumb_sys::clock::{self, ClockId};
 use plumb_sys::{process, sched, timer};
 
 use crate::environment::noise::{CpuTimes, NoiseReader};
-use crate::report::{BlockReport, CpuUsage, EffortReport};
+use crate::report::{BlockReport, EffortReport};
 use crate::spec::BlockSpec;
 
 /// One reading of this process's CPU clocks.

@@ -16,13 +16,14 @@ use plumb_base::seed::Seed;
 use plumb_base::time::Span;
 use plumb_remote::message;
 use plumb_remote::session::TaskTimes;
+use plumb_result::cpu::CpuUsage;
 use plumb_sys::fd;
 use plumb_sys::memory::{PageAlignedBuffer, SharedMap};
 use rand::Rng as _;
 use serde::{Deserialize, Serialize};
 
 use crate::channel::STOP_FLAG_OFFSET;
-use crate::report::{BlockError, BlockOutcome, BlockReport, CpuUsage, LaunchFacts, LaunchFault};
+use crate::report::{BlockError, BlockOutcome, BlockReport, LaunchFacts, LaunchFault};
 use crate::spec::{BlockSpec, ChannelSpec, LaunchSpec, MirrorSpec, PeerContext, TcpStreamsSpec};
 
 /// What the worker says.

@@ -13,6 +13,7 @@ use plumb_clock::Stopwatch;
 use plumb_netdev::device::DeviceWait;
 use plumb_netdev::device::tap::{self, TapDevice};
 use plumb_netdev::lab::{FarEndMode, TestBed, TestBedOptions, become_root};
+use plumb_result::cpu::CpuUsage;
 use plumb_wire::ethernet::MacAddr;
 use plumb_wire::machine::Medium;
 
@@ -27,7 +28,7 @@ use crate::launch_protocol::{
 };
 use crate::mechanisms::{SocketCalls, StreamEnd, UdpEnd, set_options};
 use crate::peer_handle::{PeerHandle, PeerStartup};
-use crate::report::{BlockError, BlockOutcome, BlockReport, CpuUsage, LaunchFault, summarize_part};
+use crate::report::{BlockError, BlockOutcome, BlockReport, LaunchFault, summarize_part};
 use crate::spec::{
     BlockSpec, BlockTask, ChannelSpec, LaunchSpec, Mechanism, MirrorDevice, MirrorSpec,
     MirrorStack, MirrorTransport, SocketOptions, WakeMode,

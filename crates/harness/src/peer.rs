@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use plumb_base::time::Span;
 use plumb_clock::Stopwatch;
+use plumb_result::cpu::CpuUsage;
 use plumb_sys::memory::PageAlignedBuffer;
 use plumb_sys::{fd, timer};
 
@@ -19,7 +20,6 @@ use crate::launch_protocol::{
     PeerTask, PeerToWorker, WorkerToPeer,
 };
 use crate::mechanisms::{ChannelVisitor, visit_channel};
-use crate::report::CpuUsage;
 use crate::spec::{ChannelSpec, PeerContext};
 use crate::{child_process, launch_protocol};
 

@@ -11,6 +11,7 @@ use plumb_base::stats::change_point::{self, SteadyState};
 use plumb_base::stats::histogram::Histogram;
 use plumb_base::stats::{autocorrelation, quantile};
 use plumb_base::units::whole;
+use plumb_result::cpu::CpuUsage;
 use serde::{Deserialize, Serialize};
 
 use crate::spec::BlockSpec;
@@ -87,27 +88,6 @@ pub struct EffortReport {
     pub wall_ns: u64,
     /// Operations in it.
     pub operations: u64,
-}
-
-/// CPU time of one side between two readings.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CpuUsage {
-    /// CLOCK_PROCESS_CPUTIME_ID.
-    pub process_ns: u64,
-    /// CLOCK_THREAD_CPUTIME_ID.
-    pub thread_ns: u64,
-    /// getrusage user time.
-    pub user_ns: u64,
-    /// getrusage system time.
-    pub system_ns: u64,
-    /// Voluntary context switches.
-    pub switches_voluntary: u64,
-    /// Involuntary context switches.
-    pub switches_involuntary: u64,
-    /// Minor and major page faults.
-    pub page_faults: u64,
-    /// 1 when the thread ended on another CPU than it began on.
-    pub migrations: u64,
 }
 
 /// Why a launch or a part of it cannot be had.

@@ -1,8 +1,9 @@
-//! Results of measurements between hosts: what engines report, documents print and stores keep, in one type each.
+//! What engines report, documents print and stores keep, in one type each: the CPU time of a side, and results of measurements between hosts.
 //!
 //! A crate of its own so that engines need no database and documents no sockets. Types, and arithmetic on them.
 #![forbid(unsafe_code)]
 
+pub mod cpu;
 pub mod http;
 pub mod iperf3;
 pub mod net;

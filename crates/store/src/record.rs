@@ -13,6 +13,7 @@ use std::fmt;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use plumb_base::units::Unit;
+use plumb_result::cpu::CpuUsage;
 use serde::{Deserialize, Serialize};
 
 /// The level of one factor: a number where it is one (sizes, counts), a word otherwise.
@@ -238,27 +239,6 @@ pub struct LaunchRecord {
     pub started_ns: i64,
 }
 
-/// CPU time of one side during a block, by several clocks, each labelled.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct SideCpu {
-    /// CLOCK_PROCESS_CPUTIME_ID.
-    pub process_ns: u64,
-    /// CLOCK_THREAD_CPUTIME_ID of the measuring thread.
-    pub thread_ns: u64,
-    /// getrusage user time.
-    pub user_ns: u64,
-    /// getrusage system time.
-    pub system_ns: u64,
-    /// Voluntary context switches.
-    pub switches_voluntary: u64,
-    /// Involuntary context switches.
-    pub switches_involuntary: u64,
-    /// Minor and major page faults.
-    pub page_faults: u64,
-    /// 1 when the thread ended on another CPU than it began on.
-    pub migrations: u64,
-}
-
 /// What the block cost and what disturbed it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct BlockUsage {
@@ -266,9 +246,9 @@ pub struct BlockUsage {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_ns: Option<u64>,
     /// The side that times.
-    pub local: SideCpu,
+    pub local: CpuUsage,
     /// The other side.
-    pub peer: SideCpu,
+    pub peer: CpuUsage,
     /// Softirq and irq time of the CPUs used, from /proc/stat (ticks of 10 ms).
     pub softirq_ns: u64,
     /// Steal time of the CPUs used, from /proc/stat.

@@ -6,10 +6,10 @@ use plumb_base::time::Span;
 use plumb_clock::monotonic_ns;
 use plumb_harness::launcher::{LaunchError, RunningLaunch};
 use plumb_harness::program_task::SIMULATED;
-use plumb_harness::report::{BlockReport, CpuUsage, EffortReport, LaunchFacts, NOTHING_DELIVERED};
+use plumb_harness::report::{BlockReport, EffortReport, LaunchFacts, NOTHING_DELIVERED};
 use plumb_harness::spec::{BlockSpec, LaunchSpec};
 use plumb_harness::stop_signals;
-use plumb_store::record::{BlockUsage, SampleBlock, SideCpu};
+use plumb_store::record::{BlockUsage, SampleBlock};
 
 use crate::definition::LaunchGroup;
 use crate::run::CalibratedClock;
@@ -123,26 +123,13 @@ pub(super) fn part(report: &BlockReport, response: &str) -> Option<BlockReport> 
 fn effort(report: &EffortReport) -> BlockUsage {
     BlockUsage {
         started_ns: None,
-        local: side(&report.local),
-        peer: side(&report.peer),
+        local: report.local,
+        peer: report.peer,
         softirq_ns: report.softirq_ns,
         steal_ns: report.steal_ns,
         canary_ns: report.canary_ns,
         wall_ns: report.wall_ns,
         operations: report.operations,
-    }
-}
-
-fn side(cpu: &CpuUsage) -> SideCpu {
-    SideCpu {
-        process_ns: cpu.process_ns,
-        thread_ns: cpu.thread_ns,
-        user_ns: cpu.user_ns,
-        system_ns: cpu.system_ns,
-        switches_voluntary: cpu.switches_voluntary,
-        switches_involuntary: cpu.switches_involuntary,
-        page_faults: cpu.page_faults,
-        migrations: cpu.migrations,
     }
 }
 

@@ -10,6 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use plumb_net::measure::bulk::{BulkFlow, Counter};
+use plumb_result::cpu::CpuUsage;
 use plumb_sys::clock::ClockId;
 use plumb_sys::{clock, fd, sched};
 use serde::{Deserialize, Serialize};
@@ -17,7 +18,6 @@ use serde::{Deserialize, Serialize};
 use super::process_tweaks::{MessageBuffer, stream_thread};
 use crate::effort::CpuReading;
 use crate::launch_protocol::ControlSocket;
-use crate::report::CpuUsage;
 use crate::spec::ProcessTweaks;
 use crate::{child_process, launch_protocol};
 

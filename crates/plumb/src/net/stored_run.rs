@@ -9,6 +9,7 @@ use plumb_analysis::document::host_notes;
 use plumb_base::time::Span;
 use plumb_base::units::Unit;
 use plumb_report::terminal::{self, TerminalStyle};
+use plumb_result::cpu::CpuUsage;
 use plumb_result::http::{self, HttpDocument, HttpEnding, HttpModeResult, PageLoad};
 use plumb_result::net::{
     self, ByteCosts, MtuResult, NetBulkFlow, NetCpu, NetDatagrams, NetDistribution, NetDocument,
@@ -16,7 +17,7 @@ use plumb_result::net::{
 };
 use plumb_store::record::{
     Better, BlockUsage, Cell, CellStatus, Factors, LaunchRecord, RunData, RunRecord, RunStatus,
-    SampleBlock, SideCpu,
+    SampleBlock,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -418,11 +419,11 @@ fn with_counters<const N: usize>(block: &SampleBlock, counters: [(&str, u64); N]
 fn block(phase: &NetPhase) -> SampleBlock {
     let ns = |seconds: f64| Span::from_secs_f64(seconds).as_ns();
     let side = |cpu: Option<&NetCpu>| {
-        cpu.map_or_else(SideCpu::default, |cpu| SideCpu {
+        cpu.map_or_else(CpuUsage::default, |cpu| CpuUsage {
             process_ns: ns(cpu.process_seconds),
             user_ns: ns(cpu.user_seconds),
             system_ns: ns(cpu.system_seconds),
-            ..SideCpu::default()
+            ..CpuUsage::default()
         })
     };
     let host = phase.cpu_here.clone().unwrap_or_default();
@@ -550,7 +551,7 @@ fn visits_block(
         histogram_scale: 1.0,
         n_eff: None,
         effort: BlockUsage {
-            local: SideCpu { process_ns: sum(|visit| visit.cpu_ns), ..SideCpu::default() },
+            local: CpuUsage { process_ns: sum(|visit| visit.cpu_ns), ..CpuUsage::default() },
             wall_ns: sum(|visit| visit.total_ns),
             operations: visits,
             ..BlockUsage::default()

@@ -3,11 +3,12 @@
 
 use plumb_base::time::Span;
 use plumb_harness::launcher::{LaunchError, RunningLaunch};
-use plumb_harness::report::{BlockReport, CpuUsage};
+use plumb_harness::report::BlockReport;
 use plumb_harness::spec::{
     BlockSpec, BlockTask, DeviceOptions, LaunchSubject, PathKind, PathSpec, ProcessTweaks,
     SocketOptions, TcpStreamsSpec,
 };
+use plumb_result::cpu::CpuUsage;
 
 use super::support::plumb_processes;
 use super::{WAIT_MAX, alone, block, launch, wait_for_the_end};

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use plumb_result::cpu::CpuUsage;
+
 use super::{Store, StoreMode};
 use crate::record::{
     Better, BlockUsage, Cell, CellStatus, FactorLevel, Factors, ImportedSummary, LaunchRecord,
-    RunData, RunRecord, RunStatus, SampleBlock, SideCpu,
+    RunData, RunRecord, RunStatus, SampleBlock,
 };
 
 /// An empty store in a directory of its own.
@@ -61,7 +63,7 @@ pub(super) fn launch(id: i64) -> LaunchRecord {
 }
 
 pub(super) fn block(cell: i64, launch: i64, pass: u32) -> SampleBlock {
-    let side = SideCpu { process_ns: 1234, thread_ns: 1200, user_ns: 1, ..SideCpu::default() };
+    let side = CpuUsage { process_ns: 1234, thread_ns: 1200, user_ns: 1, ..CpuUsage::default() };
     SampleBlock {
         cell,
         launch,
