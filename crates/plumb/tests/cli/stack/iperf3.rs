@@ -104,7 +104,13 @@ impl Iperf3Application {
                     session.accepting_streams();
                 }
                 Iperf3Action::Start => (self.is_running, self.began) = (true, now),
-                Iperf3Action::Stop => self.is_running = false,
+                Iperf3Action::Stop => {
+                    self.is_running = false;
+                    // iperf3 reads whole blocks, and would wait for the rest of the last one.
+                    for stream in self.streams.iter().filter(|stream| stream.sends) {
+                        host.tcp_shutdown(now, stream.id).ok();
+                    }
+                }
                 Iperf3Action::Drain(_) => session.finished(now, &self.results(now)),
                 Iperf3Action::End(outcome) => {
                     assert_eq!(outcome, Ok(()));
