@@ -146,6 +146,15 @@ fn what_was_in_time_is_not_called_late() {
     run("quiet", |_| {});
 }
 
+/// Whether no thread of a process runs any more (proc_pid_stat(5)).
+fn is_stopped(child: &Child) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap().flatten();
+    let stat = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("stat"));
+    tasks
+        .filter_map(|task| stat(task).ok())
+        .all(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 'Z'])))
+}
+
 #[test]
 fn a_process_that_was_frozen_for_a_tenth_of_a_second_says_so() {
     let signal = |child: &Child, name: &str| {
@@ -155,6 +164,10 @@ fn a_process_that_was_frozen_for_a_tenth_of_a_second_says_so() {
     let told = run("frozen", |child| {
         sleep_ns(200_000_000);
         signal(child, "-STOP");
+        // The thread that takes the signal stops the others, and may wait for a CPU itself while they go on.
+        while !is_stopped(child) {
+            sleep_ns(1_000_000);
+        }
         sleep_ns(100_000_000);
         signal(child, "-CONT");
     });
