@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use plumb_base::seed::{RandomStream, Seed};
 use plumb_base::stats::simulation::normal;
 use plumb_base::time::Span;
-use plumb_result::cpu::CpuUsage;
+use plumb_result::CpuUsage;
 use plumb_store::record::{
     Better, BlockUsage, Cell, CellStatus, Factors, LaunchRecord, RunData, RunRecord, RunStatus,
     SampleBlock,

@@ -10,7 +10,7 @@ use plumb_base::stats::groups::{self, LaunchGroups};
 use plumb_base::stats::hierarchy::SampleHierarchy;
 use plumb_base::stats::{ConfidenceInterval, autocorrelation, drift, modes, quantile, stopping};
 use plumb_base::units::Unit;
-use plumb_result::cpu::CpuUsage;
+use plumb_result::CpuUsage;
 use plumb_store::record::{
     Better, Cell, CellStatus, FactorLevel, Factors, RunData, RunRecord, SampleBlock,
 };

@@ -10,7 +10,7 @@ use std::hint::black_box;
 
 use plumb_base::time::Span;
 use plumb_clock::Stopwatch;
-use plumb_result::cpu::CpuUsage;
+use plumb_result::CpuUsage;
 use plumb_sys::clock::{self, ClockId};
 use plumb_sys::{process, sched, timer};
 

@@ -16,7 +16,7 @@ use plumb_base::seed::Seed;
 use plumb_base::time::Span;
 use plumb_remote::message;
 use plumb_remote::session::TaskTimes;
-use plumb_result::cpu::CpuUsage;
+use plumb_result::CpuUsage;
 use plumb_sys::fd;
 use plumb_sys::memory::{PageAlignedBuffer, SharedMap};
 use rand::Rng as _;

@@ -13,7 +13,7 @@ use plumb_clock::Stopwatch;
 use plumb_netdev::device::DeviceWait;
 use plumb_netdev::device::tap::{self, TapDevice};
 use plumb_netdev::lab::{FarEndMode, TestBed, TestBedOptions, become_root};
-use plumb_result::cpu::CpuUsage;
+use plumb_result::CpuUsage;
 use plumb_wire::ethernet::MacAddr;
 use plumb_wire::machine::Medium;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use plumb_base::time::Span;
 use plumb_clock::Stopwatch;
-use plumb_result::cpu::CpuUsage;
+use plumb_result::CpuUsage;
 use plumb_sys::memory::PageAlignedBuffer;
 use plumb_sys::{fd, timer};
 

@@ -11,7 +11,7 @@ use plumb_base::stats::change_point::{self, SteadyState};
 use plumb_base::stats::histogram::Histogram;
 use plumb_base::stats::{autocorrelation, quantile};
 use plumb_base::units::whole;
-use plumb_result::cpu::CpuUsage;
+use plumb_result::CpuUsage;
 use serde::{Deserialize, Serialize};
 
 use crate::spec::BlockSpec;

@@ -13,7 +13,7 @@ use std::fmt;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use plumb_base::units::Unit;
-use plumb_result::cpu::CpuUsage;
+use plumb_result::CpuUsage;
 use serde::{Deserialize, Serialize};
 
 /// The level of one factor: a number where it is one (sizes, counts), a word otherwise.

@@ -10,7 +10,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 use plumb_net::measure::bulk::{BulkFlow, Counter};
-use plumb_result::cpu::CpuUsage;
+use plumb_result::CpuUsage;
 use plumb_sys::clock::ClockId;
 use plumb_sys::{clock, fd, sched};
 use serde::{Deserialize, Serialize};

@@ -9,7 +9,7 @@ use plumb_analysis::document::host_notes;
 use plumb_base::time::Span;
 use plumb_base::units::Unit;
 use plumb_report::terminal::{self, TerminalStyle};
-use plumb_result::cpu::CpuUsage;
+use plumb_result::CpuUsage;
 use plumb_result::http::{self, HttpDocument, HttpEnding, HttpModeResult, PageLoad};
 use plumb_result::net::{
     self, ByteCosts, MtuResult, NetBulkFlow, NetCpu, NetDatagrams, NetDistribution, NetDocument,

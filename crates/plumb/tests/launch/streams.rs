@@ -8,7 +8,7 @@ use plumb_harness::spec::{
     BlockSpec, BlockTask, DeviceOptions, LaunchSubject, PathKind, PathSpec, ProcessTweaks,
     SocketOptions, TcpStreamsSpec,
 };
-use plumb_result::cpu::CpuUsage;
+use plumb_result::CpuUsage;
 
 use super::support::plumb_processes;
 use super::{WAIT_MAX, alone, block, launch, wait_for_the_end};

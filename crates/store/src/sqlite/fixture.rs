@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use plumb_result::cpu::CpuUsage;
+use plumb_result::CpuUsage;
 
 use super::{Store, StoreMode};
 use crate::record::{
