@@ -50,24 +50,27 @@ impl Mutation {
         let places = code.matches(&self.find).count();
         ensure!(
             places == 1,
-            "finding {}: {} has {:?} {places} times and not once: bring {LIST} up to date",
+            "finding {}: {:?} occurs {places} times in {}, not once: update {LIST}",
             self.finding,
-            self.file,
-            self.find
+            self.find,
+            self.file
         );
         Ok(code.replace(&self.find, &self.replace))
     }
 }
 
-/// What is wrong with each fault that could not be put back.
+/// Why faults of the list cannot be put back, one message each.
 ///
 /// # Errors
 /// A list that cannot be read.
-pub fn unfit(root: &Path) -> anyhow::Result<Vec<String>> {
-    let fit = |of: &Mutation| of.apply(&std::fs::read_to_string(root.join(&of.file))?);
-    let all = Mutation::read_all(root)?;
-    let wrong = all.iter().filter_map(|mutation| fit(mutation).err());
-    Ok(wrong.map(|error| format!("{error:#}")).collect())
+pub fn check(root: &Path) -> anyhow::Result<Vec<String>> {
+    let apply = |mutation: &Mutation| {
+        let code = std::fs::read_to_string(root.join(&mutation.file));
+        mutation.apply(&code.with_context(|| mutation.file.clone())?)
+    };
+    let errors =
+        Mutation::read_all(root)?.into_iter().filter_map(|mutation| apply(&mutation).err());
+    Ok(errors.map(|error| format!("{error:#}")).collect())
 }
 
 /// Whether every fault, or those of these numbers, makes its test fail; each is told on a line of `out`.

@@ -1,4 +1,5 @@
-//! Tidy: banned words, experiments named by engines, import cycles, dependencies, pages and mutations, which neither the compiler nor clippy can check.
+//! Tidy checks what neither the compiler nor clippy can: banned words, experiments named by engines, import cycles,
+//! dependencies, pages and mutations.
 //!
 //! Reads the tree and reports; it changes nothing.
 
@@ -48,7 +49,7 @@ pub fn check(root: &Path) -> anyhow::Result<Vec<Finding>> {
     findings.extend(check_pages(root, &files));
     findings.extend(check_words(&files));
     findings.extend(check_experiment_ids(&files));
-    findings.extend(mutations::unfit(root)?.into_iter().map(|message| Finding {
+    findings.extend(mutations::check(root)?.into_iter().map(|message| Finding {
         path: mutations::LIST.to_owned(),
         line: 0,
         message,

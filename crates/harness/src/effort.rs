@@ -287,7 +287,7 @@ mod tests {
     #[test]
     fn short_and_whole_canaries_say_the_same_of_one_machine() {
         let watch = Stopwatch::new(None);
-        // The quickest of many in turn: what disturbs one of them disturbs it upwards, and a machine that slows down slows both.
+        // The minimum of many, taken in turn: disturbances only add time, and a slow phase of the machine hits both.
         let mut quickest = [f64::INFINITY; 2];
         for _ in 0..200 {
             for (quickest, turns) in quickest.iter_mut().zip([TURNS_MIN, TURNS]) {

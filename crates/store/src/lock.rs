@@ -120,7 +120,7 @@ impl Drop for MeasureLock {
         // The file stays: unlinking it would let a third process lock a file nobody else sees.
         // Its text is cleared on the way out; a failure to do so harms nobody.
         self.file.set_len(0).ok();
-        // Closing would not do while a child that has not run its program yet holds a copy of the descriptor.
+        // Closing alone does not release it while a forked child, before its execve(2), has a copy of the descriptor.
         self.file.unlock().ok();
     }
 }
@@ -221,7 +221,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let store = directory.path().join("plumb.db");
         let first = MeasureLock::acquire(&store, 1, "first").unwrap();
-        // As a child has until it runs its program.
+        // Like that of a forked child before execve(2).
         let _copy = first.file.try_clone().unwrap();
         drop(first);
         assert_eq!(current_holder(&store), None);

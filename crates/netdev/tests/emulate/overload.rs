@@ -146,7 +146,7 @@ fn what_was_in_time_is_not_called_late() {
     run("quiet", |_| {});
 }
 
-/// Whether no thread of a process runs any more (proc_pid_stat(5)).
+/// Whether every thread of a process is stopped (proc_pid_stat(5)).
 fn is_stopped(child: &Child) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", child.id())).unwrap().flatten();
     let stat = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("stat"));
@@ -164,7 +164,7 @@ fn a_process_that_was_frozen_for_a_tenth_of_a_second_says_so() {
     let told = run("frozen", |child| {
         sleep_ns(200_000_000);
         signal(child, "-STOP");
-        // The thread that takes the signal stops the others, and may wait for a CPU itself while they go on.
+        // The thread that takes the signal stops the others; until it gets a CPU they keep running.
         while !is_stopped(child) {
             sleep_ns(1_000_000);
         }

@@ -3,7 +3,7 @@
 //! An event is a moment of one entity: a link at whose end a packet arrives, a host whose timer expires, a source that sends, or a
 //! processor. A packet costs one event a link; routers take no time. A link between two logical processes is in that where it ends: what enters
 //! it is passed on with the moment.
-//! Data that all of them share ([`World`]) do not change.
+//! The data that they share ([`World`]) never change.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;

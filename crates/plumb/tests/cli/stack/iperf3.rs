@@ -106,7 +106,7 @@ impl Iperf3Application {
                 Iperf3Action::Start => (self.is_running, self.began) = (true, now),
                 Iperf3Action::Stop => {
                     self.is_running = false;
-                    // iperf3 reads whole blocks, and would wait for the rest of the last one.
+                    // iperf3 reads whole blocks: without an end of stream it waits for the rest of the last one.
                     for stream in self.streams.iter().filter(|stream| stream.sends) {
                         host.tcp_shutdown(now, stream.id).ok();
                     }
