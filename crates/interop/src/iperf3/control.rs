@@ -108,6 +108,9 @@ impl<'a> Iperf3Control<'a> {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
                 Iperf3ControlError::Deadline(wait)
             }
+            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => {
+                Iperf3ControlError::Closed
+            }
             _ => Iperf3ControlError::Broken(error),
         })
     }
@@ -180,7 +183,7 @@ impl<'a> Iperf3Control<'a> {
     /// Reads the message that has to come now.
     ///
     /// # Errors
-    /// As `Iperf3Control::hear`, and another message.
+    /// As `Iperf3Control::receive_message`, and another message.
     pub fn expect(&mut self, wanted: Iperf3Message, wait: Span) -> Result<(), Iperf3ControlError> {
         match self.receive_message(wait)? {
             message if message == wanted => Ok(()),
@@ -191,7 +194,7 @@ impl<'a> Iperf3Control<'a> {
     /// Reads JSON.
     ///
     /// # Errors
-    /// As `Iperf3Control::hear`, and what is no JSON or too long.
+    /// As `Iperf3Control::receive_message`, and what is no JSON or too long.
     pub fn receive_json(
         &mut self,
         limit: usize,
@@ -273,6 +276,17 @@ mod tests {
             let error = with(bytes).expect(Iperf3Message::ParameterExchange, WAIT).unwrap_err();
             assert!(error.to_string().contains(words), "{error}");
         }
+    }
+
+    #[test]
+    fn a_connection_that_is_reset_before_anything_is_sent_counts_as_closed() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        // As iperf3's server does between two tests: the connection was never accepted.
+        drop(listener);
+        let cookie = Iperf3Cookie::received([b'a'; 37]);
+        let error = Iperf3Control::begin(stream, cookie, WAIT, &|| false).unwrap_err();
+        assert!(matches!(error, Iperf3ControlError::Closed), "{error}");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::net::{TcpListener, UdpSocket};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
 
@@ -11,6 +12,9 @@ use crate::modes::{MODES, assert_sound, in_parts};
 fn program() -> String {
     std::env::var("PLUMB_IPERF3").unwrap_or_else(|_| "iperf3".to_owned())
 }
+
+/// How many ports were tried.
+static PORTS_TRIED: AtomicU32 = AtomicU32::new(0);
 
 /// How many tests each way.
 fn runs() -> usize {
@@ -37,10 +41,12 @@ struct Iperf3Process {
 
 impl Iperf3Process {
     fn start() -> Self {
-        // A port that is free for both protocols.
+        // It closes its port between two tests, so the port is below those that the kernel gives to
+        // others, and differs between processes.
         let port = loop {
-            let port = TcpListener::bind("[::]:0").unwrap().local_addr().unwrap().port();
-            if UdpSocket::bind(("::", port)).is_ok() {
+            let tried = PORTS_TRIED.fetch_add(1, Ordering::Relaxed);
+            let port = 20_000 + u16::try_from((std::process::id() * 16 + tried) % 10_000).unwrap();
+            if TcpListener::bind(("::", port)).is_ok() && UdpSocket::bind(("::", port)).is_ok() {
                 break port;
             }
         };
