@@ -261,8 +261,8 @@ impl Sender {
         let window = self.window.end();
         let stop = self.writes.record_end(self.nxt).unwrap_or(self.stream_end());
         let new_end = stop.min(self.nxt + size).min(window);
-        self.counts.tail_probes += 1;
         if new_end > self.nxt {
+            self.counts.tail_probes += 1;
             self.recovery.on_probe(new_end, false);
             return Some(SegmentPlan {
                 seq: self.nxt,
@@ -278,6 +278,7 @@ impl Sender {
         }
         let seq = if back.len() > size { back.end - size } else { back.seq };
         self.queue.split(last, seq);
+        self.counts.tail_probes += 1;
         self.recovery.on_probe(self.nxt, true);
         Some(SegmentPlan { seq, end: back.end, size: payload, is_retransmission: true })
     }
