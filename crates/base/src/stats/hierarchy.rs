@@ -7,6 +7,7 @@
 //! What is estimated is the median launch: the median, over all launches that could be made, of a launch's median.
 //! Launches may differ in any way, skewed or in modes, so its interval is of order statistics.
 
+use super::distribution::binomial_cdf;
 use super::{ConfidenceInterval, quantile};
 
 /// Samples of one cell by launch, ascending. Values that are not finite are left out.
@@ -45,22 +46,10 @@ impl SampleHierarchy {
 /// 1986): nearly exact for any continuous distribution.
 fn sign_interval(sorted: &[f64], confidence: f64) -> Option<ConfidenceInterval> {
     let n = sorted.len();
-    // The chance that at most k of n values lie below the median.
-    let below = |k: usize| -> f64 {
-        let mut term = 0.5_f64.powi(i32::try_from(n).unwrap_or(i32::MAX));
-        let mut sum = term;
-        for i in 0..k {
-            term *= (n - i) as f64 / (i + 1) as f64;
-            sum += term;
-        }
-        sum
-    };
     // From the d-th lowest to the d-th highest value.
-    let confidence_of = |d: usize| 1.0 - 2.0 * below(d - 1);
-    if confidence_of(1) < confidence {
-        return None;
-    }
-    let outer = (1..=n / 2).take_while(|&d| confidence_of(d) >= confidence).last()?;
+    let confidence_of = |d: usize| 1.0 - 2.0 * binomial_cdf(d as u64 - 1, n as u64, 0.5);
+    let (outer, _) = quantile::order_statistic_ranks(n as u64, 0.5, confidence)?;
+    let outer = usize::try_from(outer).ok()?;
     let ends = |d: usize| (sorted[d - 1], sorted[n - d]);
     let (lo, hi) = ends(outer);
     let inner = outer + 1;
@@ -122,6 +111,18 @@ mod tests {
         let interval = sign_interval(&values, 0.95).expect("twenty values");
         assert!((6.0..6.5).contains(&interval.lo), "{interval:?}");
         assert!((interval.lo + interval.hi - 21.0).abs() < 1e-9, "{interval:?}");
+    }
+
+    #[test]
+    fn intervals_of_thousands_of_values_are_as_wide_as_they_should_be() {
+        // From 1,023 values on 2^-n is no normal number of f64, and from 1,075 on it is zero.
+        for n in [1_000, 1_100, 10_000] {
+            let values: Vec<f64> = (1..=n).map(f64::from).collect();
+            let half_width = sign_interval(&values, 0.95).expect("many values").half_width();
+            // The binomial is normal by now: 1.96 standard deviations of √n / 2.
+            let normal = 0.98 * f64::from(n).sqrt();
+            assert!((half_width - normal).abs() < 0.6, "{n}: {half_width} and {normal}");
+        }
     }
 
     #[test]
