@@ -6,7 +6,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use plumb_sys::memory::SharedMap;
 use plumb_sys::{fd, ipc};
@@ -235,8 +235,8 @@ impl<B: RingNotifier> ShmRingEnd<B> {
     /// Bytes of the ring at `base` that are written and not yet read, and the reader's position.
     #[inline]
     fn filled(&self, base: usize) -> (usize, u64) {
-        let read = self.map.double_word(base + READ).load(Acquire);
-        let written = self.map.double_word(base + WRITTEN).load(Acquire);
+        let read = self.map.double_word(base + READ).load(SeqCst);
+        let written = self.map.double_word(base + WRITTEN).load(SeqCst);
         (usize::try_from(written.wrapping_sub(read)).unwrap_or(0), read)
     }
 
