@@ -40,7 +40,7 @@ pub struct ControlStream {
 
 impl fmt::Debug for ControlStream {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Stream").field("peer", &self.peer).finish_non_exhaustive()
+        f.debug_struct("ControlStream").field("peer", &self.peer).finish_non_exhaustive()
     }
 }
 
@@ -92,7 +92,7 @@ pub struct StreamPump<T> {
 
 impl<T> fmt::Debug for StreamPump<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pump").field("peer", &self.peer).finish_non_exhaustive()
+        f.debug_struct("StreamPump").field("peer", &self.peer).finish_non_exhaustive()
     }
 }
 

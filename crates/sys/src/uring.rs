@@ -31,7 +31,7 @@ pub struct SingleOpRing {
 
 impl std::fmt::Debug for SingleOpRing {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Ring").finish_non_exhaustive()
+        f.debug_struct("SingleOpRing").finish_non_exhaustive()
     }
 }
 

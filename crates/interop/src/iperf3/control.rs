@@ -68,7 +68,7 @@ pub struct Iperf3Control<'a> {
 
 impl fmt::Debug for Iperf3Control<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Control").field("stream", &self.stream).finish_non_exhaustive()
+        f.debug_struct("Iperf3Control").field("stream", &self.stream).finish_non_exhaustive()
     }
 }
 

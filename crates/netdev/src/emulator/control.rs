@@ -51,7 +51,9 @@ impl<E> Clone for EmulatorControl<E> {
 
 impl<E> fmt::Debug for EmulatorControl<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Control").field("stopped", &self.shared.stopped).finish_non_exhaustive()
+        f.debug_struct("EmulatorControl")
+            .field("stopped", &self.shared.stopped)
+            .finish_non_exhaustive()
     }
 }
 
@@ -114,7 +116,7 @@ pub(super) struct ControlReceiver<E> {
 
 impl<E> fmt::Debug for ControlReceiver<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ear").finish_non_exhaustive()
+        f.debug_struct("ControlReceiver").finish_non_exhaustive()
     }
 }
 

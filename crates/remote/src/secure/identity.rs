@@ -217,7 +217,9 @@ impl HostIdentity {
 impl fmt::Debug for HostIdentity {
     /// Never the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Identity").field("fingerprint", &self.fingerprint()).finish_non_exhaustive()
+        f.debug_struct("HostIdentity")
+            .field("fingerprint", &self.fingerprint())
+            .finish_non_exhaustive()
     }
 }
 
