@@ -343,8 +343,8 @@ fn suspended_ns() -> u64 {
 ///
 /// A frame that comes while it sleeps is not known to have come before it is awake: it enters the link
 /// late by what waking costs, about as much as [`MeasuredPrecision`] says of sleeps. Such frames are counted
-/// (`crate::emulator_process::EmulatorTiming::found_asleep`), and where others kept the driver from waking, so is that
-/// (`crate::emulator_process::EmulatorTiming::entered_late`). Only spinning avoids both.
+/// (`EmulatorTiming::found_asleep`), and where others kept the driver from waking, so is that
+/// (`EmulatorTiming::entered_late`). Only spinning avoids both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimerPrecision {
     /// Asleep until the kernel's timer: needs no CPU while nothing happens, and is late by what waking costs.
