@@ -2,7 +2,7 @@
 //!
 //! The worker receives, and so counts what arrived; it reads the CPU clocks of both processes beside the time, and, by
 //! tracepoints, which share of their CPU time is the protocol stack's. Left out: one message after another, which is a
-//! channel's (`super::bench`).
+//! channel's (`crate::bench`).
 
 use std::collections::BTreeMap;
 use std::net::TcpStream;

@@ -69,7 +69,7 @@ impl Default for EmulatorOptions {
 /// Drives a network: device `n` is at its port `n`.
 ///
 /// Devices are never asked to wait: those that can be opened so that receiving without waiting is
-/// cheapest should be (`crate::device::Wait::SpinNotifier`).
+/// cheapest should be ([`DeviceWait::Spin`](crate::device::DeviceWait::Spin)).
 #[derive(Debug)]
 pub struct Emulator<N, D> {
     state: EmulatorState<N>,

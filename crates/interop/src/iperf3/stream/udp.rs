@@ -2,7 +2,7 @@
 //!
 //! A datagram begins with the sender's clock in seconds and microseconds, from whatever origin, and its number from
 //! 1, all with the highest byte first. Left out: what the numbers tell
-//! (`plumb_net::measure::udp::account`).
+//! (`plumb_net::measure::datagram::sequence_tracker`).
 
 use std::io;
 use std::os::fd::AsFd;

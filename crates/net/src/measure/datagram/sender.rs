@@ -4,7 +4,7 @@
 //! by one call, cut up by the kernel (UDP_SEGMENT) where several leave at once and the path lets it. The queue of
 //! this host's device is asked to refuse what it drops (IP_RECVERR), so that a loss there is known here. What waited for
 //! room in the socket has the time of after the wait. Nothing is sent twice but the end. What the receiver shows of its
-//! presence is counted. Left out: who may be sent to (`super::udp_handshake`), and who is sent nothing more.
+//! presence is counted. Left out: who may be sent to (`plumb_remote::udp_handshake`), and who is sent nothing more.
 
 use std::io;
 use std::net::UdpSocket;
