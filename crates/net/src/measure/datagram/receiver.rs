@@ -1,10 +1,10 @@
 //! Receives one stream: blocks for the first datagram, takes all that have come by one call, and counts.
 //!
 //! The end is the receiver's: once the sender has said how many there were, it waits for the last of them, or until
-//! none has come for a grace period. Silence ends nothing while the sender is to send: a path may come back. Probes, announcements and ends are answered meanwhile, each with forty bytes.
-//! A client shows an agent that it is still there, for datagrams are acknowledged by nobody.
-//! Where the kernel can, it joins what came together (UDP_GRO); each is counted by itself all the same. Left out: who
-//! may send, which `plumb_remote::udp_handshake` decides.
+//! none has come for a grace period. Silence ends nothing while the sender is to send: a path may come back. Probes,
+//! announcements and ends are answered meanwhile, each with forty bytes. A client shows an agent that it is still there,
+//! for datagrams are acknowledged by nobody. Where the kernel can, it joins what came together (UDP_GRO); each is counted
+//! by itself all the same. Left out: who may send, which `plumb_remote::udp_handshake` decides.
 
 use std::io;
 use std::net::UdpSocket;
