@@ -28,7 +28,7 @@ use crate::supervisor::client::SharedSupervisor;
 /// come.
 pub type FetchPage = fn(SocketAddr, &str) -> Result<u64, String>;
 
-/// Serves the page at an address until the process ends, to one guest where one is named, once it has been told where
+/// Serves the page at an address until the process ends, to one client where one is named, once it has been told where
 /// that is; or why it cannot.
 pub type ServePage = fn(
     SocketAddr,
@@ -156,17 +156,17 @@ fn open(
     })
 }
 
-/// Starts the server where this thread is, on a CPU of its own, for all or for one guest, and waits for its address.
+/// Starts the server where this thread is, on a CPU of its own, for all clients or one, and waits for its address.
 pub(super) fn start_page_server(
     address: SocketAddr,
     cpu: Option<u32>,
-    guest: Option<IpAddr>,
+    client: Option<IpAddr>,
 ) -> io::Result<PageServer> {
     let own = sched::allowed_cpus()?;
     if let Some(cpu) = cpu {
         sched::bind(&[cpu])?;
     }
-    let command = HiddenCommand::PageServer { address, client: guest };
+    let command = HiddenCommand::PageServer { address, client };
     let spawned = ChildProcess::spawn(
         Command::new(SELF_EXE)
             .args(command.arguments())

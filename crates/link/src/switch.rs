@@ -240,7 +240,7 @@ fn line(spec: &LinkSpec, port: usize) -> LinkSpec {
 mod tests {
     use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-    use plumb_wire::compose::{LinkTemplate as Addresses, PacketTemplate};
+    use plumb_wire::compose::{LinkTemplate, PacketTemplate};
     use plumb_wire::machine::Machine as _;
     use plumb_wire::packet::PoolConfig;
 
@@ -353,7 +353,7 @@ mod tests {
             _ => unreachable!("both are of one family"),
         };
         let mac = |n| MacAddr([2, 0, 0, 0, 0, n]);
-        let link = Some(Addresses::new(mac(from), mac(to)));
+        let link = Some(LinkTemplate::new(mac(from), mac(to)));
         PacketTemplate { link, ..path }.udp(1, 2, &vec![7; len])
     }
 

@@ -10,7 +10,7 @@ use plumb_link::link::{FAR, Link, NEAR};
 use plumb_link::report::Network;
 use plumb_wire::capture::LinkType;
 use plumb_wire::checksum::updated;
-use plumb_wire::compose::{LinkTemplate as Addresses, PacketTemplate};
+use plumb_wire::compose::{LinkTemplate, PacketTemplate};
 use plumb_wire::ethernet::MacAddr;
 use plumb_wire::machine::{Machine, Medium};
 use plumb_wire::packet::{Pool, PoolConfig};
@@ -18,7 +18,7 @@ use plumb_wire::{pcap, tcp};
 
 /// Packets that routers must answer or cut.
 fn questions() -> Vec<Vec<u8>> {
-    let link = Addresses::new(MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]));
+    let link = LinkTemplate::new(MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]));
     let v4 = PacketTemplate::new(Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 77, 0, 2));
     let host = |n| Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, n);
     let v6 = PacketTemplate::new(host(1), host(2));

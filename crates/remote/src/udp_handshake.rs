@@ -247,15 +247,15 @@ pub fn answer_repeated_hellos(
 
 /// Errors that say "not now", or that an earlier datagram came to nothing.
 pub fn is_transient(error: &io::Error) -> bool {
-    use io::ErrorKind as Kind;
+    use io::ErrorKind;
     matches!(
         error.kind(),
-        Kind::WouldBlock
-            | Kind::TimedOut
-            | Kind::Interrupted
-            | Kind::ConnectionRefused
-            | Kind::HostUnreachable
-            | Kind::NetworkUnreachable
+        ErrorKind::WouldBlock
+            | ErrorKind::TimedOut
+            | ErrorKind::Interrupted
+            | ErrorKind::ConnectionRefused
+            | ErrorKind::HostUnreachable
+            | ErrorKind::NetworkUnreachable
     )
 }
 

@@ -200,7 +200,7 @@ fn an_agent_that_cannot_keep_a_peer_says_why_and_its_token_stays_good() {
         let (client, broken) = (PairingTestHost::new(), PairingTestHost::new());
         // As with a full disk: the place of the list is taken by what is no list.
         std::fs::create_dir(&list).unwrap();
-        assert_eq!(refusal(broken.pair(agent, &token)), AdmissionRefusal::Trouble);
+        assert_eq!(refusal(broken.pair(agent, &token)), AdmissionRefusal::AgentFailure);
         let reason = event(events, |event| match event {
             ListenerEvent::Failed { reason, .. } => Some(reason.clone()),
             _ => None,

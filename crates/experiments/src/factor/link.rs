@@ -6,7 +6,7 @@ use plumb_base::time::Span;
 use plumb_base::units::quantity::parse_rate;
 use plumb_harness::launch_network::emulator_process::DiskFiles;
 use plumb_harness::spec::{DeviceOptions, PathKind, PathSpec};
-use plumb_link::preset::{LinkPreset as Named, PRESETS};
+use plumb_link::preset::{LinkPreset, PRESETS};
 use plumb_link::spec::LinkSpec;
 use plumb_store::record::{FactorLevel, Factors};
 
@@ -124,7 +124,7 @@ fn parse(text: &str) -> Result<FactorLevel, String> {
     if matches!(text, LOOPBACK | VETH | OUTER | HOST)
         || text.strip_prefix(HOST_PREFIX).is_some_and(|name| name.starts_with(' '))
         || text.strip_prefix(OUTER_PREFIX).is_some_and(|text| text.starts_with(' '))
-        || Named::named(text).is_some()
+        || LinkPreset::named(text).is_some()
     {
         return Ok(text.into());
     }

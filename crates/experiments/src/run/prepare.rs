@@ -154,13 +154,13 @@ pub(super) fn resumed(
             .fix(format!("measure it anew with: plumb rerun {id}")));
     }
     refuse_other_settings(&data.run, begun_in)?;
-    let mut ledger = RunState::new(plans, plan.interleave.as_deref());
-    ledger.restore(&data);
+    let mut state = RunState::new(plans, plan.interleave.as_deref());
+    state.restore(&data);
     // Cells that broke are tried again; those that were done or impossible stay as they are.
     store.update_run(id, RunStatus::Running, &BTreeMap::new())?;
     let canaries = data.blocks.iter().map(|block| block.effort.canary_ns).collect();
     let (id, seed) = (data.run.id, Seed(data.run.seed));
-    Ok(PreparedRun { id, seed, state: ledger, disturbances: DisturbanceDetector::after(canaries) })
+    Ok(PreparedRun { id, seed, state, disturbances: DisturbanceDetector::after(canaries) })
 }
 
 #[cfg(test)]

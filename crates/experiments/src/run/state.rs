@@ -184,7 +184,7 @@ impl RunState {
 
     /// The cell's id in the store.
     pub(super) fn id(&self, cell: usize) -> i64 {
-        debug_assert!(cell < self.cells.len(), "a cell of this ledger");
+        debug_assert!(cell < self.cells.len(), "a cell of this run");
         i64::try_from(cell).unwrap_or(i64::MAX - 1) + 1
     }
 
@@ -382,16 +382,16 @@ mod tests {
         let cells = vec![cell(1), cell(2), cell(4)];
         let limits = RunLimits { budget: None, ..crate::preset::RunPreset::Quick.limits() };
         let estimate = crate::plan::RunEstimate::of(&cells, &limits);
-        let mut ledger = RunState::new(cells, None);
-        assert_eq!(ledger.time_open(&limits, Span::ZERO), estimate.most);
+        let mut state = RunState::new(cells, None);
+        assert_eq!(state.time_open(&limits, Span::ZERO), estimate.most);
         let mut before = estimate.most;
         for cell in 0..3 {
-            ledger.cells[cell].visits += 1;
-            let left = ledger.time_open(&limits, Span::ZERO);
+            state.cells[cell].visits += 1;
+            let left = state.time_open(&limits, Span::ZERO);
             assert!(left < before, "{left} {before}");
             before = left;
         }
-        let round = RoundEstimate::of(ledger.cells.iter().map(|entry| &entry.plan), &limits).time;
+        let round = RoundEstimate::of(state.cells.iter().map(|entry| &entry.plan), &limits).time;
         assert_eq!(before + round, estimate.most);
     }
 
@@ -444,12 +444,12 @@ mod tests {
 
     #[test]
     fn a_cell_is_silent_only_after_several_blocks_without_a_sample() {
-        let mut ledger = RunState::new(vec![cell(1)], None);
+        let mut state = RunState::new(vec![cell(1)], None);
         for seen in [false, false, true, true] {
-            ledger.add(0, &block(Vec::new(), Vec::new()));
-            assert_eq!(ledger.has_no_samples(0), seen);
+            state.add(0, &block(Vec::new(), Vec::new()));
+            assert_eq!(state.has_no_samples(0), seen);
         }
-        ledger.add(0, &block(vec![1.0], Vec::new()));
-        assert!(!ledger.has_no_samples(0));
+        state.add(0, &block(vec![1.0], Vec::new()));
+        assert!(!state.has_no_samples(0));
     }
 }

@@ -65,11 +65,11 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
         }
         self.prepare(size)?;
         let len = usize::try_from(ahead)?;
-        let crowd = launch_protocol::payload_pattern(self.seed, len);
+        let load = launch_protocol::payload_pattern(self.seed, len);
         self.begin(PeerRole::Echo, spec.injected_ns, spec.duration_ns)?;
-        let send_crowd = |bench: &mut Self| (0..count).try_for_each(|_| bench.end.send(&crowd));
+        let send_load = |bench: &mut Self| (0..count).try_for_each(|_| bench.end.send(&load));
         let (mut report, ticks) =
-            self.closed_loop(spec, 1, send_crowd, |bench| bench.round_trip(false))?;
+            self.closed_loop(spec, 1, send_load, |bench| bench.round_trip(false))?;
         self.finish(&mut report)?;
         summarize_times(&ticks, self.stopwatch, 1.0, spec, &mut report);
         Ok(report)

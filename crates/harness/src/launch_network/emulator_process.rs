@@ -14,7 +14,7 @@ use plumb_link::link::Link;
 use plumb_link::spec::{LinkSpec, SpecError};
 use plumb_link::text::LinkTextFiles;
 use plumb_netdev::emulator::{
-    self, Emulator, EmulatorControl as Word, EmulatorOptions, EmulatorState, InterfaceDropCounter,
+    self, Emulator, EmulatorControl, EmulatorOptions, EmulatorState, InterfaceDropCounter,
 };
 use plumb_netdev::lab::{NetNamespace, TestBed, TestBedOptions};
 use plumb_sys::sched;
@@ -136,7 +136,7 @@ impl EmulatorProcess {
     pub(super) fn counters(&mut self) -> Option<EmulationCounters> {
         self.process.control.send(&WorkerToLink::Report).ok()?;
         match self.process.control.receive().ok()? {
-            LinkToWorker::Report(account) => Some(account),
+            LinkToWorker::Report(counters) => Some(counters),
             _ => None,
         }
     }
@@ -200,27 +200,27 @@ impl EmulatedLink {
             far: number(self.bed.far().map(std::os::fd::AsFd::as_fd)),
             has_v6: self.bed.addresses().any(|(_, far, _)| far.is_ipv6()),
         })?;
-        let word = self.emulator.control();
-        let ear = std::thread::Builder::new().name("ear".to_owned());
-        ear.spawn(move || answer(&mut control, &word))?;
+        let emulator = self.emulator.control();
+        let thread = std::thread::Builder::new().name("control".to_owned());
+        thread.spawn(move || answer(&mut control, &emulator))?;
         self.emulator.run().map_err(io::Error::other)
     }
 }
 
 /// Answers the worker until it is gone, and then ends the link.
-fn answer(control: &mut ControlSocket, word: &Word<EmulatorState<Link>>) {
+fn answer(control: &mut ControlSocket, emulator: &EmulatorControl<EmulatorState<Link>>) {
     while let Ok(WorkerToLink::Report) = control.receive() {
-        let Ok(report) = word.report() else { return };
-        let account = EmulationCounters {
+        let Ok(report) = emulator.report() else { return };
+        let counters = EmulationCounters {
             frames: report.timing.frames,
             late: report.timing.missed.count + report.timing.entered_late,
             lost: report.losses.iter().map(emulator::PortLosses::total).sum(),
         };
-        if control.send(&LinkToWorker::Report(account)).is_err() {
+        if control.send(&LinkToWorker::Report(counters)).is_err() {
             break;
         }
     }
-    word.stop();
+    emulator.stop();
 }
 
 /// Memory for what a link holds at most, twice over.

@@ -185,16 +185,16 @@ impl<B: RingNotifier> ChannelMechanism for ShmChannel<B> {
 
     fn open(setup: &ChannelSetup<'_>) -> Result<(Self::Local, PeerHandover), LaunchFault> {
         let (map, file) = shared_memory(c"plumb-ring", 2 * RING)?;
-        let bells = (0..B::FDS).map(|_| fd::eventfd()).collect::<Result<Vec<_>, _>>();
-        let bells = bells.attempt("make an eventfd")?;
-        let copies = bells.iter().map(OwnedFd::try_clone).collect::<Result<Vec<_>, _>>();
+        let eventfds = (0..B::FDS).map(|_| fd::eventfd()).collect::<Result<Vec<_>, _>>();
+        let eventfds = eventfds.attempt("make an eventfd")?;
+        let copies = eventfds.iter().map(OwnedFd::try_clone).collect::<Result<Vec<_>, _>>();
         let mut copies = copies.attempt("duplicate an eventfd")?;
         // What is "other" here is "own" there.
         if let [a, b, c, d] = &mut copies[..] {
             std::mem::swap(a, b);
             std::mem::swap(c, d);
         }
-        let local = ShmRingEnd::new(setup, map, B::new(setup, bells)?, RING, 0);
+        let local = ShmRingEnd::new(setup, map, B::new(setup, eventfds)?, RING, 0);
         let mut handover = PeerHandover::of([file]);
         handover.fds.extend(copies);
         Ok((local, handover))
@@ -202,10 +202,10 @@ impl<B: RingNotifier> ChannelMechanism for ShmChannel<B> {
 
     fn attach(setup: &ChannelSetup<'_>, handover: PeerHandover) -> Result<Self::Peer, LaunchFault> {
         let mut fds = handover.fds;
-        let bells = fds.split_off(1.min(fds.len()));
+        let eventfds = fds.split_off(1.min(fds.len()));
         let [file] = PeerHandover::of(fds).take()?;
         let map = map_memory(&file, 2 * RING)?;
-        Ok(ShmRingEnd::new(setup, map, B::new(setup, bells)?, 0, RING))
+        Ok(ShmRingEnd::new(setup, map, B::new(setup, eventfds)?, 0, RING))
     }
 }
 
@@ -221,15 +221,8 @@ pub(crate) struct ShmRingEnd<B> {
 }
 
 impl<B: RingNotifier> ShmRingEnd<B> {
-    fn new(setup: &ChannelSetup<'_>, map: SharedMap, bell: B, rx: usize, tx: usize) -> Self {
-        Self {
-            map: Arc::new(map),
-            notifier: bell,
-            rx,
-            tx,
-            watch: setup.watchdog.clone(),
-            sleeps: 0,
-        }
+    fn new(setup: &ChannelSetup<'_>, map: SharedMap, notifier: B, rx: usize, tx: usize) -> Self {
+        Self { map: Arc::new(map), notifier, rx, tx, watch: setup.watchdog.clone(), sleeps: 0 }
     }
 
     /// Bytes of the ring at `base` that are written and not yet read, and the reader's position.

@@ -48,8 +48,8 @@ impl ChannelEnd for UringEnd {
                 &mut buffer[filled..len],
                 self.sleep,
                 &mut || {
-                    watch.on_spin().map_err(|trouble| {
-                        fault = Some(trouble);
+                    watch.on_spin().map_err(|error| {
+                        fault = Some(error);
                         std::io::Error::from(std::io::ErrorKind::Other)
                     })
                 },
@@ -61,7 +61,7 @@ impl ChannelEnd for UringEnd {
                     self.short_reads += u64::from(filled < len);
                 }
                 Err(error) => match fault.take() {
-                    Some(trouble) => return Err(trouble),
+                    Some(error) => return Err(error),
                     None => self.watch.retry_or_fail(error)?,
                 },
             }

@@ -294,7 +294,7 @@ impl HttpServerState {
     fn is_allowed(&self, address: IpAddr) -> bool {
         self.limits
             .allowed_client
-            .is_none_or(|guest| guest.to_canonical() == address.to_canonical())
+            .is_none_or(|client| client.to_canonical() == address.to_canonical())
     }
 
     /// What a step gives, unless it takes too long.
@@ -321,9 +321,9 @@ impl OpenConnections {
             *counts.entry(open.address).or_default() += 1;
         }
         let here = counts.get(&address).copied().unwrap_or(0);
-        let crowd = counts.into_iter().max_by_key(|(_, count)| *count);
-        let Some((crowd, _)) = crowd.filter(|(_, count)| *count > here + 1) else { return false };
-        let oldest = self.by_number.iter().find(|(_, open)| open.address == crowd);
+        let most = counts.into_iter().max_by_key(|(_, count)| *count);
+        let Some((most, _)) = most.filter(|(_, count)| *count > here + 1) else { return false };
+        let oldest = self.by_number.iter().find(|(_, open)| open.address == most);
         let oldest = oldest.map(|(number, _)| *number);
         let evicted = oldest.and_then(|number| self.by_number.remove(&number));
         if let Some(task) = evicted.as_ref().and_then(|open| open.task.as_ref()) {

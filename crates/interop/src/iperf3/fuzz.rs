@@ -2,7 +2,7 @@
 //!
 //! Bytes are those of real conversations, changed: as likely to get deep as to be refused at once. The
 //! number of rounds is `PLUMB_IPERF3_FUZZ`, some thousands where it is not set. Left out: sockets,
-//! which `tests/iperf3/hostile.rs` troubles.
+//! which `tests/iperf3/hostile.rs` attacks.
 
 use plumb_base::seed::{RandomStream, Seed};
 use plumb_base::time::{Instant, Span};

@@ -175,7 +175,7 @@ impl StreamMeter {
     }
 
     /// Why the worker ended before it was told to.
-    pub fn trouble(&self) -> Option<String> {
+    pub fn error(&self) -> Option<String> {
         self.error.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 
@@ -233,12 +233,12 @@ impl StopFlag {
     }
 }
 
-/// Rings when a worker ended, or when enough bytes have gone: whoever waits polls its descriptor.
+/// An eventfd that is readable when a worker has ended, or when enough bytes have gone.
 #[derive(Debug)]
 pub struct CompletionEventFd(OwnedFd);
 
 impl CompletionEventFd {
-    /// A bell that has not rung.
+    /// One that is not readable yet.
     ///
     /// # Errors
     /// The kernel's: there are no descriptors left.
@@ -246,21 +246,21 @@ impl CompletionEventFd {
         fd::eventfd().map(Self)
     }
 
-    /// Rings it. One that cannot ring has rung so often that it is readable anyhow.
+    /// Makes it readable. A counter that is full is so already.
     pub fn notify(&self) {
         fd::write(self.0.as_fd(), &1_u64.to_ne_bytes()).ok();
     }
 
-    /// Waits until it has rung, for so long at most, and silences it.
+    /// Waits until it is readable, for so long at most, and takes its count.
     ///
     /// # Errors
     /// The kernel's.
     pub fn wait(&self, patience_ms: i32) -> io::Result<bool> {
-        let rang = fd::poll_readable(self.0.as_fd(), patience_ms)?;
-        if rang {
+        let is_readable = fd::poll_readable(self.0.as_fd(), patience_ms)?;
+        if is_readable {
             fd::read(self.0.as_fd(), &mut [0; 8])?;
         }
-        Ok(rang)
+        Ok(is_readable)
     }
 }
 

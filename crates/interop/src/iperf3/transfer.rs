@@ -254,7 +254,7 @@ impl Iperf3Transfer {
 
     /// The first stream that ended before it was told to, and why.
     pub fn stream_error(&self) -> Option<(u32, String)> {
-        self.streams.iter().find_map(|stream| Some((stream.id, stream.meter.trouble()?)))
+        self.streams.iter().find_map(|stream| Some((stream.id, stream.meter.error()?)))
     }
 
     /// Whether no worker is left.
@@ -437,7 +437,7 @@ impl TransferStream {
             rtt_us: self.rtt_us,
             reordering: self.tcp_info.map_or(0, |facts| facts.reordering),
             drained: self.drained,
-            error: self.meter.trouble(),
+            error: self.meter.error(),
             intervals: self.intervals,
         }
     }

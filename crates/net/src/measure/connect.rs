@@ -94,7 +94,7 @@ impl From<UdpHandshakeError> for DataConnectError {
 impl DataConnectError {
     /// What the kernel's error means at this address.
     pub fn of(address: SocketAddr, source: &io::Error) -> Self {
-        use io::ErrorKind as Kind;
+        use io::ErrorKind;
         let needs_zone = match address {
             SocketAddr::V6(v6) => v6.ip().is_unicast_link_local() && v6.scope_id() == 0,
             SocketAddr::V4(_) => false,
@@ -103,22 +103,26 @@ impl DataConnectError {
             _ if needs_zone => format!(
                 "{address} is link-local, and on which link is not said; add its zone, as in fe80::1%eth0"
             ),
-            Kind::ConnectionRefused => format!(
+            ErrorKind::ConnectionRefused => format!(
                 "{address} refuses the test's data connection although the control connection stands; a firewall over \
                  there rejects it: open that port, or give the agent one with --data-port; or the address is another \
                  host's: name the agent's own with --to"
             ),
-            Kind::TimedOut | Kind::WouldBlock => format!(
+            ErrorKind::TimedOut | ErrorKind::WouldBlock => format!(
                 "the test's data connection to {address} was not answered in {} s although the control connection \
                  stands; a firewall or a NAT on the way drops it: open that port, give the agent one with --data-port, \
                  or name another address with --to",
                 CONNECT_TIMEOUT.as_secs()
             ),
-            Kind::InvalidData | Kind::UnexpectedEof | Kind::ConnectionReset => format!(
-                "what takes connections at {address} is not the agent of this test; the address leads to another host \
+            ErrorKind::InvalidData | ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => {
+                format!(
+                    "what takes connections at {address} is not the agent of this test; the address leads to another host \
                  than the control connection: name the agent's own with --to"
-            ),
-            Kind::HostUnreachable | Kind::NetworkUnreachable | Kind::AddrNotAvailable => format!(
+                )
+            }
+            ErrorKind::HostUnreachable
+            | ErrorKind::NetworkUnreachable
+            | ErrorKind::AddrNotAvailable => format!(
                 "{address} cannot be reached from this host ({source}); check the address and the route to it, or name \
                  another address of the agent with --to"
             ),

@@ -195,8 +195,8 @@ pub struct FaultyDevice<D> {
 impl<D: Device> FaultyDevice<D> {
     /// A device with these faults on what it receives and on what it sends.
     pub fn new(device: D, rx: FaultRates, tx: FaultRates, seed: Seed) -> Self {
-        let lane = |faults, label| FaultyDirection::new(faults, seed.derive(label));
-        Self { device, rx: lane(rx, "fault.rx"), tx: lane(tx, "fault.tx") }
+        let direction = |faults, label| FaultyDirection::new(faults, seed.derive(label));
+        Self { device, rx: direction(rx, "fault.rx"), tx: direction(tx, "fault.tx") }
     }
 
     /// What happened to packets received, and to packets sent.

@@ -62,8 +62,8 @@ pub fn pair(capabilities: DeviceCapabilities, wait: DeviceWait) -> (MemoryDevice
 
 /// A link whose one end receives what it sends.
 pub fn loopback(capabilities: DeviceCapabilities, wait: DeviceWait) -> MemoryDevice {
-    let lane = Arc::new(MemoryChannel::default());
-    MemoryDevice::new("memory", capabilities, wait, [Arc::clone(&lane), lane])
+    let channel = Arc::new(MemoryChannel::default());
+    MemoryDevice::new("memory", capabilities, wait, [Arc::clone(&channel), channel])
 }
 
 impl MemoryDevice {

@@ -384,8 +384,8 @@ mod tests {
 
     #[test]
     fn what_is_asked_is_answered_by_the_thread_that_listens() {
-        let ear = ControlReceiver::<u32>::new().unwrap();
-        let control = ear.control();
+        let receiver = ControlReceiver::<u32>::new().unwrap();
+        let control = receiver.control();
         let asker = std::thread::spawn(move || {
             let first = control.call(|number| {
                 *number += 1;
@@ -396,9 +396,9 @@ mod tests {
             (first, second)
         });
         let mut number = 41;
-        while !ear.is_stopped() {
-            fd::poll_readable(ear.fd(), -1).unwrap();
-            for job in ear.take_jobs() {
+        while !receiver.is_stopped() {
+            fd::poll_readable(receiver.fd(), -1).unwrap();
+            for job in receiver.take_jobs() {
                 job(&mut number);
             }
         }
@@ -407,13 +407,13 @@ mod tests {
 
     #[test]
     fn whoever_asks_one_that_has_ended_or_ends_is_told() {
-        let ear = ControlReceiver::<()>::new().unwrap();
-        let (early, late) = (ear.control(), ear.control());
+        let receiver = ControlReceiver::<()>::new().unwrap();
+        let (early, late) = (receiver.control(), receiver.control());
         let asker = std::thread::spawn(move || early.call(|()| ()));
-        while !ear.is_pending() {
+        while !receiver.is_pending() {
             std::thread::yield_now();
         }
-        drop(ear);
+        drop(receiver);
         assert_eq!(asker.join().unwrap(), Err(EmulatorEndedError));
         assert_eq!(late.call(|()| ()), Err(EmulatorEndedError));
     }

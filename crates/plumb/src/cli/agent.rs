@@ -15,7 +15,7 @@ use plumb_harness::supervisor::LaunchService;
 use plumb_interop::http;
 use plumb_interop::http::server::{HttpServer, HttpServerLimits};
 use plumb_net::service::LoadService;
-use plumb_remote::agent::{MeasurementAgent, MeasurementAgent as Server};
+use plumb_remote::agent::MeasurementAgent;
 use plumb_remote::control_stream::ControlStream;
 use plumb_remote::log_limit::LogLimit;
 use plumb_remote::secure::admission::AdmissionRefusal;
@@ -160,7 +160,8 @@ impl AgentCommand {
             let place = address::parse(place, address::any(secure::DEFAULT_PORT))?;
             let limits =
                 AgentLimits { data_address: single_address(place), ..self.limits.for_daemon() };
-            let agent = Server::new(VERSION, limits, SessionTiming::default(), daemon_services());
+            let agent =
+                MeasurementAgent::new(VERSION, limits, SessionTiming::default(), daemon_services());
             let clients = self.limits.max_clients.into();
             return listen(place, self.pair, clients, agent, output);
         }
@@ -169,7 +170,7 @@ impl AgentCommand {
                 .fix("choose one of --stdio, --listen, --http, --stamp and --iperf3")
                 .into());
         }
-        let agent = Server::new(
+        let agent = MeasurementAgent::new(
             VERSION,
             self.limits.for_stdio(),
             SessionTiming::default(),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap_complete::Shell;
-use clap_mangen::Man as Page;
+use clap_mangen::Man;
 use plumb_report::terminal::page_markdown;
 
 use crate::cli::output::{CliOutput, CommandResult};
@@ -108,7 +108,7 @@ impl ManCommand {
         command.build();
         let Some(directory) = self.directory else {
             let mut page = Vec::new();
-            Page::new(command)
+            Man::new(command)
                 .render(&mut page)
                 .map_err(|error| Problem::failure("cannot make the page").because(error))?;
             output.bytes(&page)?;

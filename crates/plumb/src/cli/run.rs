@@ -7,10 +7,10 @@ use plumb_analysis::compare;
 use plumb_analysis::document::host_notes;
 use plumb_base::time::Span;
 use plumb_base::units::quantity::parse_duration;
-use plumb_experiments::list::{Study as Known, run_document};
+use plumb_experiments::list::{Study, run_document};
 use plumb_harness::topology::CpuTopology;
 use plumb_report::html;
-use plumb_store::record::{RunData, RunRecord as Header, RunStatus};
+use plumb_store::record::{RunData, RunRecord, RunStatus};
 use plumb_store::sqlite::StoreMode;
 
 use crate::VERSION;
@@ -353,7 +353,7 @@ fn has_host_level(plan: &RunPlan) -> bool {
 ///
 /// # Errors
 /// No host is given; the error names the earlier one.
-pub fn require_host(plan: &RunPlan, run: &Header, command: &str) -> Result<(), Problem> {
+pub fn require_host(plan: &RunPlan, run: &RunRecord, command: &str) -> Result<(), Problem> {
     if other_host::is_requested() || !has_host_level(plan) {
         return Ok(());
     }
@@ -550,10 +550,10 @@ impl StudyCommand {
     /// No such study, a failed measurement, or a file that cannot be written.
     pub fn perform(self, global: &GlobalOptions, output: &CliOutput) -> CommandResult {
         self.other.request()?;
-        let Some(study) = Known::from_id(&self.name) else {
+        let Some(study) = Study::from_id(&self.name) else {
             return Err(Problem::usage(format!("there is no study '{}'", self.name))
                 .because("a study is a whole document; use plumb run for one experiment")
-                .suggest(&self.name, Known::ALL.iter().map(|study| study.id))
+                .suggest(&self.name, Study::ALL.iter().map(|study| study.id))
                 .into());
         };
         let mut plan = plan_of(study.id, &self.options)?;

@@ -222,21 +222,21 @@ pub(super) fn problem_from_stderr(
                 .fix("check the name, or give an address"),
         );
     }
-    let trouble = |what: String, fix: String| Some(Problem::failure(what).because(last).fix(fix));
+    let failure = |what: String, fix: String| Some(Problem::failure(what).because(last).fix(fix));
     if has(&["connection refused"]) {
-        return trouble(
+        return failure(
             format!("'{asked}' refuses connections"),
             "start sshd there, name its port as host:port, or reach an agent with --via".to_owned(),
         );
     }
     if has(&["timed out", "no route to host", "network is unreachable"]) {
-        return trouble(
+        return failure(
             format!("'{asked}' does not answer"),
             "check that it is up and that no firewall is between".to_owned(),
         );
     }
     if has(&["permission denied", "host key verification failed"]) {
-        return trouble(
+        return failure(
             format!("cannot log in to '{asked}'"),
             format!("make this work first: ssh {asked} true"),
         );

@@ -10,19 +10,19 @@ use plumb_interop::http::target::HttpTarget;
 use plumb_remote::secure::HostIdentity;
 use plumb_result::http::HttpFetchMode;
 
-/// Serves the page at an address, to one guest where one is named, for as long as the process lasts, and tells where that is.
+/// Serves the page at an address, to one client where one is named, for as long as the process lasts, and tells where that is.
 ///
 /// # Errors
 /// What went wrong, in words.
 pub fn serve(
     address: SocketAddr,
-    guest: Option<IpAddr>,
+    client: Option<IpAddr>,
     tell: &mut dyn FnMut(SocketAddr) -> io::Result<()>,
 ) -> Result<(), String> {
     let words = |error: &dyn ToString| error.to_string();
     // A key of this launch only; the page is no secret, and its bytes are compared.
     let identity = HostIdentity::generate().map_err(|error| words(&error))?;
-    let limits = HttpServerLimits { allowed_client: guest, ..HttpServerLimits::default() };
+    let limits = HttpServerLimits { allowed_client: client, ..HttpServerLimits::default() };
     let server = HttpServer::bind(address, &identity, limits).map_err(|error| words(&error))?;
     let listening = server.address().and_then(tell);
     listening.map_err(|error| words(&error))?;

@@ -132,9 +132,9 @@ pub enum AdmissionRefusal {
     /// It could not make sense of the greeting.
     #[error("the agent could not read the greeting; install the same plumb on both hosts")]
     Malformed,
-    /// Something is wrong over there.
+    /// The agent cannot read or write its files.
     #[error("the agent failed; see what it prints there")]
-    Trouble,
+    AgentFailure,
     /// As many as it serves of one client at a time.
     #[error(
         "the agent serves this host {limit} times already, which is its limit; wait for one to end"

@@ -171,7 +171,7 @@ fn with_retries<T>(
 impl SecureConnectError {
     /// Whether the agent closed the connection before it said anything.
     fn is_retryable(&self) -> bool {
-        use io::ErrorKind as Kind;
+        use io::ErrorKind;
         let (Self::Handshake { error, .. }
         | Self::Greeting { error: GreetingError::Connection(error), .. }) = self
         else {
@@ -179,11 +179,11 @@ impl SecureConnectError {
         };
         matches!(
             error.kind(),
-            Kind::UnexpectedEof
-                | Kind::ConnectionReset
-                | Kind::ConnectionAborted
-                | Kind::BrokenPipe
-                | Kind::NotConnected
+            ErrorKind::UnexpectedEof
+                | ErrorKind::ConnectionReset
+                | ErrorKind::ConnectionAborted
+                | ErrorKind::BrokenPipe
+                | ErrorKind::NotConnected
         )
     }
 }

@@ -358,7 +358,7 @@ impl SecureListener {
         SecureStream::handshake(connection.into(), socket)
     }
 
-    /// What a greeting comes to; `failed` is told of trouble that is this host's own.
+    /// What a greeting comes to; `failed` is told of failures of this host's own.
     fn evaluate(
         &self,
         id: u64,
@@ -366,9 +366,9 @@ impl SecureListener {
         said: AdmissionRequest,
         failed: &dyn Fn(String),
     ) -> Result<AdmissionVerdict, AdmissionRefusal> {
-        let trouble = |error: PeerStoreError| {
+        let failure = |error: PeerStoreError| {
             failed(error.to_string());
-            AdmissionRefusal::Trouble
+            AdmissionRefusal::AgentFailure
         };
         if said.magic != MAGIC {
             return Err(AdmissionRefusal::Malformed);
@@ -379,7 +379,7 @@ impl SecureListener {
         let fingerprint = stream.peer().map_err(|_| AdmissionRefusal::Malformed)?;
         match said.wish {
             AdmissionIntent::Session => {
-                let known = self.peers.client(fingerprint).map_err(trouble)?;
+                let known = self.peers.client(fingerprint).map_err(failure)?;
                 let peer = known.ok_or(AdmissionRefusal::NotPaired { client: fingerprint })?;
                 self.admit(id, fingerprint)?;
                 Ok(AdmissionVerdict::Session { peer })
@@ -400,7 +400,7 @@ impl SecureListener {
                 if let Err(error) = self.peers.add(&peer) {
                     // Nobody was paired: the token is as good as before, once there is room.
                     *window = unused;
-                    return Err(trouble(error));
+                    return Err(failure(error));
                 }
                 Ok(AdmissionVerdict::Paired { peer: peer.name, fingerprint, proof })
             }

@@ -1,7 +1,7 @@
 //! Both machines against each other and against everything that may come, in virtual time.
 
-use super::agent::{AgentAction as ToDo, AgentSession, ReportLookup};
-use super::client::{ClientAction as Wish, ClientSession};
+use super::agent::{AgentAction, AgentSession, ReportLookup};
+use super::client::{ClientAction, ClientSession};
 use super::*;
 use crate::datagram_header::TestToken;
 use crate::message::{ReadyMessage, ServiceId, TaskRequest, WelcomeMessage};
@@ -87,31 +87,35 @@ impl Pair {
         loop {
             if let Some(action) = self.client.poll_action() {
                 match action {
-                    Wish::Send(bytes) => self.carry(0, &bytes),
-                    Wish::Welcomed(_) => assert!(self.client.request(self.now, request(), TIMES)),
-                    Wish::Ready(_) => assert!(self.client.start(self.now)),
-                    Wish::Reported(_) => {
+                    ClientAction::Send(bytes) => self.carry(0, &bytes),
+                    ClientAction::Welcomed(_) => {
+                        assert!(self.client.request(self.now, request(), TIMES));
+                    }
+                    ClientAction::Ready(_) => assert!(self.client.start(self.now)),
+                    ClientAction::Reported(_) => {
                         self.reports += 1;
                         self.client.disconnect(self.now);
                     }
-                    Wish::Refused(refusal) => panic!("{refusal}"),
-                    Wish::Data(_) => {}
-                    Wish::Close(error) => self.client_end = Some(error.map_or(Ok(()), Err)),
+                    ClientAction::Refused(refusal) => panic!("{refusal}"),
+                    ClientAction::Data(_) => {}
+                    ClientAction::Close(error) => self.client_end = Some(error.map_or(Ok(()), Err)),
                 }
             } else if let Some(action) = self.agent.poll_action() {
                 match action {
-                    ToDo::Send(bytes) => self.carry(1, &bytes),
-                    ToDo::Prepare { task, .. } => {
+                    AgentAction::Send(bytes) => self.carry(1, &bytes),
+                    AgentAction::Prepare { task, .. } => {
                         self.agent.on_prepared(self.now, Ok((ready(task), TIMES)));
                     }
-                    ToDo::Begin => {
+                    AgentAction::Begin => {
                         self.started += 1;
                         self.agent.on_finished(self.now, Vec::new());
                     }
-                    ToDo::Abandon => self.abandoned += 1,
-                    ToDo::Forget | ToDo::Halt | ToDo::Data(_) => {}
-                    ToDo::Fetch(_) => self.agent.on_report_lookup(self.now, ReportLookup::Missing),
-                    ToDo::Close(error) => self.agent_end = Some(error.map_or(Ok(()), Err)),
+                    AgentAction::Abandon => self.abandoned += 1,
+                    AgentAction::Forget | AgentAction::Halt | AgentAction::Data(_) => {}
+                    AgentAction::Fetch(_) => {
+                        self.agent.on_report_lookup(self.now, ReportLookup::Missing);
+                    }
+                    AgentAction::Close(error) => self.agent_end = Some(error.map_or(Ok(()), Err)),
                 }
             } else {
                 return;
@@ -179,13 +183,13 @@ fn two_sides_with_nothing_to_say_keep_each_other_alive() {
     let mut told = Vec::new();
     while pair.now < at(60_000) {
         while let Some(action) = pair.client.poll_action() {
-            if let Wish::Send(bytes) = action {
+            if let ClientAction::Send(bytes) = action {
                 pair.agent.handle_bytes(pair.now, &bytes);
             }
         }
         while let Some(action) = pair.agent.poll_action() {
             match action {
-                ToDo::Send(bytes) => pair.client.handle_bytes(pair.now, &bytes),
+                AgentAction::Send(bytes) => pair.client.handle_bytes(pair.now, &bytes),
                 other => told.push(other),
             }
         }
@@ -392,8 +396,8 @@ macro_rules! any_session {
     };
 }
 
-any_session!(AgentSession, ToDo);
-any_session!(ClientSession, Wish);
+any_session!(AgentSession, AgentAction);
+any_session!(ClientSession, ClientAction);
 
 #[test]
 fn every_message_in_every_state_is_taken_or_ends_the_session_with_its_name() {
@@ -429,7 +433,7 @@ fn every_state_has_a_deadline_whatever_pings_come() {
             }
             session.handle_timeout(now);
             while let Some(action) = session.poll_action() {
-                if let ToDo::Fetch(_) = action {
+                if let AgentAction::Fetch(_) = action {
                     session.on_report_lookup(now, ReportLookup::Running);
                 }
             }
@@ -444,15 +448,15 @@ fn a_report_is_fetched_by_its_token_after_the_connection_was_lost() {
     let mut session = agent_in(1);
     while session.poll_action().is_some() {}
     session.handle_message(at(0), Message::Fetch { token: TOKEN });
-    assert_eq!(session.poll_action(), Some(ToDo::Fetch(TOKEN)));
+    assert_eq!(session.poll_action(), Some(AgentAction::Fetch(TOKEN)));
     // The test is not over: it is looked for again, and nothing is said meanwhile.
     session.on_report_lookup(at(0), ReportLookup::Running);
     assert_eq!(session.deadline(), at(200));
     session.handle_timeout(at(200));
-    assert_eq!(session.poll_action(), Some(ToDo::Fetch(TOKEN)));
+    assert_eq!(session.poll_action(), Some(AgentAction::Fetch(TOKEN)));
     session.on_report_lookup(at(200), ReportLookup::Report(Vec::new()));
-    assert!(matches!(session.poll_action(), Some(ToDo::Send(_))));
+    assert!(matches!(session.poll_action(), Some(AgentAction::Send(_))));
     session.handle_message(at(300), Message::Received { task: 0 });
-    assert_eq!(session.poll_action(), Some(ToDo::Forget));
+    assert_eq!(session.poll_action(), Some(AgentAction::Forget));
     assert_eq!(session.activity(), "waiting for a request");
 }

@@ -29,7 +29,7 @@ impl Store {
     /// All runs, newest first.
     ///
     /// # Errors
-    /// The store's own troubles.
+    /// The store's own errors.
     pub fn runs(&self) -> Result<Vec<RunListing>, StoreError> {
         let sql = format!(
             "SELECT {},
@@ -46,7 +46,7 @@ impl Store {
     /// The experiments of each run, by its id.
     ///
     /// # Errors
-    /// The store's own troubles.
+    /// The store's own errors.
     pub fn experiments(&self) -> Result<BTreeMap<String, BTreeSet<String>>, StoreError> {
         let sql =
             "SELECT DISTINCT run.id, cell.experiment FROM cell JOIN run ON run.key = cell.run";
@@ -63,7 +63,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::NoRun`], [`StoreError::Corrupt`] when a row does not make sense, and the
-    /// store's own troubles.
+    /// store's own errors.
     pub fn load(&self, run: &str) -> Result<RunData, StoreError> {
         let snapshot =
             self.connection.unchecked_transaction().map_err(|source| self.error(source))?;
@@ -90,7 +90,7 @@ impl Store {
     /// The header of a run, by its whole id; none when it is not there.
     ///
     /// # Errors
-    /// The store's own troubles.
+    /// The store's own errors.
     pub fn header(&self, run: &str) -> Result<Option<RunRecord>, StoreError> {
         let sql = format!("SELECT {} FROM run WHERE id = ?1", rows::RUN);
         self.connection
@@ -102,7 +102,7 @@ impl Store {
     /// The JSON document of that name that is kept with a run.
     ///
     /// # Errors
-    /// The store's own troubles.
+    /// The store's own errors.
     pub fn attachment(&self, run: &str, name: &str) -> Result<Option<String>, StoreError> {
         let sql = "SELECT body FROM evidence JOIN run ON run.key = evidence.run
                    WHERE run.id = :run AND name = :name";
@@ -115,7 +115,7 @@ impl Store {
     /// Names and texts of the JSON documents kept with any run whose names begin so.
     ///
     /// # Errors
-    /// The store's own troubles.
+    /// The store's own errors.
     pub fn attachments(&self, prefix: &str) -> Result<Vec<(String, String)>, StoreError> {
         let sql = "SELECT name, body FROM evidence WHERE substr(name, 1, length(?1)) = ?1
                    ORDER BY run, name";
@@ -134,7 +134,7 @@ impl Store {
     /// run read as the record it stands for.
     ///
     /// # Errors
-    /// The store's own troubles; damage that lets the check go on is listed instead.
+    /// The store's own errors; damage that lets the check go on is listed instead.
     pub fn check(
         &self,
         mut examine: impl FnMut(&RunData) -> Vec<String>,
@@ -205,7 +205,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::NoRun`] with the ids nearest to it, [`StoreError::Ambiguous`] with the ids
-    /// that begin with it, and the store's own troubles.
+    /// that begin with it, and the store's own errors.
     pub fn find(&self, text: &str) -> Result<String, StoreError> {
         let ids = self.ids()?;
         let asked = text.trim();

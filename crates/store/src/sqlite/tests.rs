@@ -1,4 +1,4 @@
-//! Tests of the store as a whole: round trips, and every kind of trouble with a file.
+//! Tests of the store as a whole: round trips, and every kind of damaged file.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

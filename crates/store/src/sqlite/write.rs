@@ -52,7 +52,7 @@ impl Store {
     /// Sets the status of a run and adds to its notes; a note of the same name is replaced.
     ///
     /// # Errors
-    /// [`StoreError::NoRun`], and the store's own troubles.
+    /// [`StoreError::NoRun`], and the store's own errors.
     pub fn update_run(
         &mut self,
         run: &str,
@@ -74,7 +74,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::NoRun`], [`StoreError::Invalid`] when there is no such cell, and the store's
-    /// own troubles.
+    /// own errors.
     pub fn set_cell_status(
         &mut self,
         run: &str,
@@ -97,7 +97,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::NoRun`], [`StoreError::Invalid`] when its id is taken, and the store's own
-    /// troubles.
+    /// errors.
     pub fn add_launch(&mut self, run: &str, launch: &LaunchRecord) -> Result<(), StoreError> {
         self.write(&format!("launch {} of run {run}", launch.id), run, |connection| {
             let key = find_run_key(connection, run)?.ok_or(StoreWriteError::NoRun)?;
@@ -109,7 +109,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::NoRun`], [`StoreError::Invalid`] when its cell or launch is not there or the
-    /// block is, and the store's own troubles.
+    /// block is, and the store's own errors.
     pub fn add_block(&mut self, run: &str, block: &SampleBlock) -> Result<(), StoreError> {
         self.add_blocks(run, std::slice::from_ref(block))
     }
@@ -133,7 +133,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::RunExists`] when its id is taken, [`StoreError::Invalid`] when its parts
-    /// contradict each other, and the store's own troubles.
+    /// contradict each other, and the store's own errors.
     pub fn insert(&mut self, data: &RunData) -> Result<(), StoreError> {
         let id = &data.run.id;
         self.write(&format!("run {id}"), id, |connection| {
@@ -147,7 +147,7 @@ impl Store {
     /// Deletes a run with everything in it.
     ///
     /// # Errors
-    /// [`StoreError::NoRun`], and the store's own troubles.
+    /// [`StoreError::NoRun`], and the store's own errors.
     pub fn delete_run(&mut self, run: &str) -> Result<(), StoreError> {
         self.write(&format!("deletion of run {run}"), run, |connection| {
             match connection.execute("DELETE FROM run WHERE id = ?1", [run])? {
@@ -204,7 +204,7 @@ impl Store {
     /// Keeps a JSON document with a run; one of the same name is replaced.
     ///
     /// # Errors
-    /// [`StoreError::NoRun`], and the store's own troubles.
+    /// [`StoreError::NoRun`], and the store's own errors.
     pub fn put_attachment(&mut self, run: &str, name: &str, json: &str) -> Result<(), StoreError> {
         self.write(&format!("evidence {name} of run {run}"), run, |connection| {
             let sql = "INSERT OR REPLACE INTO evidence (run, name, body)

@@ -1,6 +1,6 @@
 //! Super-segments at the entrance.
 
-use plumb_wire::compose::{LinkTemplate as Addresses, PacketTemplate};
+use plumb_wire::compose::{LinkTemplate, PacketTemplate};
 use plumb_wire::ethernet::MacAddr;
 use plumb_wire::packet::{ChecksumState, SegmentKind, SegmentationInfo};
 use plumb_wire::tcp;
@@ -9,7 +9,7 @@ use super::*;
 
 /// A TCP super-segment of `count` segments of 1,000 bytes, its checksum partial.
 pub(super) fn super_segment(rig: &mut Rig, count: usize) -> Packet {
-    let link = Addresses::new(MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]));
+    let link = LinkTemplate::new(MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2]));
     let path = PacketTemplate::new(
         std::net::Ipv4Addr::new(10, 0, 0, 1),
         std::net::Ipv4Addr::new(10, 0, 0, 2),

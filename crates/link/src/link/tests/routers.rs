@@ -2,8 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use plumb_wire::compose::{self, LinkTemplate as Addresses, PacketTemplate};
-use plumb_wire::ethernet::EthernetFrame as Ethernet;
+use plumb_wire::compose::{self, LinkTemplate, PacketTemplate};
+use plumb_wire::ethernet::EthernetFrame;
 use plumb_wire::ethernet::MacAddr;
 use plumb_wire::icmp::{IcmpMessage, IcmpPacket};
 use plumb_wire::ip::IpProtocol;
@@ -23,12 +23,12 @@ fn path(v6: bool, hop_limit: u8) -> PacketTemplate {
     } else {
         PacketTemplate::new(Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 77, 0, 2))
     };
-    PacketTemplate { link: Some(Addresses::new(NEAR_MAC, FAR_MAC)), hop_limit, ..path }
+    PacketTemplate { link: Some(LinkTemplate::new(NEAR_MAC, FAR_MAC)), hop_limit, ..path }
 }
 
 /// What an error frame says, having been verified on every layer.
 fn read(frame: &[u8]) -> (IpAddr, String, Vec<u8>) {
-    let ethernet = Ethernet::parse(frame).unwrap();
+    let ethernet = EthernetFrame::parse(frame).unwrap();
     assert_eq!((ethernet.source(), ethernet.destination()), (FAR_MAC, NEAR_MAC));
     let bytes = ethernet.payload();
     if bytes[0] >> 4 == 4 {

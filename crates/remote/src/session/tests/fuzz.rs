@@ -42,25 +42,25 @@ impl FuzzedSession for AgentSession {
         let mut closed = 0;
         while let Some(action) = self.poll_action() {
             match action {
-                ToDo::Send(bytes) => sent.push(bytes),
-                ToDo::Prepare { task, .. } => match random.random_range(0..4_u8) {
+                AgentAction::Send(bytes) => sent.push(bytes),
+                AgentAction::Prepare { task, .. } => match random.random_range(0..4_u8) {
                     0 => {}
                     1 => self
                         .on_prepared(now, Err(TaskRefusal::TestLimit { running: 1, allowed: 1 })),
                     _ => self.on_prepared(now, Ok((ready(task), TIMES))),
                 },
-                ToDo::Begin | ToDo::Halt => {
+                AgentAction::Begin | AgentAction::Halt => {
                     if random.random() {
                         self.on_finished(now, Vec::new());
                     }
                 }
-                ToDo::Fetch(_) => match random.random_range(0..3_u8) {
+                AgentAction::Fetch(_) => match random.random_range(0..3_u8) {
                     0 => self.on_report_lookup(now, ReportLookup::Missing),
                     1 => self.on_report_lookup(now, ReportLookup::Running),
                     _ => self.on_report_lookup(now, ReportLookup::Report(Vec::new())),
                 },
-                ToDo::Forget | ToDo::Abandon | ToDo::Data(_) => {}
-                ToDo::Close(_) => closed += 1,
+                AgentAction::Forget | AgentAction::Abandon | AgentAction::Data(_) => {}
+                AgentAction::Close(_) => closed += 1,
             }
         }
         closed
@@ -80,22 +80,22 @@ impl FuzzedSession for ClientSession {
         let mut closed = 0;
         while let Some(action) = self.poll_action() {
             match action {
-                Wish::Send(bytes) => sent.push(bytes),
-                Wish::Welcomed(_) | Wish::Reported(_) | Wish::Refused(_) => {
-                    match random.random_range(0..8_u8) {
-                        0 => self.disconnect(now),
-                        1 | 2 => drop(self.fetch(now, TOKEN, Span::from_secs(5))),
-                        3 => {}
-                        _ => drop(self.request(now, request(), TIMES)),
-                    }
-                }
-                Wish::Ready(_) => match random.random_range(0..4_u8) {
+                ClientAction::Send(bytes) => sent.push(bytes),
+                ClientAction::Welcomed(_)
+                | ClientAction::Reported(_)
+                | ClientAction::Refused(_) => match random.random_range(0..8_u8) {
+                    0 => self.disconnect(now),
+                    1 | 2 => drop(self.fetch(now, TOKEN, Span::from_secs(5))),
+                    3 => {}
+                    _ => drop(self.request(now, request(), TIMES)),
+                },
+                ClientAction::Ready(_) => match random.random_range(0..4_u8) {
                     0 => {}
                     1 => drop(self.stop(now)),
                     _ => drop(self.start(now)),
                 },
-                Wish::Data(_) => {}
-                Wish::Close(_) => closed += 1,
+                ClientAction::Data(_) => {}
+                ClientAction::Close(_) => closed += 1,
             }
         }
         closed
