@@ -25,7 +25,7 @@ const NOTE: &str = "#!/bin/sh\necho \"$(basename \"$0\") $*\" >> \"$PLUMB_PACKET
 const NOTE_AND_RESTORE: &str = "#!/bin/sh\necho \"$(basename \"$0\") $*\" >> \"$PLUMB_PACKETDRILL_COMMANDS\"\n\
     printf '#!/bin/sh\\nrm -f \"$0\"\\n' > /tmp/sysctl_restore_$PPID.sh; chmod +x /tmp/sysctl_restore_$PPID.sh\n";
 
-/// What becomes of a script.
+/// What happens to a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ScriptVerdict {
     Passed,

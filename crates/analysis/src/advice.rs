@@ -94,7 +94,7 @@ impl AdvisedWork {
         self.rtt_ns + self.wire_ns(batch) + reply + ends
     }
 
-    /// What of a message takes longest.
+    /// The longest stage of a message: sender, receiver or wire.
     fn bottleneck_ns(&self, batch: f64) -> f64 {
         let sender = batch * self.sender_item_ns + self.message_ns;
         let receiver = batch * self.receiver_item_ns + self.message_ns;

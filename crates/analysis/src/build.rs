@@ -93,7 +93,7 @@ fn judge(
     document.statements = statements(registry, &document.claims);
 }
 
-/// What becomes of every testable statement of the documents whose claims were judged.
+/// What happens to every testable statement of the documents whose claims were judged.
 fn statements(registry: &Registry, claims: &[ClaimVerdict]) -> Vec<DocumentStatements> {
     let judged: BTreeSet<&str> = claims.iter().map(|claim| claim.id.as_str()).collect();
     let mut documents: BTreeMap<&str, DocumentStatements> = BTreeMap::new();

@@ -52,7 +52,7 @@ pub struct PublishedFigure {
     pub today: FigureToday,
 }
 
-/// What of a run is the same quantity as a published number, so that their ratio means something.
+/// The quantity of a run that a published number can be compared with.
 #[derive(Clone, Copy, Debug)]
 pub enum FigureToday {
     /// Nothing.

@@ -299,7 +299,7 @@ impl ComparisonBuilder {
     }
 
     /// Why B has no numbers, or not all, of a cell that it planned. That a level of a factor does not exist here
-    /// is known of it; that something does not exist any more is a loss.
+    /// is known about it; that something does not exist any more is a loss.
     fn lost_cell(&self, b: &SideCells<'_>, key: &str) -> Option<String> {
         let cell = b.planned(key)?;
         let is_lost = match &cell.status {

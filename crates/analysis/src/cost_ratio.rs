@@ -52,7 +52,7 @@ pub struct CostRatio {
     shift: Shift,
 }
 
-/// What became of the pairs of blocks that a comparison of interleaved launches is made of.
+/// What happened to the pairs of blocks that a comparison of interleaved launches is made of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BlockPairs {
     /// Pairs compared.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::claim::{Expectation, PublishedClaim};
 use crate::document::CellResult;
 
-/// What is known of one experiment.
+/// What is known about one experiment.
 #[derive(Clone, Copy, Debug)]
 pub struct ExperimentAnalysis {
     /// Published claims that it tests again.
@@ -149,7 +149,7 @@ impl Registry {
         self.statements
     }
 
-    /// What is known of an experiment.
+    /// What is known about an experiment.
     pub fn find(&self, id: &str) -> Option<&'static ExperimentAnalysis> {
         self.experiments.get(id).copied()
     }

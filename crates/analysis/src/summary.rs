@@ -370,7 +370,7 @@ fn totals(blocks: &[&SampleBlock]) -> BTreeMap<String, u64> {
     totals
 }
 
-/// Launches below which nothing is said of all launches that could be made: no interval and no verdict. By their order
+/// Launches below which nothing is said about all launches that could be made: no interval and no verdict. By their order
 /// alone, five cannot hold the median launch with 95 % confidence.
 pub const LAUNCHES_NEEDED: usize = 6;
 
@@ -443,7 +443,7 @@ fn exponent(value: f64) -> i32 {
     value.abs().log10().floor() as i32
 }
 
-/// What a reader must know of a cell whose every sample is from another tool's log.
+/// What a reader must know about a cell whose every sample is from another tool's log.
 pub fn imported_samples(run: &RunRecord) -> String {
     let tool = run.notes.get("import.tool").map_or("another tool", String::as_str);
     format!("imported: {tool} logged these samples; one launch, so no verdict")

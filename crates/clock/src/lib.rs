@@ -99,7 +99,7 @@ const AGE_MAX_NS: u64 = 60_000_000_000;
 /// two reads, and what a clock is slewed by, at most half a thousandth.
 const DRIFT_MAX_NS: u64 = 1_000_000;
 const SLEW_DIVISOR: u64 = 1_000;
-/// The closest of so many readings is taken where one alone would tell of a clock that was set.
+/// The closest of so many readings is taken where one alone would tell about a clock that was set.
 const TRIES: u32 = 4;
 
 /// Both clocks, read one after the other.

@@ -1,10 +1,10 @@
-//! What became of a script, and why one cannot be run.
+//! What happened to a script, and why one cannot be run.
 
 use std::fmt;
 
 use thiserror::Error;
 
-/// What became of a script.
+/// What happened to a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScriptOutcome {
     /// Everything was as it expects.

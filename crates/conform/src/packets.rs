@@ -284,7 +284,7 @@ fn write_options(options: &[OptionSpec]) -> Result<OptionArea, String> {
 /// The packet that the script injects.
 ///
 /// # Errors
-/// What of it cannot be made.
+/// Why it cannot be built.
 pub fn inbound(
     packet: &PacketSpec,
     segment: &TcpSpec,

@@ -72,7 +72,7 @@ pub enum ScriptAction {
 /// A packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PacketSpec {
-    /// What is said of its traffic class, if anything is.
+    /// What is said about its traffic class, if anything is.
     pub class: Option<ClassSpec>,
     /// Time to live, if it is given.
     pub hop_limit: Option<u8>,
@@ -82,7 +82,7 @@ pub struct PacketSpec {
     pub body: PacketBody,
 }
 
-/// What is said of a packet's traffic class.
+/// What is said about a packet's traffic class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClassSpec {
     /// The two bits of ECN.

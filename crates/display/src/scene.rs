@@ -162,7 +162,7 @@ impl DisplayScene {
         (0_u32..).zip(&self.symbols).filter_map(|(id, symbol)| symbol.is_some().then_some(id))
     }
 
-    /// The numbers of its symbols, each after those that it calls: the order in which another display can be told of them.
+    /// The numbers of its symbols, each after those that it calls: the order in which another display can be told about them.
     pub fn symbols_from_below(&self) -> Vec<u32> {
         let mut ids: Vec<u32> = self.symbol_ids().collect();
         ids.sort_by_key(|id| self.symbol(*id).map_or(0, |symbol| symbol.height));

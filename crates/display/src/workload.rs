@@ -68,7 +68,7 @@ pub enum DisplayDrawing {
     },
 }
 
-/// What a rate is of, and so how the client works (§3.2, §5).
+/// What a rate counts, and so how the client works (§3.2, §5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DisplayRate {
     /// Items added in batches, not drawn.
@@ -79,7 +79,7 @@ pub enum DisplayRate {
     Incremental,
     /// The same without waiting.
     PipelinedIncremental,
-    /// What is there already drawn again.
+    /// Draws again what is there already.
     Display,
 }
 

@@ -35,7 +35,7 @@ pub fn all() -> impl Iterator<Item = &'static Experiment> + Clone {
     studies.into_iter().flatten().copied()
 }
 
-/// What the analysis is to know of every experiment.
+/// What the analysis is to know about every experiment.
 pub fn registry() -> Registry {
     Registry::new(all().map(|experiment| (experiment.id, &experiment.analysis)))
         .with_statements(&STATEMENTS)

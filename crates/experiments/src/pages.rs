@@ -47,7 +47,7 @@ pub(crate) const LINKS: LevelPlot = LevelPlot {
     ],
 };
 
-/// What a headline says of its circumstances.
+/// What a headline says about its circumstances.
 pub(crate) const WHERE: [&str; 6] = ["stack", "device", "frame", "size", "placement", "wake"];
 
 /// Cells of a response, with a median.

@@ -30,7 +30,7 @@ pub struct RunPlan {
     pub limits: RunLimits,
     /// The factor whose levels take turns block by block, each in a launch of its own that is held open meanwhile.
     pub interleave: Option<String>,
-    /// What of; an experiment may occur more than once, with different levels.
+    /// The experiments; one may occur more than once, with different levels.
     pub experiments: Vec<PlannedExperiment>,
 }
 

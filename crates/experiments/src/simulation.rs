@@ -183,14 +183,14 @@ pub(crate) fn processor(hosts: &str, packet_us: f64, byte_ns: f64) -> String {
     )
 }
 
-/// A connection that has more to send than it can, with what else is said of it.
+/// A connection that has more to send than it can, with what else is said about it.
 pub(crate) fn flow(from: &str, to: &str, congestion: &str, options: &str) -> String {
     format!(
         "[[flow]]\nfrom = \"{from}\"\nto = \"{to}\"\ncongestion = \"{congestion}\"\n{options}\n"
     )
 }
 
-/// A source of packets of so many bytes at so many bits a second, with what else is said of it.
+/// A source of packets of so many bytes at so many bits a second, with what else is said about it.
 pub(crate) fn source(
     (from, to): (&str, &str),
     pattern: &str,

@@ -108,7 +108,7 @@ fn tcp_config(tcp: &TransferTcp) -> TcpConfig {
     config
 }
 
-/// What a sender's figures say of its segments: the share that was sent again, and the mean payload of the others.
+/// What a sender's figures say about its segments: the share that was sent again, and the mean payload of the others.
 fn segment_samples(info: &TcpInfo, bytes: u64) -> [(&'static str, f64); 2] {
     let sent = info.sent.segments.max(1);
     let first = sent.saturating_sub(info.sent.retransmits).max(1);

@@ -58,7 +58,7 @@ pub(crate) struct LaunchNetwork {
     pub(crate) location: EndpointLocation,
     /// The other host, where the far end is on one.
     pub(crate) remote_host: Option<RemotePeerHost>,
-    /// What is known of the network, for the record.
+    /// What is known about the network, for the record.
     pub(crate) facts: BTreeMap<String, String>,
     /// Devices that nobody else holds.
     #[expect(dead_code, reason = "held, not read")]

@@ -142,7 +142,7 @@ pub(crate) struct PeerReport {
     pub(crate) times: Vec<(String, Vec<f64>)>,
 }
 
-/// What became of messages that were checked one by one.
+/// What happened to messages that were checked one by one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct DeliveryCounts {
     /// Messages that came, whatever their state.
@@ -467,7 +467,7 @@ pub(crate) enum SupervisorRequest {
 pub(crate) enum SupervisorReply {
     /// The way is free to this host.
     Admitted(RemoteHostInfo),
-    /// What was to be started runs; what is known of its sockets.
+    /// What was to be started runs; what is known about its sockets.
     Ready(BTreeMap<String, String>),
     /// That host cannot do it, or something broke.
     Refused(LaunchFault),

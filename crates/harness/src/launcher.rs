@@ -48,7 +48,7 @@ pub struct RunningLaunch {
     process: ChildProcess,
     stdin: Option<ChildStdin>,
     stdout: ChildStdout,
-    /// What is known of the channel.
+    /// What is known about the channel.
     pub facts: LaunchFacts,
 }
 

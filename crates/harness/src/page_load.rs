@@ -76,7 +76,7 @@ pub(super) fn work(
     orchestrator.serve(|block| visitor.measure(block))
 }
 
-/// What is known of the network, with what a visit over it takes at the least.
+/// What is known about the network, with what a visit over it takes at the least.
 fn facts(site: &LaunchNetwork, spec: &PageLoadSpec) -> BTreeMap<String, String> {
     let mut facts = site.facts.clone();
     if let Some(path) = &spec.path {

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::spec::BlockSpec;
 
-/// What is known of a launch once it is open. What was set and what the kernel made of it: `congestion`, `sndbuf`,
+/// What is known about a launch once it is open. What was set and what the kernel made of it: `congestion`, `sndbuf`,
 /// `rcvbuf`, …; without a channel, what the clock resolves here: `resolution_ns`, `read_cost_ns`.
 pub type LaunchFacts = BTreeMap<String, String>;
 

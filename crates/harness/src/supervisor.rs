@@ -44,7 +44,7 @@ pub mod client;
 
 /// How long calibrating this host's counter takes.
 const CALIBRATION_TIME: Span = Span::from_ms(100);
-/// What a result must be read beside, of all that is known of this host.
+/// What a result must be read beside, of all that is known about this host.
 const REPORTED_FACTS: [&str; 6] = [
     "cpu.hypervisor",
     "cpu.model",

@@ -109,7 +109,7 @@ pub struct PageSpec {
     pub seed: Seed,
 }
 
-/// Measures a page at one address; when, for how long and how it ended, the caller says. `progress` is told of each
+/// Measures a page at one address; when, for how long and how it ended, the caller says. `progress` is told about each
 /// round and says whether to go on.
 pub fn measure_page(
     target: &HttpTarget,

@@ -9,7 +9,7 @@
 //! | what is where in a packet, how times and their errors are written, how it is sealed | [`packet`] |
 //! | what follows the packet | [`tlv`] |
 //! | who answers what, and how often | [`reflector`] |
-//! | asking, and what came of it | [`sender`], [`report`] |
+//! | asking, and the result of it | [`sender`], [`report`] |
 //!
 //! Left out: the YANG model, TLVs about the path's service class and location (answered as not recognised), and
 //! hardware time stamps.

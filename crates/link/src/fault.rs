@@ -157,7 +157,7 @@ impl WireFault {
         Self { model: FaultModel::new(spec, start), stream }
     }
 
-    /// Takes a frame that leaves the wire at `at`, and appends what becomes of it to `out`, each with the
+    /// Takes a frame that leaves the wire at `at`, and appends what happens to it to `out`, each with the
     /// moment at which it leaves the wire. Frames of equal moments go on in the order in which they were given.
     pub fn apply(
         &mut self,

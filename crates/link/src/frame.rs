@@ -1,4 +1,4 @@
-//! A frame on its way through a link: the packet and what the link knows of it.
+//! A frame on its way through a link: the packet and what the link knows about it.
 
 use std::fmt;
 use std::iter::Sum;

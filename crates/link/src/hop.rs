@@ -248,7 +248,7 @@ impl HopDirection {
     }
 }
 
-/// What a hop must know of the link around it.
+/// What a hop must know about the link around it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LinkParameters {
     /// What the link carries.

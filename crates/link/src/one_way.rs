@@ -78,12 +78,12 @@ impl OneWayLink {
         Self { hop, overhead: spec.overhead, byte_time_min, early: 0 }
     }
 
-    /// The delay of a direction in which it is known of each packet that enters when it comes out; `None` of others.
+    /// The delay of a direction in which the moment a packet leaves is known when it enters; `None` of others.
     pub fn foreseeable_delay(spec: &DirectionSpec) -> Option<Span> {
         FifoHop::constant_delay(spec)
     }
 
-    /// Whether it is known of each packet inside when it comes out.
+    /// Whether the moment at which each packet inside leaves is known.
     #[inline]
     pub fn is_foreseeable(&self) -> bool {
         matches!(self.hop, OneWayHop::Fifo(_))

@@ -233,7 +233,7 @@ pub trait Network: TimedMachine + Machine {
         pool: &mut Pool,
     ) -> Result<(), SpecError>;
 
-    /// What it did up to the last moment that it was told of, with the laws checked.
+    /// What it did up to the last moment that it was told about, with the laws checked.
     fn report(&self, now: Instant) -> NetworkReport;
 
     /// The same into a `NetworkReport::form` of an earlier report, without a copy of what may be long: its empty

@@ -49,7 +49,7 @@ fn parse_proc_stat(stat: &str, tick_ns: u64) -> HostReading {
 /// What a host is, as far as it explains a result.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostFacts {
-    /// What the document says of it; whose program it is, the caller knows.
+    /// What the document says about it; whose program it is, the caller knows.
     pub host: NetHost,
     /// What tells its clock from another's: the same for two sides on one host.
     pub clock: ClockIdentity,

@@ -63,7 +63,7 @@ impl From<client::TaskClientError> for AgentClientError {
     }
 }
 
-/// What came of a test.
+/// The result of a test.
 #[derive(Debug)]
 pub struct TestOutcome {
     /// What this side saw.
@@ -255,11 +255,11 @@ impl AgentClient {
         }
     }
 
-    /// Ends a test that has not begun, so that the next can be asked for; what the agent says of it.
+    /// Ends a test that has not begun, so that the next can be asked for; what the agent says about it.
     fn abort_test(&mut self) -> Option<TestEnding> {
         self.client.stop();
         loop {
-            // A report that has come may still wait to be told of.
+            // A report that has come may still wait to be told about.
             let is_idle = !self.client.has_task();
             match self.client.next_event(now() + POLL_INTERVAL) {
                 Some(ClientEvent::Reported(report)) => {

@@ -68,7 +68,7 @@ impl SocketShim {
     /// A stack with these settings: `system=freebsd,local_ip=192.0.2.1`, otherwise packetdrill's options.
     ///
     /// # Errors
-    /// What of them is unknown.
+    /// An unknown system or option.
     pub fn new(flags: &str) -> Result<Self, String> {
         let words = || flags.split(',').filter(|word| !word.is_empty());
         let mut settings = match words().find_map(|word| word.strip_prefix("system=")) {

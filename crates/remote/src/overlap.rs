@@ -21,7 +21,7 @@ use crate::task_control::TestControl;
 const PREFIX: &str = "plumb.test.";
 /// Where the kernel lists sockets without files, of this network namespace, each behind an `@`.
 const UNIX_SOCKETS: &str = "/proc/thread-self/net/unix";
-/// Tests that are told of at most: more than an agent of any use has.
+/// Tests that are told about at most: more than an agent of any use has.
 const TESTS_MAX: usize = 256;
 /// Bytes that are told: process, beginning, end.
 const NOTICE_BYTES: usize = 3 * 8;
@@ -220,7 +220,7 @@ impl ConcurrentTests {
             others.insert(test, ended_ns);
         }
         self.receive_notices();
-        // What is still listed runs on, whatever was said of it.
+        // What is still listed runs on, whatever was said about it.
         self.ended.append(&mut others);
         self.ended.into_iter().map(|(test, ended_ns)| (test.began_ns, ended_ns)).collect()
     }

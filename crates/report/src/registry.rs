@@ -77,7 +77,7 @@ impl ExperimentPage {
     };
 }
 
-/// Everything that the pages are to know of experiments.
+/// Everything that the pages are to know about experiments.
 #[derive(Clone, Debug, Default)]
 pub struct PageRegistry {
     /// Pages by experiment, in order.

@@ -288,7 +288,7 @@ pub fn index_in_terminal(document: &IndexDocument, style: TerminalStyle) -> Stri
     page.out
 }
 
-/// What machines are drawn as whose class is unknown or has few.
+/// The class under which machines are drawn whose own is unknown or has few.
 const OTHER: &str = "other";
 
 /// A figure for each quantity: a point a machine, a colour a class, the line of all, and what would keep up.

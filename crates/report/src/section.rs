@@ -36,7 +36,7 @@ impl ResultSection<'_> {
         name::response_of(self.experiment, self.response)
     }
 
-    /// What a reader must know of percentiles of latencies; none where there are none.
+    /// What a reader must know about percentiles of latencies; none where there are none.
     pub fn percentile_note(&self) -> Option<&'static str> {
         let has = |cell: &&CellResult| cell.summary.p90.or(cell.summary.p99).is_some();
         (self.response == "latency" && self.cells.iter().any(has)).then_some(HALF_ROUND_TRIPS)

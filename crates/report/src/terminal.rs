@@ -244,7 +244,7 @@ pub fn format_bit_rate(bytes_per_second: f64) -> String {
     Unit::NetworkRate.format(bytes_per_second, 3).to_string()
 }
 
-/// What of these counts occurred: `3 lost`, `1 duplicated`.
+/// The counts that are not zero: `3 lost`, `1 duplicated`.
 pub(crate) fn occurred(counts: &[(u64, &str)]) -> Vec<String> {
     let occurred = counts.iter().filter(|(count, _)| *count > 0);
     occurred.map(|(count, what)| format!("{count} {what}")).collect()

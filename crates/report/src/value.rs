@@ -173,7 +173,7 @@ pub fn times(ratio: f64) -> String {
     format!("{}×", significant(ratio, if ratio >= 10.0 { 2 } else { DIGITS }))
 }
 
-/// What became of a value by a ratio: `290 times faster` of times and rates, `1.27×` of anything else.
+/// A change by a ratio: `290 times faster` of times and rates, `1.27×` of anything else.
 pub fn change(unit: Unit, ratio: f64) -> String {
     let speed = match unit {
         Unit::Nanoseconds => 1.0 / ratio,

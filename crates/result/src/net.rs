@@ -502,7 +502,7 @@ pub struct NetDatagrams {
     pub too_old: u64,
     /// Jitter of RFC 3550 at the end, in nanoseconds.
     pub jitter_ns: f64,
-    /// One way, by the clocks' estimated offset; null where nothing is known of the clocks.
+    /// One way, by the clocks' estimated offset; null where nothing is known about the clocks.
     pub one_way: Option<OneWayDelay>,
     /// Ninety-nine in a hundred left no later than this after their time, in nanoseconds; null where the sender's
     /// report was lost.

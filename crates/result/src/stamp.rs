@@ -1,4 +1,4 @@
-//! What came of a STAMP session, or of answering several, `plumb.stamp/1`.
+//! The result of a STAMP session, or of answering several, `plumb.stamp/1`.
 
 use plumb_base::stats::quantile;
 use schemars::JsonSchema;

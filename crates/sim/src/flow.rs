@@ -40,7 +40,7 @@ pub struct SimulatedFlow {
     pub srtt: Option<Span>,
 }
 
-/// What is counted of a connection.
+/// Counters of a connection.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FlowCounts {
     /// By the sender.
@@ -150,7 +150,7 @@ impl SimulatedFlow {
     }
 }
 
-/// Bytes that a host holds of a connection that it passes on to another, at most.
+/// Bytes that a host holds for a connection that it passes on to another, at most.
 pub(crate) const RELAY_BUFFER: u64 = 32 << 10;
 
 /// The application at the ends of a connection.

@@ -1,4 +1,4 @@
-//! What became of every packet: totals, what was accepted, and drops under a named reason each.
+//! What happened to every packet: totals, what was accepted, and drops under a named reason each.
 //!
 //! Every packet handed to a host, and every datagram that one was split into, ends in exactly one
 //! counter of kind [`CounterKind::Accepted`] or [`CounterKind::RxDrop`], and every packet that a host makes is queued, sent, or in a [`CounterKind::TxDrop`]:

@@ -1,4 +1,4 @@
-//! IP of both families: how a received packet is validated (RFC 791, RFC 1122 §3.2.1, RFC 8200), what is known of it, why one is
+//! IP of both families: how a received packet is validated (RFC 791, RFC 1122 §3.2.1, RFC 8200), what is known about it, why one is
 //! rejected, and how one is sent.
 //!
 //! Options of IPv4 are parsed but not acted upon; source routes are refused. IPsec is not implemented: its headers count as

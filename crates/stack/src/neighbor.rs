@@ -136,7 +136,7 @@ impl Reaction {
     }
 }
 
-/// What a neighbor advertisement, or an ARP reply, says of its sender.
+/// What a neighbor advertisement, or an ARP reply, says about its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct NeighborAdvertisement {
     pub(crate) mac: Option<MacAddr>,

@@ -1,7 +1,7 @@
 //! Reassembly in bounded memory: IPv4 (RFC 791 §3.2) and IPv6 (RFC 8200 §4.5).
 //!
 //! Datagrams, bytes of frames, one source's share and gaps are bounded; beyond a bound the oldest datagram is
-//! evicted. Overlapping fragments discard their datagram and what comes of it later (RFC 5722, here
+//! evicted. Overlapping fragments discard their datagram and later fragments of it (RFC 5722, here
 //! for both families, as in Linux); exact duplicates are ignored. A reassembled datagram's checksum is not
 //! verified.
 
@@ -45,7 +45,7 @@ impl Default for ReassemblyConfig {
     }
 }
 
-/// What became of a fragment.
+/// What happened to a fragment.
 #[derive(Debug)]
 #[must_use = "it may hold a packet"]
 pub enum ReassemblyOutcome {
@@ -307,7 +307,7 @@ fn free(mut partial: PartialDatagram, pool: &mut Pool) {
     partial.discard(pool);
 }
 
-/// What the headers of an IP packet say of it as a fragment; `None` of one that is whole.
+/// What the headers of an IP packet say about it as a fragment; `None` of one that is whole.
 fn piece_of(bytes: &[u8]) -> Result<Option<ParsedFragment>, FragmentDrop> {
     let piece = match bytes.first().map(|octet| octet >> 4) {
         Some(4) => piece_of_v4(bytes),

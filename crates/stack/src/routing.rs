@@ -354,7 +354,7 @@ const LIFETIME: Span = Span::from_secs(600);
 /// Least value believed for IPv4; a smaller one means fragments of this size (Linux's `min_pmtu`).
 const FLOOR_V4: u32 = 552;
 
-/// What is known of a path.
+/// What is known about a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct PathMtu {
     /// Largest IP packet, in bytes.
@@ -380,7 +380,7 @@ impl PathMtuTable {
         Self { limit, paths: BTreeMap::new(), order: BTreeMap::new(), generation: 0 }
     }
 
-    /// What is known of the path to an address now.
+    /// What is known about the path to an address now.
     fn lookup(&mut self, now: Instant, remote: IpAddr) -> Option<PathMtu> {
         let &(path, stamp) = self.paths.get(&remote)?;
         if now >= path.until {

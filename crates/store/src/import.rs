@@ -220,7 +220,7 @@ fn median(sorted: &[f64]) -> Option<f64> {
     if sorted.len() % 2 == 1 { Some(upper) } else { Some(f64::midpoint(sorted[middle - 1], upper)) }
 }
 
-/// What is known of a channel's setting: the mechanism and, if given, the size of messages.
+/// What is known about a channel's setting: the mechanism and, if given, the size of messages.
 fn channel_factors(mechanism: &str, size: Option<u64>) -> Factors {
     let factors = Factors::default().with("mechanism", mechanism).with("placement", "unknown");
     match size {

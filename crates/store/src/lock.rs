@@ -103,7 +103,7 @@ impl MeasureLock {
     /// Names the run once it is known, where the lock was taken before.
     ///
     /// # Errors
-    /// What the operating system says of a failed write.
+    /// What the operating system says about a failed write.
     pub fn rename(&mut self, pid: u32, run: &str) -> io::Result<()> {
         self.write_holder(&format!("{pid} {run}\n"))
     }

@@ -24,7 +24,7 @@ pub enum DatagramOption {
     Ttl,
     /// The address that it was sent to: IP_PKTINFO, IPV6_RECVPKTINFO.
     PacketInfo,
-    /// What became of those sent before, so that a datagram that this machine's own queue drops is an error
+    /// What happened to those sent before, so that a datagram that this machine's own queue drops is an error
     /// of its call (ENOBUFS): IP_RECVERR, IPV6_RECVERR.
     ExtendedErrors,
 }
@@ -48,7 +48,7 @@ pub fn enable_option(fd: BorrowedFd<'_>, v6: bool, notice: DatagramOption) -> io
     set_option(fd, (level, name), &1_i32)
 }
 
-/// Never fragments, and sends whatever the interface takes, whatever is known of the path:
+/// Never fragments, and sends whatever the interface takes, whatever is known about the path:
 /// IP_MTU_DISCOVER or IPV6_MTU_DISCOVER of PROBE.
 pub fn probe_path_mtu(fd: BorrowedFd<'_>, v6: bool) -> io::Result<()> {
     let set = if v6 {
@@ -122,7 +122,7 @@ const _: () = assert!(size_of::<libc::sockaddr_storage>() == 128);
 /// Words of eight bytes for the control messages of one datagram; all that are asked for take half.
 const CONTROL_WORDS: usize = 32;
 
-/// Bytes of one datagram, or of several of one size that the kernel joined, and what it says of them.
+/// Bytes of one datagram, or of several of one size that the kernel joined, and what it says about them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReceivedDatagram<'a> {
     /// The bytes, cut off at the length of a slot.

@@ -185,7 +185,7 @@ pub struct ReceivedFrame {
     pub vlan: Option<StrippedVlanTag>,
 }
 
-/// PACKET_AUXDATA: say of each received frame what [`ReceivedFrame::vlan`] tells.
+/// PACKET_AUXDATA: say about each received frame what [`ReceivedFrame::vlan`] tells.
 pub fn set_auxiliary_data(fd: BorrowedFd<'_>) -> io::Result<()> {
     set(fd, libc::PACKET_AUXDATA, &1_i32)
 }
@@ -319,7 +319,7 @@ impl ReceiveRing {
 const TPACKET_V2: i32 = 1;
 const SLOT_HEADER: usize = size_of::<libc::tpacket2_hdr>();
 
-/// What the kernel says of a filled slot.
+/// What the kernel says about a filled slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SlotStatus {
     /// The frame was too long: the whole of it waits for a receiving call.
@@ -336,7 +336,7 @@ pub struct RingSlot<'a> {
 }
 
 impl RingSlot<'_> {
-    /// What the kernel says of it.
+    /// What the kernel says about it.
     #[inline]
     pub fn status(&self) -> SlotStatus {
         SlotStatus {

@@ -49,7 +49,7 @@ pub fn user_ticks_per_second() -> u64 {
     rustix::param::clock_ticks_per_second().max(1)
 }
 
-/// What adjtimex(2) says of the kernel's real-time clock.
+/// What adjtimex(2) says about the kernel's real-time clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockDiscipline {
     /// The state that the call returns: 0 synchronized … 5 not synchronized.

@@ -153,7 +153,7 @@ pub fn lock_memory() -> io::Result<()> {
     Ok(mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE)?)
 }
 
-/// What getrusage(2) says of the calling process.
+/// What getrusage(2) says about the calling process.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ResourceUsage {
     /// User time in nanoseconds (of microsecond grain).

@@ -16,7 +16,7 @@ use crate::ProjectFile;
 const PAGE: &str = "ARCHITECTURE.md";
 const HEADER: &str = "| crate | may depend on |";
 
-/// What the table says of one crate.
+/// What the table says about one crate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct DependencyRule {
     /// Crates of the workspace that it may name.

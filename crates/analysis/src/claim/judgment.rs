@@ -21,7 +21,7 @@ const SIGNIFICANCE: f64 = 0.05;
 /// Cases named in a sentence; the rest are counted.
 const CASES_SHOWN: usize = 3;
 
-/// What became of a claim.
+/// The outcome of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimOutcome {
     /// Every case agrees.

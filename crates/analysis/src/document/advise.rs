@@ -75,7 +75,7 @@ pub struct AdvisedMode {
 /// The name of this document's shape.
 pub const CHATTY_SCHEMA: &str = "plumb.chatty/1";
 
-/// What a capture says of its TCP connections.
+/// What a capture says about its TCP connections.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ChattyDocument {
     /// Always `plumb.chatty/1`.
@@ -168,7 +168,7 @@ pub struct ChattyConnection {
     pub retransmissions: u64,
     /// Bytes that were acknowledged or passed over, and are not in the capture.
     pub missing_bytes: u64,
-    /// Whether only one direction is in the capture: nothing can be said of turns then.
+    /// Whether only one direction is in the capture: nothing can be said about turns then.
     pub is_one_way: bool,
     /// What changes would save.
     pub savings: Vec<ChattySaving>,

@@ -1,4 +1,4 @@
-//! What plumb says of itself and its host: an agent, `plumb.agent/1` and `plumb.pair/1`; what was found out about the host,
+//! What plumb says about itself and its host: an agent, `plumb.agent/1` and `plumb.pair/1`; what was found out about the host,
 //! `plumb.doctor/1`; its statistics here, `plumb.selftest/1` (rule 19); and a store, `plumb.check/1`.
 
 use std::collections::BTreeMap;

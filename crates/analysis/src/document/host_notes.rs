@@ -1,6 +1,6 @@
 //! The notes of a run about the other host that it was measured against.
 //!
-//! Left out: what they say of it, which is whatever that host has told.
+//! Left out: what they say about it, which is whatever that host has told.
 
 /// What the names of all of them begin with.
 pub const PREFIX: &str = "host.";

@@ -1,5 +1,5 @@
 //! Lists: of what can be measured, `plumb.list/1`; of the runs of a store, `plumb.runs/1`; and of every testable statement
-//! of the documents with what stored runs say of it, `plumb.claims/1`.
+//! of the documents with what stored runs say about it, `plumb.claims/1`.
 
 use std::collections::BTreeMap;
 
@@ -136,7 +136,7 @@ pub struct ClaimsDocument {
     pub tallies: Vec<ClaimTally>,
 }
 
-/// One statement and what is known of it here.
+/// One statement and what is known about it here.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ClaimRow {
     /// Stable id: `scaling.entry.lags-processors`.

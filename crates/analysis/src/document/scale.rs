@@ -11,7 +11,7 @@ use super::list::ClaimRow;
 /// The name of this document's shape.
 pub const SCALE_SCHEMA: &str = "plumb.scale/1";
 
-/// Machines, how their quantities follow their speed, and what that says of published claims.
+/// Machines, how their quantities follow their speed, and what that says about published claims.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ScaleDocument {
     /// Always `plumb.scale/1`.

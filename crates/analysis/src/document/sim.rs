@@ -1,4 +1,4 @@
-//! What simulations found, `plumb.sim/1`, and what they say of a congestion control, `plumb.congestion/1`.
+//! What simulations found, `plumb.sim/1`, and what they say about a congestion control, `plumb.congestion/1`.
 
 use std::collections::BTreeMap;
 

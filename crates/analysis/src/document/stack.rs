@@ -1,4 +1,4 @@
-//! What a command of `plumb stack` saw, `plumb.stack/1`, and what became of conformance scripts, `plumb.conform/1`.
+//! What a command of `plumb stack` saw, `plumb.stack/1`, and what happened to conformance scripts, `plumb.conform/1`.
 
 use std::collections::BTreeMap;
 
@@ -253,7 +253,7 @@ pub struct ConformDocument {
     pub scripts: Vec<ConformScript>,
 }
 
-/// What became of one script.
+/// What happened to one script.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ConformScript {
     /// Its path.

@@ -10,7 +10,7 @@ use super::{KnownMachine, MachineSet, MachineValue, SpeedKind};
 /// Why an archive was not read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ArchiveError {
-    /// The head is missing a column without which nothing is known of a row.
+    /// The head is missing a column without which nothing is known about a row.
     #[error(
         "the first line names no column '{0}': an archive has host, mhz and columns such as null_call_us"
     )]

@@ -30,7 +30,7 @@ pub struct AdvisedDrawing {
     pub measured_ns: f64,
 }
 
-/// What is known of a cell but its costs.
+/// What is known about a cell but its costs.
 struct MeasuredDrawing<'a> {
     path: DisplayPath,
     /// Its drawing and mode: what it costs is the same on every path.

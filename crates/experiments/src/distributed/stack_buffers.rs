@@ -1,4 +1,4 @@
-//! `stack.buffers`: how a receiving host keeps packets until they are read, and what comes of it.
+//! `stack.buffers`: how a receiving host keeps packets until they are read, and the result of it.
 //!
 //! After Lantz, Nowicki & Theimer (1985, §7.1). In virtual time a fast host sends lines to a slow one with eight buffers, and in real time
 //! both are in memory; over a TAP packets are in buffers of the kernel's before they reach any of plumb's.

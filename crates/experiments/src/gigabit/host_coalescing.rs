@@ -2,7 +2,7 @@
 //!
 //! Over a virtual Ethernet whose devices take no more than a packet at a time, so that there is something to
 //! join. Its devices take no interrupt; what a card's coalescing does, waiting for further packets before the host is
-//! told of the first, their poll timer does (napi_defer_hard_irqs and gro_flush_timeout). A simulated host of 733 MHz has interrupts of
+//! told about the first, their poll timer does (napi_defer_hard_irqs and gro_flush_timeout). A simulated host of 733 MHz has interrupts of
 //! 2,000 cycles, as the document counts them, and a card with a timer.
 
 use std::collections::BTreeMap;

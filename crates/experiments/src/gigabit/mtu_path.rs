@@ -1,4 +1,4 @@
-//! `mtu.path`: what becomes of jumbo packets on a path with a smaller hop, and of a small urgent packet
+//! `mtu.path`: what happens to jumbo packets on a path with a smaller hop, and to a small urgent packet
 //! behind them.
 //!
 //! Over UDP, whose datagrams nobody cuts but IP, and over TCP, which cuts its own once it has learnt what
@@ -535,7 +535,7 @@ fn pieces(cells: &[&CellResult]) -> Vec<String> {
     sentence(&told, "; ", |told| format!("Packets in which one of {longest} B arrives: {told}."))
 }
 
-/// What becomes of the longest packets on each kind of path.
+/// What happens to the longest packets on each kind of path.
 fn delivered(cells: &[&CellResult], what: &str, arrive: &str) -> Vec<String> {
     let Some((longest, cells)) = longest(cells) else { return Vec::new() };
     let mut paths: BTreeMap<(Option<usize>, String), Vec<&CellResult>> = BTreeMap::new();
@@ -634,7 +634,7 @@ const SWITCHED: LevelPlot = LevelPlot {
     pictures: &[("Urgent packet through a simulated switch", &["urgent"], true)],
 };
 
-/// What became of the packets of a cell that did not arrive; empty where all arrived.
+/// What happened to the packets of a cell that did not arrive; empty where all arrived.
 fn undelivered_outcome(cell: &CellResult) -> &'static str {
     let count = |counter: &str| cell.counters.get(counter).copied().unwrap_or(0);
     // The first is lost and its refusal comes before the next is sent.

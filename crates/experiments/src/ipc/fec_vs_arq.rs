@@ -286,7 +286,7 @@ fn raptorq(message: &[u8], path: &mut LossyPath, rtt: f64) -> MessageOutcome {
     outcome(&arrives, found.is_some_and(|found| found == message), rtt)
 }
 
-/// What becomes of a message: it is whole when enough packets have arrived.
+/// What happens to a message: it is whole when enough packets have arrived.
 fn outcome(arrives: &[bool], is_whole: bool, rtt: f64) -> MessageOutcome {
     let needed = arrives.iter().scan(0, |count, arrives| {
         *count += usize::from(*arrives);

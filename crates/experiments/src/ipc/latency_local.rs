@@ -169,7 +169,7 @@ fn in_order(evidence: &ClaimEvidence<'_>, pairs: &[(i64, &str, &str)]) -> ClaimJ
     judge_all(evidence.order_cases(EXPERIMENT.id, "latency", pairs), NEEDS)
 }
 
-/// What is to be said of the latencies at each placement at the size nearest to 64 bytes, lowest first.
+/// What is to be said about the latencies at each placement at the size nearest to 64 bytes, lowest first.
 fn at_each_placement<T>(data: &PageData<'_>, tell: impl Fn(&[&CellResult]) -> Option<T>) -> Vec<T> {
     let mut placements: Vec<(usize, &str)> = data
         .cells

@@ -152,7 +152,7 @@ pub(crate) trait LaunchSource {
 
 /// A launch under way.
 pub(crate) trait OpenLaunch {
-    /// What is known of its channel.
+    /// What is known about its channel.
     fn facts(&self) -> &LaunchFacts;
 
     /// Asks for a block.

@@ -1,4 +1,4 @@
-//! What becomes of messages: whether each is answered, and, checked one by one by the peer, how many are lost,
+//! What happens to messages: whether each is answered, and, checked one by one by the peer, how many are lost,
 //! duplicated, reordered or corrupted.
 
 use plumb_base::units::whole;
@@ -54,7 +54,7 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
         Ok(report)
     }
 
-    /// What becomes of messages sent as fast as the channel takes them.
+    /// What happens to messages sent as fast as the channel takes them.
     pub(super) fn reliability(
         &mut self,
         spec: &BlockSpec,
@@ -102,7 +102,7 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
     }
 }
 
-/// Counts what became of so many messages; the sample is the share of those with this fault.
+/// Counts what happened to so many messages; the sample is the share of those with this fault.
 fn add_deliveries(
     report: &mut BlockReport,
     count: u64,

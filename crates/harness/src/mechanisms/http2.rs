@@ -199,7 +199,7 @@ fn turn_server(
     }
 }
 
-/// Copies what came of a body until its end; what a buffer has no room for is counted alone.
+/// Copies a body until its end; bytes that a buffer has no room for are only counted.
 fn poll_body(
     body: &mut RecvStream,
     buffer: &mut [u8],

@@ -26,7 +26,7 @@ const DATAGRAM_MAX_IPV4: usize = 65_507;
 /// 65,535 less the UDP header of 8: IPv6 does not count its own (RFC 8200 §3).
 const DATAGRAM_MAX_IPV6: usize = 65_527;
 
-/// IP_MTU_DISCOVER: don't-fragment clear, and set whatever is known of the path (ip(7)).
+/// IP_MTU_DISCOVER: don't-fragment clear, and set whatever is known about the path (ip(7)).
 const PMTUDISC_DONT: i32 = 0;
 const PMTUDISC_PROBE: i32 = 3;
 

@@ -122,7 +122,7 @@ pub enum StackEntry {
     Message,
 }
 
-/// What of TCP is made different on purpose.
+/// Deliberate changes to TCP's behavior.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TransferTcp {
     /// As it was before 1988: a constant window, no SACK, loss noticed by the timer only.

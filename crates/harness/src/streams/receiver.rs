@@ -48,7 +48,7 @@ pub(super) struct StreamsReceiver {
     pub(super) kernel: KernelTimes,
     /// CPUs that both processes are bound to; none where the scheduler places them.
     pub(super) cpus: Vec<u32>,
-    /// What is known of network and sockets, for the record.
+    /// What is known about network and sockets, for the record.
     pub(super) facts: BTreeMap<String, String>,
 }
 

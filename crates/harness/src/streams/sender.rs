@@ -120,7 +120,7 @@ fn serve(control_fd: OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends on every stream until told to stop: what it says of that.
+/// Sends on every stream until told to stop: what it says about that.
 fn send_all(
     attach: &AttachStreams,
     sockets: &[TcpStream],

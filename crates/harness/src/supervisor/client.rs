@@ -92,7 +92,7 @@ pub struct SupervisorClient {
     reply_timeout: Span,
     /// What the page there says, as far as it was told.
     written_page: [Option<ControlPageWrite>; 4],
-    /// What is known of the sockets there, for the record.
+    /// What is known about the sockets there, for the record.
     pub(crate) facts: BTreeMap<String, String>,
 }
 
@@ -139,7 +139,7 @@ impl SupervisorClient {
         &self.client.welcome().addresses
     }
 
-    /// How long a connection to an address there takes, the least of some, and what the host says of itself.
+    /// How long a connection to an address there takes, the least of some, and what the host says about itself.
     ///
     /// # Errors
     /// What keeps a connection from getting through, and what to do about it.

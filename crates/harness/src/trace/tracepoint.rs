@@ -208,7 +208,7 @@ impl Tracefs {
         Ok(Self { events, _mount: Some(mount) })
     }
 
-    /// What this kernel says of a tracepoint.
+    /// What this kernel says about a tracepoint.
     pub(super) fn layout(&self, tracepoint: Tracepoint) -> io::Result<TracepointLayout> {
         let directory = self.events.join(tracepoint.name());
         let id = fs::read_to_string(directory.join("id"))?;

@@ -121,7 +121,7 @@ impl HttpClient {
         image_paths(page, &self.target.path, OBJECTS_MAX - 1)
     }
 
-    /// Every byte of plumb's own page or file; nothing is known of others.
+    /// Every byte of plumb's own page or file; nothing is known about others.
     fn verify(&self, fetched: &FetchedPage) -> Result<(), HttpError> {
         if !self.target.is_plumb {
             return Ok(());

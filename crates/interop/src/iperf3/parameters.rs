@@ -85,7 +85,7 @@ impl Iperf3TestLength {
     }
 }
 
-/// Everything that both sides must know of a test.
+/// Everything that both sides must know about a test.
 #[expect(clippy::struct_excessive_bools, reason = "each is a truth of its own in the protocol")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Iperf3Parameters {

@@ -16,7 +16,7 @@ use super::parameters::{Iperf3Direction, Iperf3Transport};
 use super::record::{Iperf3Interval, Iperf3Role, Iperf3Stream, Iperf3Test};
 use super::results::{Iperf3Results, Iperf3Totals};
 
-/// One stream with what is known of each of its sides.
+/// One stream with what is known about each of its sides.
 struct Iperf3StreamSides<'a> {
     record: &'a Iperf3Stream,
     sent: Option<Iperf3Totals>,
@@ -385,7 +385,7 @@ fn datagrams(sides: &[&Iperf3StreamSides<'_>]) -> Iperf3Summary {
     figures.with_datagrams(known.packets.unwrap_or(0), lost, jitter)
 }
 
-/// Datagrams of a stream that did not come, by the receiver's word. One that nothing reached knows of no loss.
+/// Datagrams of a stream that did not come, by the receiver's word. One that nothing reached knows about no loss.
 fn lost(side: &Iperf3StreamSides<'_>) -> Option<i64> {
     let (received, sent) = (side.received?, side.sent.map_or(0, |sent| sent.packets));
     if received.packets == 0 {

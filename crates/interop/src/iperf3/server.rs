@@ -60,7 +60,7 @@ pub struct Iperf3ServerOptions {
     pub interval: Span,
 }
 
-/// What a server tells of its tests.
+/// What a server tells about its tests.
 #[derive(Debug)]
 pub enum Iperf3ServerEvent {
     /// A test was agreed on.

@@ -159,7 +159,7 @@ fn source(from: IpAddr, to: SocketAddr) -> SocketAddr {
     }
 }
 
-/// Sets what a test's parameters say of a stream's socket.
+/// Sets what a test's parameters say about a stream's socket.
 ///
 /// # Errors
 /// The kernel refuses one, and which.

@@ -281,7 +281,7 @@ impl Iperf3Transfer {
     }
 
     /// Waits until receivers have what was sent: until a stream has ended, or so many bytes or
-    /// datagrams have come as `sent` says of it, or nothing comes any more for `quiet`, or
+    /// datagrams have come as `sent` says about it, or nothing comes any more for `quiet`, or
     /// `patience` is over.
     pub fn drain(&mut self, sent: impl Fn(u32) -> Option<(u64, u64)>, quiet: Span, patience: Span) {
         let began = now();
@@ -379,13 +379,13 @@ impl TransferStream {
         tcp::Iperf3TcpWorker::new(socket, meter, self.sends, shared.clone())
     }
 
-    /// What was counted, with segments sent again, and what the connection says of itself.
+    /// What was counted, with segments sent again, and what the connection says about itself.
     fn read(&mut self) -> ((Iperf3Count, u64), Option<TcpInfo>) {
         let (count, facts) = (self.meter.count(), self.sample_tcp_info());
         ((count, facts.map_or(0, |facts| facts.total_retrans.into())), facts)
     }
 
-    /// Looks at what the connection says of itself, of a TCP sender.
+    /// Looks at what the connection says about itself, of a TCP sender.
     fn sample_tcp_info(&mut self) -> Option<TcpInfo> {
         if !self.sends || !matches!(&*self.socket, Iperf3Socket::Tcp(_)) {
             return None;

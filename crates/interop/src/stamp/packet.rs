@@ -279,7 +279,7 @@ pub struct ErrorEstimate {
 }
 
 impl ErrorEstimate {
-    /// What the kernel says of this host's real-time clock now.
+    /// What the kernel says about this host's real-time clock now.
     pub fn here(format: TimestampFormat) -> Self {
         match probe::clock_discipline() {
             Ok(error) => {

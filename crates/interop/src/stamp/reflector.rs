@@ -190,7 +190,7 @@ impl SessionReflector {
         }
     }
 
-    /// What became of the questions so far.
+    /// What happened to the questions so far.
     pub const fn counts(&self) -> ReflectorCounts {
         self.counts
     }
@@ -281,7 +281,7 @@ impl SessionReflector {
 /// Answers what comes to a socket until told to stop.
 ///
 /// # Errors
-/// The kernel's, but for those that say what became of an answer.
+/// The kernel's, but for those that say what happened to an answer.
 pub fn serve(
     socket: &UdpSocket,
     conduct: ReflectorOptions,

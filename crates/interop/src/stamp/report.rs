@@ -1,4 +1,4 @@
-//! What came of a STAMP session: round trips, both ways apart, and in which direction was lost.
+//! The result of a STAMP session: round trips, both ways apart, and in which direction was lost.
 
 use plumb_net::measure::clock_offset::{
     self, ClockOffsetEstimate, ClockRelation, TimestampExchange,
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn a_reflector_that_numbers_its_answers_tells_where_the_others_went() {
-        // Ten asked: 2 and 3 never arrived, the answer to 5 was lost, and nothing is known of 9.
+        // Ten asked: 2 and 3 never arrived, the answer to 5 was lost, and nothing is known about 9.
         let replies = [(0, 0), (1, 1), (4, 2), (6, 4), (7, 5), (8, 6)].map(|(q, a)| reply(q, a));
         let told = StampLosses { forward: 2, backward: 1, last: 1 };
         assert_eq!(losses(10, &tally(4), &replies), Some(told));

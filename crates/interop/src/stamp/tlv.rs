@@ -81,7 +81,7 @@ pub fn append_hmac(packet: &mut Vec<u8>, start: usize, key: &StampKey) {
     append(packet, HMAC, &seal);
 }
 
-/// What an answer's flags say of the TLVs that were asked with.
+/// What an answer's flags say about the TLVs that were asked with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TlvFlagCounts {
     /// Not recognised there.

@@ -66,7 +66,7 @@ impl Drop for RunningIperf3Server {
     }
 }
 
-/// The test that a server told of last.
+/// The test that a server told about last.
 pub fn last_test(notices: Vec<Iperf3ServerEvent>) -> Iperf3Test {
     let test = notices.into_iter().rev().find_map(|notice| match notice {
         Iperf3ServerEvent::Ended(test) => Some(*test),

@@ -58,7 +58,7 @@ pub fn in_parts(modes: &[&str], test_part: impl Fn(&[&str]) + Sync) {
     });
 }
 
-/// What holds of any test that came to its end.
+/// What holds for any test that came to its end.
 pub fn assert_sound(words: &str, test: &Iperf3Test) {
     let record = test.record.as_ref().unwrap();
     let remote = test.remote_results.as_ref().unwrap();

@@ -1,4 +1,4 @@
-//! A hop whose queue is FIFO, whose rate and delay are constant and whose wire has no faults: what becomes of a frame is known when it
+//! A hop whose queue is FIFO, whose rate and delay are constant and whose wire has no faults: what happens to a frame is known when it
 //! comes, so that nothing has to happen in between.
 //!
 //! It gives what [`HopDirection`] gives, to the picosecond and in every count; `one_way` tests that.

@@ -18,7 +18,7 @@ const SEGMENT_TIME_MAX: Span = Span::from_us(20);
 /// Least limit of a queue in which a super-segment may take a place.
 const SEGMENT_QUEUE_MIN: u64 = 4 * 65_550;
 
-/// What a direction of a link knows of itself before it looks at a frame.
+/// What a direction of a link knows about itself before it looks at a frame.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct IngressLimits {
     /// The most bytes of a super-segment that is carried whole.

@@ -65,7 +65,7 @@ fn difference(later: u64, earlier: u64) -> i64 {
     later.wrapping_sub(earlier).cast_signed()
 }
 
-/// What is known of the two clocks beforehand.
+/// What is known about the two clocks beforehand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClockRelation {

@@ -1,4 +1,4 @@
-//! What can be told of a test while it runs: how far it is, round trips by size, and what the senders of this side
+//! What can be told about a test while it runs: how far it is, round trips by size, and what the senders of this side
 //! waited for.
 //!
 //! Noting a round trip is one addition in memory, so that it may stand where probes are read. Left out: the figures

@@ -49,7 +49,7 @@ pub struct QuicResponder {
     service: Arc<QuicResponderState>,
 }
 
-/// What is done on connections, and what came of it.
+/// What is done on connections, and the result of it.
 #[derive(Debug)]
 struct QuicResponderState {
     /// The only requests and responses that are served.
@@ -566,7 +566,7 @@ mod tests {
         send_requests(socket, address, pinned, token, spec, &Counter::default(), &|| false)
     }
 
-    /// What came of a test at a server for `client`, how many requests that answered, and how many it refused.
+    /// The result of a test at a server for `client`, how many requests that answered, and how many it refused.
     fn with_server(
         identity: &HostIdentity,
         client: Ipv4Addr,

@@ -17,7 +17,7 @@ use crate::measure::mtu::MtuPartReport;
 /// One side's report on a test.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct TestReport {
-    /// What is known of this side before anything is measured.
+    /// What is known about this side before anything is measured.
     pub host: HostFacts,
     /// When everything was read, and what the host had done by then.
     pub moments: Vec<HostSample>,

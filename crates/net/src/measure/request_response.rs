@@ -60,7 +60,7 @@ pub enum RequestPacing {
     Connect,
 }
 
-/// What came of it, as the side that asked saw it.
+/// Its result, as the side that asked saw it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RequesterReport {
     /// Requests that were due in the time that counts; of datagrams of a test that was ended early, those whose
@@ -89,7 +89,7 @@ pub struct RequesterReport {
     pub error: Option<String>,
 }
 
-/// What came of it, as the side that answered saw it, with the warm-up.
+/// Its result, as the side that answered saw it, with the warm-up.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ResponderReport {
     /// Requests that were answered.

@@ -411,7 +411,7 @@ impl TestRun {
         let is_stopped = at_ns < self.spec.planned_ns() && control.is_stop_requested(is_told);
         let mut report = self.assemble_report(moments, samples, threads, is_stopped);
         if let Some(error) = self.spawn_error.get() {
-            // That it was stopped then is what came of it.
+            // Then its result is that it was stopped.
             report.ended = TestEnding::Broken(format!(
                 "a thread of the test could not be started: {error}; see 'ulimit -u' and pids.max of the control group"
             ));

@@ -1,6 +1,6 @@
 //! What a test is asked to be: its length and its parts, which run at the same time.
 //!
-//! Plain numbers with their units in their names, because they cross the wire. Left out: what comes of it.
+//! Plain numbers with their units in their names, because they cross the wire. Left out: the result of it.
 
 use plumb_result::net::{Direction, RequestTransport};
 use serde::{Deserialize, Serialize};

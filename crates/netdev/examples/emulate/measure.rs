@@ -49,7 +49,7 @@ fn pair(bed: &BenchBed) -> (UdpSocket, UdpSocket) {
 /// A datagram whose sending took longer, in nanoseconds, was disturbed: when it entered is not known.
 const DISTURBED: u64 = 20_000;
 
-/// What became of the datagrams of a measurement of delay.
+/// What happened to the datagrams of a measurement of delay.
 pub struct DatagramDelays {
     /// When each was sent, at the earliest and at the latest.
     sent: Vec<(u64, u64)>,

@@ -166,7 +166,7 @@ fn chance(stream: &mut RandomStream, probability: f64) -> bool {
 }
 
 /// Makes of a packet what it would be on a wire, where damage can be told: its checksum complete, and
-/// nothing known of it.
+/// nothing known about it.
 fn complete_checksum(packet: &mut Packet, pool: &mut Pool) {
     if let ChecksumState::Partial { start, offset } = packet.meta.checksum {
         let bytes = pool.bytes_mut(packet);

@@ -146,7 +146,7 @@ impl Device for PacketDevice {
 impl PacketDevice {
     /// Whether the interface is still there: always `false` then, for nothing has come.
     ///
-    /// The kernel tells of its end only once, and perhaps before it is complete.
+    /// The kernel tells about its end only once, and perhaps before it is complete.
     #[cold]
     fn check(&mut self) -> Result<bool, DeviceError> {
         self.counters.calls += 2;

@@ -31,7 +31,7 @@ pub enum RecordedDirections {
     Sent,
 }
 
-/// What becomes of a device whose recording cannot be written any more.
+/// What happens to a device whose recording cannot be written any more.
 enum RecordFailurePolicy {
     /// It fails too.
     Fail,

@@ -67,7 +67,7 @@ impl ReadAhead {
     }
 }
 
-/// What came of one read.
+/// The result of one read.
 enum TapRead {
     Packet(Packet),
     /// Read, and not worth handing over.

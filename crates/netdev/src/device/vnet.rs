@@ -1,4 +1,4 @@
-//! The virtio header before each packet of a TAP or packet socket: what it says of checksum and
+//! The virtio header before each packet of a TAP or packet socket: what it says about checksum and
 //! segmentation, both ways (virtio 1.2 §5.1.6, `linux/virtio_net.h`).
 //!
 //! Pure. The fields are in the machine's own byte order, as the kernel has them unless told
@@ -27,7 +27,7 @@ const UDP_HEADER_LEN: u16 = 8;
 const TCP_FLAGS_OFFSET: usize = 13;
 const TCP_FLAG_CWR: u8 = 0x80;
 
-/// What a header says of its packet; `None` where it cannot be true of this packet.
+/// What a header says about its packet; `None` where it cannot be true of this packet.
 #[inline]
 pub fn parse(
     header: [u8; HEADER_LEN],

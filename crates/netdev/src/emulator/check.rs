@@ -46,7 +46,7 @@ const LEAST: u32 = 16_384;
 pub struct LinkCheckReport {
     /// A line a way and property.
     pub properties: Vec<Property>,
-    /// What the link's driver says of itself.
+    /// What the link's driver says about itself.
     pub driver: EmulatorReport,
     /// How long it took.
     pub took: Span,
@@ -125,7 +125,7 @@ pub fn check(
     Ok(LinkCheckReport { properties: lines, driver, took: begun.now().saturating_since(start) })
 }
 
-/// Lets nobody but the check speak: what Linux says of its IPv6 addresses would keep a slow link
+/// Lets nobody but the check speak: what Linux says about its IPv6 addresses would keep a slow link
 /// busy for seconds.
 fn disable_ipv6_chatter(bed: &TestBed, devices: &mut [TapDevice; 2]) -> Result<(), LinkCheckError> {
     for side in [Some(bed.near()), bed.far()].into_iter().flatten() {

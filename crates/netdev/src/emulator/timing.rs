@@ -342,7 +342,7 @@ fn suspended_ns() -> u64 {
 /// How a driver waits for a frame's moment.
 ///
 /// A frame that comes while it sleeps is not known to have come before it is awake: it enters the link
-/// late by what waking costs, about as much as [`MeasuredPrecision`] says of sleeps. Such frames are counted
+/// late by what waking costs, about as much as [`MeasuredPrecision`] says about sleeps. Such frames are counted
 /// (`EmulatorTiming::found_asleep`), and where others kept the driver from waking, so is that
 /// (`EmulatorTiming::entered_late`). Only spinning avoids both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -454,7 +454,7 @@ mod tests {
         Instant::ORIGIN + Span::from_us(us)
     }
 
-    /// Of virtual time: what the kernel says of the thread that tests does not belong to it.
+    /// Of virtual time: what the kernel says about the thread that tests does not belong to it.
     fn account() -> TimingRecorder {
         let account = TimingRecorder::new(at(0), Span::from_us(100));
         TimingRecorder { schedule: None, waited_before: None, waited_last: None, ..account }

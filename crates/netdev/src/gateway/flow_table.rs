@@ -41,7 +41,7 @@ struct KnownFlow {
     waiting: u32,
 }
 
-/// What becomes of a packet.
+/// What happens to a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GateVerdict {
     /// The kernel takes it.
@@ -77,7 +77,7 @@ impl FlowTable {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What becomes of the first segment of a connection.
+    /// What happens to the first segment of a connection.
     pub fn on_syn(&self, flow: FiveTuple) -> GateVerdict {
         let mut state = self.lock();
         match state.flows.get(&flow) {
@@ -88,7 +88,7 @@ impl FlowTable {
         }
     }
 
-    /// What becomes of a datagram.
+    /// What happens to a datagram.
     pub fn on_datagram(&self, flow: FiveTuple) -> GateVerdict {
         let mut state = self.lock();
         match state.flows.get_mut(&flow) {

@@ -350,7 +350,7 @@ fn unspecified(ip: IpAddr) -> IpAddr {
     if ip.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }
 }
 
-/// What the stack says of an error, without how to fix it, which follows a colon.
+/// What the stack says about an error, without how to fix it, which follows a colon.
 pub(super) fn first_part(error: &impl std::error::Error) -> String {
     let message = error.to_string();
     message.split_once(": ").map_or(message.as_str(), |(what, _)| what).to_owned()

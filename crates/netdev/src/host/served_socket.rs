@@ -27,7 +27,7 @@ pub struct StreamServiceCounts {
     pub idle: u64,
 }
 
-/// What becomes of a connection after a step of its service.
+/// What happens to a connection after a step of its service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StreamStep {
     /// It waits for data or for room.

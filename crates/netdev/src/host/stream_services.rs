@@ -184,7 +184,7 @@ impl StreamServices {
                 self.expiry.get_or_insert(now + EXPIRY_INTERVAL);
             }
         }
-        // A source speaks first: it is told of nothing before.
+        // A source sends first: nothing tells it to.
         for id in sources {
             self.serve(now, id, host);
         }

@@ -1,6 +1,6 @@
-//! From the two sides' accounts of paced datagrams to what the document says of them.
+//! From the two sides' accounts of paced datagrams to what the document says about them.
 //!
-//! The receiver's count is the truth, the sender's says of how many.
+//! The receiver's count is the truth, the sender's says out of how many.
 
 use plumb_net::measure::clock_offset::ClockOffsetEstimate;
 use plumb_net::measure::datagram;
@@ -159,7 +159,7 @@ fn add_receiver(arrivals: &ReceiverReport, summary: &mut NetDatagrams) {
     });
 }
 
-/// What a reader must know of them.
+/// What a reader must know about them.
 pub(super) fn flags(phase: PhaseName, datagrams: &[NetDatagrams]) -> Vec<String> {
     let mut flags = Vec::new();
     for stream in datagrams {

@@ -136,7 +136,7 @@ fn is_same_machine(here: &HostFacts, there: &HostFacts) -> bool {
     !here.clock.boot_id.is_empty() && here.clock.boot_id == there.clock.boot_id
 }
 
-/// What the document says of the path's MTU.
+/// What the document says about the path's MTU.
 fn mtu(measured: &NetMeasurement) -> Option<MtuResult> {
     let account = measured.mtu.as_ref()?;
     let took = measured.search.as_ref().map_or(Span::ZERO, |search| search.duration);
@@ -146,7 +146,7 @@ fn mtu(measured: &NetMeasurement) -> Option<MtuResult> {
     Some(result)
 }
 
-/// What is known of the far clock by the probes of all phases.
+/// What is known about the far clock by the probes of all phases.
 fn estimate(phases: &[MeasuredPhase]) -> Option<ClockOffsetEstimate> {
     let clocks = phases.iter().find_map(|phase| {
         let there = phase.outcome.there.as_ref().ok()?;
@@ -211,7 +211,7 @@ fn flags(document: &NetDocument) -> Vec<String> {
     flags
 }
 
-/// What a reader must know of clocks that were set or jumped.
+/// What a reader must know about clocks that were set or jumped.
 fn clock_flags(phases: &[MeasuredPhase], estimate: Option<&ClockOffsetEstimate>) -> Vec<String> {
     let mut flags = Vec::new();
     for phase in phases {

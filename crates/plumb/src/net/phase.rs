@@ -1,4 +1,4 @@
-//! What the document says of a phase, from both sides' reports of it.
+//! What the document says about a phase, from both sides' reports of it.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use super::counted_time::{CountedTime, seconds};
 use super::test_run::MeasuredPhase;
 use super::{datagrams, round_trips, tcp_flow};
 
-/// What the document says of a phase, by what is known of the clocks.
+/// What the document says about a phase, by what is known about the clocks.
 pub(super) fn summarize(phase: &MeasuredPhase, estimate: Option<&ClockOffsetEstimate>) -> NetPhase {
     let (spec, here) = (&phase.spec, &phase.outcome.here);
     let there = phase.outcome.there.as_ref().ok();

@@ -1,4 +1,4 @@
-//! Probes, and requests with their responses: what the document says of them.
+//! Probes, and requests with their responses: what the document says about them.
 
 use plumb_base::stats::histogram::Histogram;
 use plumb_base::stats::quantile;
@@ -37,7 +37,7 @@ pub(super) fn exchanges(probes: &ProbesReport) -> impl Iterator<Item = Timestamp
     })
 }
 
-/// What the document says of a phase's probes.
+/// What the document says about a phase's probes.
 pub(super) fn probes(
     spec: &TestSpec,
     here: &TestReport,
@@ -154,7 +154,7 @@ fn mean_of_shortest_95(encoded: &[u8]) -> Option<f64> {
     (taken > 0 && sum > 0.0).then(|| sum / taken as f64)
 }
 
-/// What the document says of a phase's requests and responses.
+/// What the document says about a phase's requests and responses.
 pub(super) fn exchange(
     spec: &TestSpec,
     here: &TestReport,

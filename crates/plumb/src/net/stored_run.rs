@@ -33,7 +33,7 @@ pub trait StoredDocument: Serialize + DeserializeOwned {
     /// When what it says was begun, in milliseconds since 1970 UTC.
     fn created_unix_ms(&self) -> i64;
 
-    /// Where it says of which run it is.
+    /// Where it says about which run it is.
     fn run_id(&mut self) -> &mut Option<String>;
 
     /// It as a run; `None` when nothing was counted.
@@ -59,7 +59,7 @@ pub struct NetRunHeader {
 }
 
 impl NetRunHeader {
-    /// The run itself, with what else is to be said of it.
+    /// The run itself, with what else is to be said about it.
     fn into_run(self, seed: u64, notes: [(&str, String); 3], problems: &[String]) -> RunRecord {
         let mut notes = BTreeMap::from(notes.map(|(name, note)| (name.to_owned(), note)));
         notes.insert(host_notes::COMMAND.to_owned(), self.command);
@@ -164,7 +164,7 @@ impl StoredDocument for NetDocument {
     }
 }
 
-/// What a block holds of a metric.
+/// What a block holds for a metric.
 enum Samples {
     Each(Vec<f64>),
     Histogram { n: u64, encoded: Vec<u8> },
@@ -459,7 +459,7 @@ fn partial_flags(is_partial: bool) -> Vec<String> {
 
 type VisitTime = fn(&PageLoad) -> u64;
 
-/// What is kept of every visit of a page, in nanoseconds.
+/// Times recorded for every visit of a page, in nanoseconds.
 const VISIT: [(&str, VisitTime); 4] = [
     ("page", |visit| visit.total_ns),
     ("page-ready", |visit| visit.connected_ns),
@@ -529,7 +529,7 @@ impl StoredDocument for HttpDocument {
     }
 }
 
-/// All visits of a mode as a block of something that is known of each.
+/// All visits of a mode as a block of something that is known about each.
 fn visits_block(
     cell: i64,
     way: &HttpModeResult,

@@ -1,4 +1,4 @@
-//! Bulk TCP in one direction: from the two sides' reports to what the document says of it.
+//! Bulk TCP in one direction: from the two sides' reports to what the document says about it.
 //!
 //! The receiver's count is the rate; where its report was lost, the sender's acknowledged bytes stand in and are
 //! marked. What ended before the time that counts has no rate, but keeps its totals. What a byte cost is the time of the
@@ -150,7 +150,7 @@ fn flow(
     flow
 }
 
-/// What the sender's kernel says of the connections in the time that counts.
+/// What the sender's kernel says about the connections in the time that counts.
 fn add_tcp_info(sender: &FlowEnd<'_>, flow: &mut NetBulkFlow) {
     let Some(time) = sender.counted else { return };
     flow.retransmitted_segments =

@@ -86,7 +86,7 @@ pub struct MeasuredPhase {
     pub round: u32,
     /// What was asked for.
     pub spec: TestSpec,
-    /// What came of it.
+    /// Its result.
     pub outcome: TestOutcome,
     /// How long it took, with what came before and after the time that was planned.
     pub took: Span,
@@ -97,7 +97,7 @@ pub struct MeasuredPhase {
 /// The test in which the path's MTU was looked for.
 #[derive(Debug)]
 pub struct MtuSearchOutcome {
-    /// What came of it.
+    /// Its result.
     pub outcome: TestOutcome,
     /// How long it took.
     pub duration: Span,
@@ -132,7 +132,7 @@ impl NetMeasurement {
         matches!(self.error, Some(AgentClientError::Stopped))
     }
 
-    /// What is known of a search, and why nothing comes after it, where nothing does.
+    /// What is known about a search, and why nothing comes after it, where nothing does.
     fn note_search(&mut self, search: MtuSearchOutcome, is_stopped: bool) {
         let outcome = &search.outcome;
         self.mtu = mtu_account(&outcome.here);

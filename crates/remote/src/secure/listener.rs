@@ -358,7 +358,7 @@ impl SecureListener {
         SecureStream::handshake(connection.into(), socket)
     }
 
-    /// What a greeting comes to; `failed` is told of failures of this host's own.
+    /// What a greeting comes to; `failed` is told about failures of this host's own.
     fn evaluate(
         &self,
         id: u64,

@@ -154,7 +154,7 @@ pub struct SecureReader {
     shared: Arc<TlsState>,
     socket: DeadlineStream,
     raw: Vec<u8>,
-    /// What of `raw` is still to be decrypted.
+    /// The part of `raw` that is still to be decrypted.
     pending: std::ops::Range<usize>,
 }
 

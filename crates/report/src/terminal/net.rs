@@ -9,7 +9,7 @@ use plumb_result::net::{
 
 use super::{TerminalPage, TerminalStyle, TextRole, format_bit_rate, net_summary, occurred};
 
-/// Where what is said of a phase begins.
+/// Where what is said about a phase begins.
 const COLUMN: usize = 4;
 
 /// The page: the summary, and every phase in full with `details`, or where there is no summary.

@@ -329,7 +329,7 @@ fn put_sweep(page: &mut TerminalPage, file: &str, runs: &[SimRun]) {
     }
 }
 
-/// What is known of a congestion control.
+/// What is known about a congestion control.
 pub fn congestion(document: &CongestionDocument, style: TerminalStyle) -> String {
     let mut page = TerminalPage::new(style);
     let CongestionDocument { congestion, standards, findings, .. } = document;

@@ -1,4 +1,4 @@
-//! What holds of every study on its page and in a terminal: figures with their data, and widths.
+//! What holds for every study on its page and in a terminal: figures with their data, and widths.
 //!
 //! Left out: what the pictures show.
 
@@ -34,7 +34,7 @@ pub fn page(document: &RunDocument, name: &str, counts: &[(&str, usize)]) -> Str
     page
 }
 
-/// What is said of these experiments, a line a sentence.
+/// What is said about these experiments, a line a sentence.
 pub fn sentences(document: &RunDocument, experiments: &[&str]) -> String {
     let text: Vec<String> =
         experiments.iter().flat_map(|id| registry::sentences(document, id)).collect();

@@ -1,4 +1,4 @@
-//! Study `stack` on pages and terminals: figures, sentences, what is said of cells without numbers.
+//! Study `stack` on pages and terminals: figures, sentences, what is said about cells without numbers.
 //!
 //! Left out: whether the made-up numbers are plausible.
 

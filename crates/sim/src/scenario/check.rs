@@ -51,7 +51,7 @@ impl ScenarioError {
     }
 }
 
-/// What is known of the paths of a scenario's traffic.
+/// What is known about the paths of a scenario's traffic.
 #[derive(Clone, Debug)]
 pub(crate) struct PathSurvey {
     /// Of each one-way link: the longest round trip, without queues, of what crosses it.

@@ -1,6 +1,6 @@
 //! Which thread simulates which part of a network, and the threads that do so beside the one that drives the simulation.
 //!
-//! Parts are separated by links between routers in which it is known of each packet that enters when it comes out. So each part can be
+//! Parts are separated by links between routers in which the moment a packet leaves is known when it enters. So each part can be
 //! simulated by itself for as long as the shortest delay between two of them, the lookahead: nothing that another does meanwhile arrives
 //! earlier (Chandy and Misra 1979, Fujimoto 1990).
 

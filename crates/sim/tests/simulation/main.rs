@@ -1,4 +1,4 @@
-//! Simulations against what theory says of them.
+//! Simulations against what theory says about them.
 
 mod aimd;
 mod applications;

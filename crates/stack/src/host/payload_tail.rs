@@ -29,7 +29,7 @@ impl PayloadTails {
         self.tails.clear();
     }
 
-    /// Keeps where a payload lies; what its packet's metadata say of it.
+    /// Keeps where a payload lies; what its packet's metadata say about it.
     pub fn push(&mut self, seq: SeqNum, len: usize) -> u32 {
         self.tails.push(PayloadTail { connection: self.connection, seq, len });
         u32::try_from(self.tails.len()).expect("as many as packets are polled at once")

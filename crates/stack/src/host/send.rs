@@ -26,7 +26,7 @@ const HEADERS_V4: usize = ethernet::HEADER_LEN + ipv4::HEADER_LEN + udp::HEADER_
 /// Bytes of all headers of UDP over IPv6: the most that have to come before a payload.
 const HEADERS_V6: usize = ethernet::HEADER_LEN + ipv6::HEADER_LEN + udp::HEADER_LEN;
 
-/// A payload, and what is known of its sum.
+/// A payload, and what is known about its sum.
 pub(super) type Payload = (Packet, PayloadSum);
 
 impl IpHost {

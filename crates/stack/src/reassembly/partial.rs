@@ -110,7 +110,7 @@ impl PartialDatagram {
         self.data.as_ref().map_or(0, |data| pool.headroom(data) + data.len() + pool.tailroom(data))
     }
 
-    /// Gives up its memory; what comes of it later is refused until its deadline (RFC 5722 §4).
+    /// Gives up its memory; later fragments are refused until its deadline (RFC 5722 §4).
     pub fn discard(&mut self, pool: &mut Pool) {
         if let Some(data) = self.data.take() {
             pool.free(data);

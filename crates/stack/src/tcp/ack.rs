@@ -305,7 +305,7 @@ impl Timing {
     }
 }
 
-/// Bytes that an acknowledgement is the first to say to be delivered; of those in sequence duplicate ACKs had told of `told`. Slow start, which
+/// Bytes that an acknowledgement is the first to say to be delivered; of those in sequence duplicate ACKs had told about `told`. Slow start, which
 /// doubles the window for them, counts these only, as in Linux.
 #[inline]
 fn newly_acked(summary: &AckSummary, told: u64, mss: u64) -> u64 {

@@ -152,7 +152,7 @@ pub trait CongestionControl: fmt::Debug + Send {
     fn on_ack(&mut self, window: &mut CongestionWindow, ack: &AckEvent);
 
     /// A signal of congestion, at most once a window of data: sets `ssthresh`. `flight` is what was sent and not acknowledged
-    /// in sequence before the acknowledgement that told of it (FlightSize of RFC 5681), SACKed or lost bytes included.
+    /// in sequence before the acknowledgement that told about it (FlightSize of RFC 5681), SACKed or lost bytes included.
     ///
     /// The window itself is brought down to `ssthresh` by proportional rate reduction (RFC 9937) unless [`CongestionControl::governs_recovery`].
     fn on_congestion(

@@ -107,7 +107,7 @@ pub struct Connection {
     pub(super) is_challenge: bool,
     /// Acknowledgements still to be repeated (`TcpDefects::duplicate_acks`).
     pub(super) repeats: u8,
-    /// What of the configuration every segment needs.
+    /// The part of the configuration that every segment needs.
     pub(super) marks: IpMarks,
     pub(super) pushes_super_segments: bool,
     pub(super) trace: Option<Box<SegmentTrace>>,

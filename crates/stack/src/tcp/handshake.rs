@@ -1,4 +1,4 @@
-//! What both ends agree on while a connection opens: options of SYN and SYN-ACK, and what became of them.
+//! What both ends agree on while a connection opens: options of SYN and SYN-ACK, and what happened to them.
 
 use plumb_base::time::{Instant, Span};
 use plumb_wire::option::OptionArea;

@@ -1,4 +1,4 @@
-//! What can be known of a connection: figures in the manner of Linux's `tcp_info`, and a trace of its segments.
+//! What can be known about a connection: figures in the manner of Linux's `tcp_info`, and a trace of its segments.
 
 use plumb_base::time::{Instant, Span};
 

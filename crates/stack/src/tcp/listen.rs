@@ -28,7 +28,7 @@ pub(super) struct Listener {
     pub accepted: VecDeque<TcpId>,
     /// Half-open connections with a record.
     pub half_open: usize,
-    /// Whether the application was told of connections and has not asked since.
+    /// Whether the application was told about connections and has not asked since.
     pub is_announced: bool,
     backlog: usize,
     cookies_until: Instant,
@@ -84,7 +84,7 @@ impl Listener {
         }
     }
 
-    /// What of a handshake a cookie can stand for.
+    /// The part of a handshake that a cookie can replace.
     pub fn limit_to_cookie(handshake: &mut Handshake) -> CookieOptions {
         if handshake.timestamps.is_none() {
             (handshake.window_scale, handshake.sack, handshake.ecn) = (None, false, false);

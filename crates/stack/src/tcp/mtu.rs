@@ -59,7 +59,7 @@ pub(super) struct MtuProbe {
     mtu: u32,
 }
 
-/// What became of a probe that was not delivered (RFC 4821 §7.6).
+/// What happened to a probe that was not delivered (RFC 4821 §7.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ProbeFailure {
     /// It alone was lost: it was too large.

@@ -12,7 +12,7 @@ const REORDERING_MULTIPLE_MAX: u8 = 254;
 /// Recoveries without D-SACK after which the window shrinks again.
 const PERSISTENCE: u8 = 16;
 
-/// The segment delivered last of those sent last, and what is known of reordering.
+/// The segment delivered last of those sent last, and what is known about reordering.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rack {
     /// When it was sent, and where it ended.

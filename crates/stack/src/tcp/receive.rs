@@ -12,7 +12,7 @@ use super::segment::{InboundSegment, OutboundSegment};
 use super::seq::SeqNum;
 use super::socket::TcpState;
 
-/// What became of a segment.
+/// What happened to a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentFate {
     /// It served its purpose.

@@ -42,7 +42,7 @@ pub(super) struct Receiver {
     pub counts: ReceiverCounts,
 }
 
-/// What is counted of receiving.
+/// Counters of the receiving side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceiverCounts {
     /// Segments received; joined ones count as theirs.

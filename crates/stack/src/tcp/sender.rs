@@ -1,4 +1,4 @@
-//! The sending half of a connection: what is buffered, what may be sent next, and what became of what was sent.
+//! The sending half of a connection: what is buffered, what may be sent next, and what happened to what was sent.
 
 use plumb_base::time::{Instant, Span};
 
@@ -76,7 +76,7 @@ pub(super) struct SenderOptions {
     pub measure_retransmissions: bool,
 }
 
-/// What is counted of sending.
+/// Counters of the sending side.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SenderCounts {
     /// Segments sent, retransmissions included; a super-segment counts as its segments.

@@ -114,7 +114,7 @@ pub(crate) struct TcpTable {
     listeners: Vec<ListenerSlot>,
     vacant: Vec<u32>,
     local_ends: SocketDemux,
-    /// Listeners with connections that the application was not told of.
+    /// Listeners with connections that the application was not told about.
     acceptable: VecDeque<ListenerId>,
     half_open_timer: LazyTimer,
     time_wait_timer: LazyTimer,

@@ -33,7 +33,7 @@ impl DatagramEndpoints {
     }
 }
 
-/// What became of a datagram for a socket, or of the segments of a super-segment.
+/// What happened to a datagram for a socket, or to the segments of a super-segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UdpDelivery {
     /// Their socket.
@@ -250,7 +250,7 @@ pub enum CopyPolicy {
     NoChecksum,
 }
 
-/// What is known of the sum of a payload.
+/// What is known about the sum of a payload.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PayloadSum {
     /// The sum.

@@ -74,7 +74,7 @@ impl<M: Machine> VirtualLink<M> {
         self.injector.faults = faults;
     }
 
-    /// What became of the packets that the link was given.
+    /// What happened to the packets that the link was given.
     pub fn fates(&self) -> &LinkCounts {
         &self.fates
     }

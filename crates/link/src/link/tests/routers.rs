@@ -141,7 +141,7 @@ fn a_long_packet_is_refused_and_its_sender_told_the_mtu() {
 fn a_black_hole_tells_nobody() {
     for text in ["mtu=1400/silent", "mtu=1000"] {
         let mut rig = Rig::new(text);
-        // IPv6 is told of no MTU below its least.
+        // IPv6 is told about no MTU below its least.
         rig.send(rig.start, NEAR, &path(true, 64).udp(1, 2, &[7; 1_450]));
         assert!(rig.receive(rig.start, NEAR).is_empty() && rig.receive(rig.start, FAR).is_empty());
         let report = rig.link.report(rig.start);

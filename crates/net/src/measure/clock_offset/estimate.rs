@@ -47,7 +47,7 @@ impl ClockSegment {
     }
 }
 
-/// What is known of the far clock.
+/// What is known about the far clock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClockOffsetEstimate {
     /// What was known beforehand.

@@ -1,10 +1,10 @@
-//! Where the lost datagrams of a stream were lost: what both sides' sockets say of it, and what the kernels of both
+//! Where the lost datagrams of a stream were lost: what both sides' sockets say about it, and what the kernels of both
 //! hosts say that they dropped meanwhile.
 //!
 //! Exact where a kernel says it of this socket: refused by the queue of the sender's device, and dropped for want of
 //! room in the receiver's buffer. A root queueing discipline counts the drops of all below it, of every program's
 //! packets; those that drop what waited too long (CoDel and its kin) report it to no socket, so as many of the rest
-//! were lost there as its count grew. What neither kernel knows of was lost between the two; the counts of everybody's
+//! were lost there as its count grew. What neither kernel knows about was lost between the two; the counts of everybody's
 //! packets beside it bound how much of that was on the hosts after all.
 
 use std::collections::BTreeMap;

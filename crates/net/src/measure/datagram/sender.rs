@@ -138,7 +138,7 @@ pub struct SenderReport {
     pub queue_dropped: Option<u64>,
 }
 
-/// What became of a stream that was begun.
+/// What happened to a stream that was begun.
 #[derive(Debug)]
 pub struct SendOutcome {
     /// What was sent, up to its end or to where it broke.
@@ -542,7 +542,7 @@ mod tests {
 
     use super::*;
 
-    /// Fills in a batch while the kernel takes nothing, and hands it over once it does; what came of it, and the stamp
+    /// Fills in a batch while the kernel takes nothing, and hands it over once it does; the result of it, and the stamp
     /// from before. None where the kernel took it before it was asked to wait.
     fn wait_for_room() -> Option<(TestDatagramHeader, u64, u64, SenderReport)> {
         // Local datagrams wait for their reader as others do for a slow device.

@@ -1,5 +1,5 @@
 //! The requests of one thread, each after the one before, over one connection or each over a connection of its own:
-//! when each begins, what counts, and what came of all.
+//! when each begins, what counts, and the result of all.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
@@ -108,7 +108,7 @@ impl<'a> ClosedLoop<'a> {
         self.on_response(due)
     }
 
-    /// What came of them.
+    /// Their results.
     pub fn into_report(self) -> RequesterReport {
         let counted_ns = monotonic_ns().saturating_sub(self.counted_from);
         let cpu_ns = self.cpu_from.map_or(0, |from| read_ns(ClockId::ThreadCpu) - from);
@@ -126,7 +126,7 @@ impl<'a> ClosedLoop<'a> {
         }
     }
 
-    /// The error of a connection that broke, with what came of them until then.
+    /// The error of a connection that broke, with their results until then.
     pub fn into_error(self, error: io::Error) -> RequestError {
         RequestError::Connection { after: self.all, error, partial: Box::new(self.into_report()) }
     }

@@ -1,4 +1,4 @@
-//! Requests at even times, whatever comes back: when each is due, what came of them, and the loops over a connection
+//! Requests at even times, whatever comes back: when each is due, their results, and the loops over a connection
 //! that keeps their order.
 //!
 //! A thread sends and a thread reads, so that any number may be under way.
@@ -61,7 +61,7 @@ pub fn send_requests(
     finish(&schedule, sent.and(received), answers, lateness, cpu_ns, is_over)
 }
 
-/// What came of all, over whatever loses nothing.
+/// The result of all requests over a reliable transport.
 pub(crate) fn finish(
     schedule: &OpenSchedule,
     outcome: io::Result<()>,
@@ -170,7 +170,7 @@ impl OpenSchedule {
         self.pace.due_by(now_ns).min(self.total)
     }
 
-    /// What came of the first `judged` requests; `is_whole` is whether the test came to its end.
+    /// The result of the first `judged` requests; `is_whole` is whether the test came to its end.
     ///
     /// The time that counts lasts until the last response was read, without the least that any took: what needs more
     /// than the planned time does not come at the planned rate.

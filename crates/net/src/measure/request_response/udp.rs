@@ -43,7 +43,7 @@ const LOOK_RECEIVING_NS: u64 = 20_000_000;
 const LINGER_MIN_NS: u64 = 1_000_000_000;
 /// And where none has come.
 const LINGER_UNKNOWN_NS: u64 = 2_000_000_000;
-/// How long a response is waited for as long as nothing is known of the path.
+/// How long a response is waited for as long as nothing is known about the path.
 const UNKNOWN_NS: u64 = 1_000_000_000;
 /// At least, once something is known.
 const MIN_NS: u64 = 50_000_000;
@@ -414,7 +414,7 @@ fn timeout_for(longest_ns: u64, min_ns: u64) -> u64 {
     longest_ns.saturating_mul(TIMES).clamp(min_ns, MAX_NS)
 }
 
-/// The patience of who asks one after another, and what its socket was told of that.
+/// The patience of who asks one after another, and what its socket was told about that.
 #[derive(Debug)]
 struct ResponseTimeout<'a> {
     socket: &'a UdpSocket,

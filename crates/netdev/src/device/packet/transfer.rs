@@ -269,7 +269,7 @@ fn octets(tag: StrippedVlanTag) -> [u8; 4] {
     [a, b, c, d]
 }
 
-/// Moves what is said of a packet's transport header behind a tag.
+/// Moves what is said about a packet's transport header behind a tag.
 fn shift_by_tag(packet: &mut Packet) {
     if let ChecksumState::Partial { start, .. } = &mut packet.meta.checksum {
         *start += 4;

@@ -22,7 +22,7 @@ const MARGIN: Span = Span::from_ms(150);
 /// Below this rate both ways are kept busy at the same time, so that each has longer.
 const SLOW_RATE_BPS: u64 = 2_000_000;
 
-/// Frames beside those of the check: what devices and the driver have in hand, and what the kernel says of itself.
+/// Frames beside those of the check: what devices and the driver have in hand, and what the kernel says about itself.
 const SPARE_FRAMES: usize = 16_384;
 
 /// By what part of the time between them sparse datagrams may come closer.

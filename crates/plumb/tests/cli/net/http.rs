@@ -97,7 +97,7 @@ fn serve(place: &Path, [clear, encrypted]: [u16; 2]) -> Option<KilledOnDrop> {
     (!has_ended).then_some(process)
 }
 
-/// What plumb says of every way but HTTP/3, by its name.
+/// What plumb says about every way but HTTP/3, by its name.
 fn fetched(bench: &TestHome, url: &str, pin: &str) -> Vec<(String, Value)> {
     let ways = "one-each,keep-alive,pipelined,http2";
     let words =

@@ -457,7 +457,7 @@ pub const fn path() -> PathLimits {
     PathLimits { mtu: 1_500, super_segment: 0 }
 }
 
-/// What always holds of a connection that has nothing to send at once.
+/// What always holds for a connection that has nothing to send at once.
 fn check(connection: &Connection) {
     let tx = &connection.tx;
     tx.queue.check();

@@ -1,4 +1,4 @@
-//! Throughput against what theory says of a loss rate.
+//! Throughput against what theory says about a loss rate.
 
 use plumb_base::time::Span;
 

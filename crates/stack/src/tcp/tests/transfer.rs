@@ -160,7 +160,7 @@ fn established(congestion: CongestionChoice) -> Pair {
     pair
 }
 
-/// RFC 4821 §7.7, §7.3: no ICMP tells of it.
+/// RFC 4821 §7.7, §7.3: no ICMP tells about it.
 #[test]
 fn path_that_shrinks_and_grows_silently_is_followed() {
     for mtu in [1_492, 1_400, 1_300, 1_000, 600] {

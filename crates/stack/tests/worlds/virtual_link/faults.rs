@@ -38,7 +38,7 @@ impl LinkFaults {
     }
 }
 
-/// What became of packets on a link: `heard + duplicated = delivered + lost +` those in flight.
+/// What happened to packets on a link: `heard + duplicated = delivered + lost +` those in flight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkCounts {
     /// Put on the link.

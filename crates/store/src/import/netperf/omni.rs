@@ -117,7 +117,7 @@ pub(super) fn columns(block: &[&str]) -> Option<OmniFields> {
     (!fields.is_empty()).then_some(fields)
 }
 
-/// What a direction says of a test.
+/// What a direction says about a test.
 pub(super) fn kind_of_direction(direction: &str) -> Option<NetperfTestKind> {
     Some(match direction {
         "Send" => NetperfTestKind::Stream { reverse: false },

@@ -1,4 +1,4 @@
-//! What became of a file before it was imported: cut off, or mixed with other lines.
+//! What happened to a file before it was imported: cut off, or mixed with other lines.
 
 use super::*;
 

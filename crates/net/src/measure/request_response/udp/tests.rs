@@ -18,7 +18,7 @@ fn spec(pacing: RequestPacing, duration_ns: u64) -> RequestSpec {
     }
 }
 
-/// What came of asking through a relay, and of answering behind it.
+/// The result of asking through a relay, and of answering behind it.
 fn through(
     each_way_ns: u64,
     swallows: impl Fn(&[u8]) -> bool + Send + 'static,
