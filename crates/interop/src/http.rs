@@ -139,13 +139,13 @@ pub fn measure_page(
             match client.load_page(report.way) {
                 Ok(visit) if round > 0 => report.visits.push(visit),
                 Ok(_) => {}
-                // Whoever stops the program interrupts the visit under way, which is no fault of the way.
+                // A visit that the user interrupted is no failure of this HTTP version.
                 Err(_) if !progress(round) => break 'rounds,
                 Err(error) => report.error = Some(error.to_string()),
             }
         }
     }
-    // What nobody brought was not looked at.
+    // A way without a visit says nothing about the server.
     let mut seen = ways.iter().filter(|way| !way.visits.is_empty()).peekable();
     HttpDocument {
         schema: SCHEMA.to_owned(),

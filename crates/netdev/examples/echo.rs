@@ -127,7 +127,7 @@ fn measure(
         );
     }
     stop.store(true, Ordering::Relaxed);
-    // Whoever blocks has one more to answer.
+    // A thread that blocks needs one more message to notice.
     let _ = socket.send(b"stop");
     thread.join().unwrap();
 }

@@ -60,10 +60,10 @@ fn every_preset_is_what_it_says_or_says_why_it_was_not() {
         let mut is_told = false;
         for _ in 0..TRIES {
             let Some(outcome) = run(preset.text, Span::from_ms(1_000)) else { return };
-            // What the model decides by itself, however late anybody is.
+            // Decided by the model alone, however late the driver is.
             assert_eq!(off(&outcome, &["order"]), [], "{}", preset.name);
             let off = off(&outcome, &["delay", "rate", "jitter", "loss"]);
-            // What the driver's lateness may explain is not known yet.
+            // Properties that the driver's lateness may explain are still undecided.
             let is_vague =
                 |line: &Property| line.numbers.iter().any(|(name, _)| *name == "late_frames");
             is_told = off.is_empty() && !outcome.properties.iter().any(is_vague);
@@ -104,7 +104,7 @@ fn a_link_that_loses_delays_and_reorders_is_found_to() {
         line.numbers.iter().find(|(key, _)| *key == name).unwrap().1
     };
     let (lo, hi) = (number("loss", "interval_lo"), number("loss", "interval_hi"));
-    // What the link loses by itself is lost however late anybody is, and nothing else in time.
+    // The link's own loss is there however late the driver is; a driver in time loses nothing else.
     assert!(lo > 0.03 && hi > 0.1, "{lo} {hi}");
     assert!(is_excused(&outcome) || (lo < 0.1 && hi < 0.3), "{lo} {hi}");
     assert!(number("order", "got_share") > 0.08);

@@ -354,8 +354,8 @@ fn end(
     transfer.stop();
     control.send_message(Iperf3Message::TestEnd, REPLY_TIMEOUT).map_err(control_at(stage))?;
     control.expect(Iperf3Message::ExchangeResults, STREAMS_TIMEOUT).map_err(control_at(stage))?;
-    // What the server sent before it heard of the end is half a round trip behind its answer at most,
-    // or waits where the path is narrow.
+    // Data that the server sent before it learnt of the end comes half a round trip after its answer at most,
+    // or later where a queue holds it.
     let quiet = (rtt * 2).max(Span::from_ms(50));
     transfer.drain(|_| None, quiet, DRAIN_TIMEOUT);
     Ok(())

@@ -310,7 +310,7 @@ mod tests {
         let mut control = Iperf3Control::begin(stream, cookie, WAIT, &stop).unwrap();
         let error = control.receive_message(Span::from_ms(30)).unwrap_err();
         assert!(error.to_string().contains("said nothing for 30.0 ms"), "{error}");
-        // Whoever does not ask waits for an hour.
+        // Without asking `stop` this would wait for an hour.
         let error = control.receive_message(Span::from_secs(3_600)).unwrap_err();
         assert!(matches!(error, Iperf3ControlError::Stopped), "{error}");
     }

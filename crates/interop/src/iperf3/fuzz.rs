@@ -244,7 +244,7 @@ fn no_conversation_however_disturbed_leaves_a_session_without_an_end() {
             driver.settle();
         }
         deep += u32::from(driver.ended && said.next().is_none());
-        // Whatever it still waits for, it waits no longer than its deadline.
+        // It waits no longer than its deadline.
         let deadline = driver.session.deadline();
         driver.session.timeout(deadline);
         driver.settle();

@@ -153,7 +153,7 @@ impl Iperf3ServerState {
                 overlap.duration += together;
             }
         }
-        // What ended before any test that still runs began concerns nobody any more.
+        // Tests that ended before the oldest running one began overlap with none.
         let running = times.iter().filter(|time| time.2.is_none()).map(|time| time.1);
         let oldest = running.min().unwrap_or(Instant::NEVER);
         times.retain(|time| time.2.is_none_or(|end| end > oldest));

@@ -194,7 +194,7 @@ pub fn set_stream_options(
     match parameters.protocol {
         Iperf3Transport::Udp => {
             if parameters.window.is_none() {
-                // What the system gives is enough to measure with; more of it is better.
+                // A larger buffer is better, but the default is enough to measure with.
                 let forced = IntOption::ReceiveBufferForce;
                 if socket::set_option(socket, forced, UDP_RECEIVE_BUFFER_BYTES).is_err() {
                     socket::set_option(socket, IntOption::ReceiveBuffer, UDP_RECEIVE_BUFFER_BYTES)

@@ -436,7 +436,7 @@ mod tests {
         let mut answered = [0; 4];
         for ms in 0..10_000_u16 {
             for host in 0..4_u8 {
-                // Whoever changes port and session is the same for all that.
+                // Another port or session is still the same client.
                 let from = SocketAddr::from(([192, 0, 2, host], 10_000 + ms));
                 let reply = ask_from(&mut reflector, &question(0, ms), from, u64::from(ms));
                 answered[usize::from(host)] += u32::from(reply.is_some());

@@ -82,7 +82,7 @@ impl DirectionDemand {
                     way.streams = way.streams.saturating_add(asked);
                     way.elastic += 1;
                 }
-                // What comes back of a search is less than what is sent.
+                // The answers to a search are smaller than its probes.
                 PartSpec::Exchange(_) | PartSpec::Mtu(_) => way.elastic += 1,
                 PartSpec::Datagrams(_) | PartSpec::Streams(_) => {}
             }
@@ -94,7 +94,7 @@ impl DirectionDemand {
     fn requested(&self) -> u64 {
         let streams = if self.datagrams > 0 { self.streams } else { 0 };
         let paced = self.datagrams.saturating_add(self.probes).saturating_add(streams);
-        // Whoever takes what is left has to have something.
+        // Elastic traffic needs a share of at least one.
         paced.saturating_add(u64::from(self.elastic > 0 && streams == 0))
     }
 

@@ -230,7 +230,7 @@ fn drive<D: Device + Send + 'static>(
 /// Linux's token bucket at both ends.
 fn token_bucket(bed: &TestBed, rate: u64) {
     let set = |device: &str| {
-        // What its manual asks for: a bucket of as much as flows in a tick of the clock, here of 1 kHz.
+        // As tc-tbf(8) asks: a bucket that holds what flows in one timer tick, here of 1 kHz.
         let burst = (rate / 8_000).max(3_100).to_string();
         let rate = format!("{rate}bit");
         let status = Command::new("tc")

@@ -158,7 +158,7 @@ impl LoadPacer {
     }
 
     fn sent(&mut self, at: u64) {
-        // What was missed is not made up for: it would queue.
+        // Missed sends are not made up for: they would queue.
         self.next = (self.next + self.interval).max(at as f64);
     }
 }

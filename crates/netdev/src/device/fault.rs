@@ -239,7 +239,7 @@ impl<D: Device> DeviceLayer for FaultyDevice<D> {
             self.rx.apply(batch, from, pool);
         }
         match result {
-            // What was held back comes before the end.
+            // Frames that were held back come before the end.
             Err(DeviceError::Finished) if batch.len() > from => Ok(batch.len() - from),
             result => result.map(|_| batch.len() - from),
         }
@@ -271,7 +271,7 @@ impl<D: Device> DeviceLayer for FaultyDevice<D> {
     }
 
     fn fd_through(&self) -> Option<BorrowedFd<'_>> {
-        // What is held back is in no descriptor.
+        // Frames that are held back do not make the descriptor readable.
         if self.rx.held.is_empty() && self.tx.held.is_empty() { self.device.fd() } else { None }
     }
 }

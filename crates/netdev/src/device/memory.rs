@@ -37,7 +37,7 @@ struct MemoryQueue {
 
 impl MemoryChannel {
     fn lock(&self) -> MutexGuard<'_, MemoryQueue> {
-        // What the lock guards is whole at every step.
+        // The queue is consistent at every step, so a poisoned lock is harmless.
         self.frames.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

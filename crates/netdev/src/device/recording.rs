@@ -87,7 +87,7 @@ impl<D: Device> RecordingDevice<D> {
         pcapng::begin(&mut buffer, concat!("plumb ", env!("CARGO_PKG_VERSION")));
         let info = device.info();
         pcapng::interface(&mut buffer, info.capabilities.medium.into(), &info.name, 0);
-        // Whoever cannot be written to says so now.
+        // A file that cannot be written to fails here, not later.
         file.write_all(&buffer)?;
         let written = buffer.len() as u64;
         buffer.clear();
@@ -187,7 +187,7 @@ impl<D> RecordingDevice<D> {
 
 impl<D> Drop for RecordingDevice<D> {
     fn drop(&mut self) {
-        // Who wants to hear of an error calls `flush`, or is told.
+        // `flush` reports errors; here there is nobody to report one to.
         let _ = self.write_out();
     }
 }

@@ -279,7 +279,7 @@ impl Device for XdpDevice {
             Self::fill(queue, pool);
             if queue.socket.fill_needs_wakeup() && !queue.socket.is_ready() {
                 self.counters.calls += 1;
-                // Whatever is wrong with the socket is said by the calls below.
+                // The calls below report errors of the socket.
                 let _ = queue.socket.wake_rx();
             }
         }
@@ -333,7 +333,7 @@ fn lend(packet: Packet, pool: &mut Pool) -> Option<usize> {
 
 impl Drop for XdpDevice {
     fn drop(&mut self) {
-        // What was handed over is on its way when the socket closes; an interface that is gone
+        // Frames that were handed over are sent before the socket closes; an interface that is gone
         // cannot take it.
         let _ = self.kick_all();
     }

@@ -74,7 +74,7 @@ impl<E> EmulatorControl<E> {
     ) -> Result<R, EmulatorEndedError> {
         let (answer, answered) = mpsc::sync_channel(1);
         let job = Box::new(move |inside: &mut E| {
-            // Whoever asked may have given up.
+            // The caller may have given up.
             let _ = answer.send(work(inside));
         });
         match &mut *self.shared.jobs.lock().unwrap_or_else(PoisonError::into_inner) {

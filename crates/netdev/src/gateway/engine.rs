@@ -203,7 +203,7 @@ impl GatewayContext {
 
     /// Lets a held packet into the far side.
     pub fn inject(&self, frame: &[u8]) {
-        // What the TAP does not take is a packet lost: its sender sends again.
+        // A frame that the TAP refuses is a lost packet; its sender retransmits.
         fd::write(self.tap.as_fd(), frame).ok();
     }
 }

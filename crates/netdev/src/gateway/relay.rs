@@ -48,7 +48,7 @@ pub(super) struct TcpRelay {
 impl TcpRelay {
     /// Of two connected sockets that do not wait.
     pub fn new(inside: TcpStream, outside: TcpStream) -> Self {
-        // What one side sends small shall leave the other as small and as soon.
+        // Small segments are forwarded at once, without Nagle's delay.
         inside.set_nodelay(true).ok();
         outside.set_nodelay(true).ok();
         Self { streams: [inside, outside], from: Default::default(), hung_up: [false; 2] }

@@ -142,7 +142,7 @@ impl TcpFlows {
                 let connection = GatewayConnection::Connected { outside };
                 self.entries.insert(flow, TcpFlow { connection, used_ns: hub.now_ns });
             }
-            // Who asked hears nothing either, as without a gateway.
+            // The client gets no answer, as it would without a gateway.
             (Some(error), _) if error.kind() == io::ErrorKind::TimedOut => {
                 hub.table.forget(flow);
             }
@@ -218,7 +218,7 @@ impl TcpFlows {
         let outside = match self.entries.remove(&flow) {
             Some(TcpFlow { connection: GatewayConnection::Connected { outside }, .. }) => outside,
             other => {
-                // Whoever it is, nothing outside belongs to it.
+                // No connection outside belongs to it.
                 socket::reset_on_close(inside.as_fd()).ok();
                 if let Some(entry) = other {
                     self.entries.insert(flow, entry);

@@ -265,7 +265,7 @@ mod tests {
         hub.now_ns = IDLE_MAX.as_ns();
         datagrams.expire(&mut hub);
         assert_eq!(hub.table.on_datagram(first), GateVerdict::Pass);
-        // What comes from outside keeps it.
+        // A datagram from outside keeps the flow alive.
         datagrams.handle(first, RelaySide::Outside, &mut hub);
         hub.now_ns = 2 * IDLE_MAX.as_ns();
         datagrams.expire(&mut hub);

@@ -190,7 +190,7 @@ fn answer(
         }
         Err(status) => {
             let body = format!("{} {}\n", status.0, status.1);
-            // What cannot be understood leaves its rest unread.
+            // After a request that cannot be parsed, the rest of the stream cannot be read.
             let is_kept = is_kept && matches!(status.0, 403 | 404);
             let mut head = head(status, (body.len() as u64, "text/plain"), is_kept);
             if !is_head {

@@ -176,7 +176,7 @@ impl StreamClient {
             self.sample(now, host);
         }
         if self.failure.is_none() && now >= self.progress.1 + self.timeout {
-            // What was moved since the last look counts.
+            // Bytes moved since the last sample count as progress.
             self.sample(now, host);
             if now >= self.progress.1 + self.timeout {
                 self.failure = Some(self.timed_out());

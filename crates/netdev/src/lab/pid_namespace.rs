@@ -299,7 +299,7 @@ pub fn mount_text_over(place: &Path, text: &str) -> Result<(), LabError> {
         namespace::bind_mount(&to_c_string(&file)?, &to_c_string(&place)?)
     };
     let outcome = shown();
-    // What is shown keeps the memory that it is in.
+    // The bind mount keeps the tmpfs alive.
     namespace::unmount(&directory_words).map_err(refused)?;
     outcome.map_err(refused)
 }

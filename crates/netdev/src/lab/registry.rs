@@ -264,7 +264,7 @@ mod tests {
         let symlink = place.path().join("symlink");
         std::os::unix::fs::symlink(place.path(), &symlink).unwrap();
         refused(&symlink);
-        // Who may not give a directory away takes one of root's.
+        // Without the right to change a directory's owner, one of root's is used.
         let given = place.path().join("given");
         fs::create_dir(&given).unwrap();
         let is_given = std::os::unix::fs::chown(&given, Some(65_534), None).is_ok();

@@ -112,7 +112,7 @@ pub fn start_over(
             });
             let lacks = |error: &DeviceOpenError| error.failure == DeviceOpenFailure::Lacking;
             let (devices, pool) = allowed(opened.unwrap(), lacks)?;
-            // What is being sent is with the kernel too.
+            // The kernel also holds frames that are being sent.
             (bed, spawn(spec, devices, pool, 2 * LENT as usize + 256, options))
         }
     };

@@ -181,6 +181,6 @@ fn a_process_that_was_frozen_for_a_tenth_of_a_second_says_so() {
 fn a_driver_that_got_no_cpu_says_so() {
     let Some(told) = run("starved", |_| {}) else { return };
     assert!(told.missed > 0 && told.absences > 0, "{told:?}");
-    // Whoever sends goes on meanwhile, and what it sent is found when the driver is back.
+    // The sender goes on meanwhile, and the driver finds its frames when it is back.
     assert!(told.entered_late > 0 && told.waited_us > 10_000, "{told:?}");
 }

@@ -363,7 +363,7 @@ impl NetWatcher for ProgressLine<'_> {
             return;
         }
         let planned = Span::from_ns(progress.planned_ns);
-        // What comes after the planned time is its end, not more of it.
+        // Time beyond the planned duration is the end phase.
         let now = Span::from_ns(progress.at_ns).min(planned);
         let left = (planned.saturating_sub(now) + left).as_secs_f64();
         let bytes = progress.up_bytes + progress.down_bytes;

@@ -167,7 +167,7 @@ impl RunOptions {
         if let Some(launches) = self.launches {
             plan.limits.launches_min = launches;
             plan.limits.launches_max = launches;
-            // Who names a number wants them, on a slow machine too.
+            // An explicit number holds on a slow machine too.
             plan.limits.budget = None;
         }
         if self.budget.is_some() {

@@ -166,7 +166,7 @@ impl ShowCommand {
             output.document(&run_document(&data))?;
             return Ok(ExitReason::Success);
         }
-        // What is between hosts has an answer of its own.
+        // Runs between hosts are shown from their stored document.
         if stored_document::show_any(&store, &data.run.id, self.details, output)? {
             return Ok(ExitReason::Success);
         }

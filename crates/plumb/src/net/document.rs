@@ -205,7 +205,7 @@ fn flags(document: &NetDocument) -> Vec<String> {
                 .to_owned(),
         );
     }
-    // What is the same in several rounds is told once.
+    // Flags that several rounds share appear once.
     let mut told = BTreeSet::new();
     flags.retain(|flag| told.insert(flag.clone()));
     flags

@@ -54,7 +54,7 @@ pub(super) fn overrun(
     let probes = phase.probes.as_ref().filter(|probes| probes.answered > 0)?;
     let longest_seconds = probes.path.as_ref().map_or(0.0, |path| path.max_ns / 1e9);
     let patience = OVERRUN_MIN_SECONDS + OVERRUN_ROUND_TRIPS * longest_seconds;
-    // What is under way at the end may take long on a slow path.
+    // On a slow path the data in flight at the end may take long to arrive.
     let is_drained_soon = phase.flows.iter().all(|flow| {
         let buffered = flow.send_buffer_bytes.unwrap_or(0) as f64;
         flow.drained && buffered <= flow.bytes_per_second * DRAIN_MAX_SECONDS
@@ -148,7 +148,7 @@ mod tests {
         let mut rates = vec![1e8; 40];
         rates[10..30].fill(0.0);
         assert_eq!(lengths(&phase(&rates, 600), &[[1.0, 3.0]]), [2.0]);
-        // What came before is read late, by a receiver that waited for a CPU.
+        // A receiver that waited for a CPU reads late what arrived before the outage.
         let mut late = rates.clone();
         late[11] = 1e6;
         let found = lengths(&phase(&late, 600), &[[1.0, 3.0]]);
@@ -186,7 +186,7 @@ mod tests {
         let mut lossy = vec![1e8; 40];
         lossy[10..12].fill(0.0);
         assert_eq!(lengths(&phase(&lossy, 600), &[[1.0, 1.2]]), [0.0; 0]);
-        // What never carried anything was not cut, but never there.
+        // A flow that never carried anything had no outage: it was never up.
         assert_eq!(lengths(&phase(&[0.0; 40], 0), &[]), [0.0; 0]);
     }
 }

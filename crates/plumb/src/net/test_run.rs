@@ -272,7 +272,7 @@ impl NetTestPlan {
             Err(error @ (AgentClientError::Session(_) | AgentClientError::Stopped)) => {
                 measured.error = Some(error);
             }
-            // Whatever keeps it from this test may let it do the others.
+            // The other tests may work all the same.
             Err(error) => {
                 let error = Some(error.to_string());
                 measured.mtu = Some(MtuPartReport { error, ..MtuPartReport::default() });
@@ -392,7 +392,7 @@ impl NetTestPlan {
             NetPhaseKind::Idle => (Span::ZERO, self.idle),
             NetPhaseKind::Load(_) => (self.warm_up.unwrap_or(chosen), time),
             NetPhaseKind::Exchange(_) => (self.warm_up.unwrap_or(EXCHANGE_WARM_UP), self.time),
-            // What is paced from its first datagram on has nothing to warm up.
+            // Paced datagrams need no warm-up.
             NetPhaseKind::Paced(..) => (self.warm_up.unwrap_or(Span::ZERO), self.time),
         };
         TestSpec {

@@ -67,7 +67,7 @@ fn documents_of_a_run_match_their_schemas_and_agree() {
     assert!(number("min") > 0.0 && number("min") <= number("median"));
     assert!(number("median") <= number("max"));
     assert!(result["cpu"]["local"].as_f64().unwrap() > 0.0);
-    // What cannot be measured is a result with its reason.
+    // A cell that cannot be measured is listed with the reason.
     assert_eq!(run["unavailable"][0]["factors"]["mechanism"], "shm-spin");
     assert!(run["unavailable"][0]["reason"].as_str().unwrap().contains("spin on one CPU"));
 

@@ -71,7 +71,7 @@ fn resuming_measures_what_the_budget_did_not_reach() {
 fn a_run_killed_before_its_cells_were_settled_is_resumed() {
     let place = TestHome::new();
     place.assert_success(&format!("{RUN}=2"));
-    // What SIGKILL at that moment leaves behind: every block, and no cell settled.
+    // As SIGKILL at that moment would leave the store: every block, and no cell settled.
     let mut store = Store::open(&place.store(), StoreMode::Write).unwrap();
     let id = store.runs().unwrap()[0].run.id.clone();
     let data = store.load(&id).unwrap();

@@ -207,7 +207,7 @@ fn predictions_have_intervals_from_the_errors_of_those_scored_before() {
     let ask = |more: &[&str]| {
         place.json_of(&[&["predict", &base, "--cpu", "0.01x", "--json"], more].concat())
     };
-    // What the other run measured is about a hundredth of these predictions.
+    // The other run's measurements are about a hundredth of these predictions.
     assert_eq!(ask(&["--score", &second])["score"]["predictions"], 21);
     let first = &ask(&[])["predictions"][0];
     let number = |value: &Value| value.as_f64().unwrap();

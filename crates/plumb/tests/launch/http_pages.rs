@@ -74,7 +74,7 @@ fn a_server_that_is_killed_is_named_and_ends_the_launch() {
     let servers = plumb_processes(&["__web"]);
     assert_eq!(servers.len(), 1);
     assert!(signal(servers[0], "KILL"));
-    // Whatever it was doing when it died, the block after next finds nobody.
+    // Whatever it was doing when it was killed, the next block or the one after finds no server.
     let outcomes = [(); 2].map(|()| visit(&mut launch).map_err(|error| error.to_string()));
     let told = outcomes.iter().find_map(|outcome| outcome.as_ref().err());
     let told = told.unwrap_or_else(|| panic!("{outcomes:?}"));

@@ -168,7 +168,7 @@ fn what_is_left_of_a_cpu_is_all_that_both_processes_get() {
     let _alone = alone();
     let Some(mut launch) = start(TcpStreamsSpec { cpu_percent: 25, ..loopback(1) }) else { return };
     for _ in 0..3 {
-        // Whatever else runs here can only make it less.
+        // Other load on this machine can only lower it.
         let effort = measure(&mut launch).effort;
         let share = |side: CpuUsage| side.process_ns as f64 / effort.wall_ns as f64;
         let shares = [effort.local, effort.peer].map(share);

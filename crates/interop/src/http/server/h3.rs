@@ -49,7 +49,7 @@ pub(super) async fn accept(endpoint: Endpoint, shared: HttpServerState) {
             continue;
         }
         if !incoming.remote_address_validated() {
-            // What cannot be asked again is not answered at all.
+            // A client that cannot be sent a Retry gets no answer.
             if let Err(error) = incoming.retry() {
                 error.into_incoming().ignore();
             }

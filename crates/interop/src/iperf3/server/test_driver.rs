@@ -447,7 +447,7 @@ impl Iperf3TestDriver<'_> {
         let (Some(mut transfer), Some(test)) = (self.transfer.take(), &mut self.test) else {
             return;
         };
-        // What was omitted was omitted at another moment there, so the counts do not compare.
+        // The other side's omitted time begins at another moment, so the counts cannot be compared.
         let comparable = self.parameters.omit_seconds == 0;
         let sent = |id| {
             let stream = theirs.stream(id).filter(|_| comparable)?;

@@ -687,7 +687,7 @@ impl PlayedTest {
         let gone_ns = u128::from(now.saturating_since(from).as_ns());
         assert!(gone_ns < longest_ns, "its place is not free: {:?}", self.spec);
         assert!(self.readings <= 20_004, "{} readings of {:?}", self.readings, self.spec);
-        // Whoever is not sent datagrams is there as long as the session is.
+        // A client that is sent no datagrams counts as present while its session lasts.
         let gone = if self.sends_datagrams() {
             Some(self.seen)
         } else if shows_client_liveness(&self.spec) {

@@ -303,7 +303,7 @@ impl PacketDevice {
                 self.counters.tx_packets += 1;
                 self.counters.tx_bytes += (packet.len() - vnet::HEADER_LEN) as u64;
             }
-            // What the kernel did not take stands in the way of the others no longer.
+            // A packet that the kernel refuses is dropped, so that the others can go on.
             let refused = usize::from(sent == 0);
             self.counters.tx_dropped += refused as u64;
             rest = &rest[sent + refused..];

@@ -283,7 +283,7 @@ proptest! {
     ) {
         const MOST: usize = 6;
         let mut world = World::new(MOST);
-        // What should be there: the flows of UDP by when they were used last, and the connections.
+        // The expected contents: UDP flows by when they were last used, and connections.
         let (mut datagrams, mut connections) = (Vec::<(u64, FiveTuple)>::new(), Vec::new());
         let (mut evicted, mut refused) = (0, 0);
         for step in steps {

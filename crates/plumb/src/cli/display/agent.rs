@@ -92,7 +92,7 @@ impl DisplayAgentCommand {
         let state = Arc::new(AgentState { display: Mutex::new(display), places, lost: gone });
         let is_over = || is_stopped() || lock(&state.lost).is_some();
         accept_clients(&listeners, is_over, |stream| serve(stream, self.memory, &state))?;
-        // What is being forwarded comes to its end, and nothing begins.
+        // Waits for what is being forwarded to end; nothing new begins.
         let _display = lock(&state.display);
         match lock(&state.lost).take() {
             Some(error) => Err(lost(error.to_string()).into()),

@@ -45,7 +45,7 @@ pub fn test(test: &Iperf3Test, report: &Iperf3Document, style: TerminalStyle) ->
         for (index, part) in
             style.wrap(&TerminalStyle::keep_units_together(text), indent).into_iter().enumerate()
         {
-            // What is broken goes on below its beginning.
+            // Continuation lines are indented.
             let more = if index > 0 { "  " } else { "" };
             page += &[more, &style.paint(ink, &part), "\n"].concat();
         }

@@ -238,7 +238,7 @@ fn next_key() -> io::Result<Option<KeyAction>> {
     if poll(&mut [PollFd::new(&stdin, PollFlags::IN)], Some(&REFRESH_INTERVAL))? == 0 {
         return Ok(None);
     }
-    // What a key sends comes in one read: ESC alone is the key, with more behind it an arrow or the like.
+    // The bytes of a key come in one read: ESC alone is the Escape key; with more behind it, an arrow or function key.
     let mut bytes = [0; 64];
     let len = stdin.lock().read(&mut bytes)?;
     Ok(match &bytes[..len] {

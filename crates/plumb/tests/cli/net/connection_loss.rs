@@ -163,7 +163,7 @@ fn datagrams_to_a_host_that_vanished_end_long_before_its_session() {
     let arrived = || hosts.near_count("Ip", "InReceives");
     let (then, quiet_ns) = (arrived(), 1_000_000_000);
     sleep_until(monotonic_ns() + quiet_ns);
-    // What is left is the session's: TCP asks again. Of datagrams, there were hundreds a second.
+    // Only TCP's retransmissions of the session are left; of datagrams there were hundreds a second.
     assert!(arrived() - then < 50, "{}", arrived() - then);
     assert_eq!(end(child).status.code(), Some(4));
     daemon.assert_resources_released(before);

@@ -207,7 +207,7 @@ fn an_interrupted_path_mtu_search_is_stored() {
         let arrived = found["mtu"]["arrived_bytes"].as_u64().unwrap();
         assert!((576..=1_400).contains(&arrived), "{found}");
         assert!(found["mtu"]["probes"].as_u64().unwrap() > 1, "{found}");
-        // What was measured is a run like any other, and marked.
+        // The measurement is stored as a run and marked.
         let run = found["run"].as_str().unwrap();
         assert!(lab.bench.stdout_of("runs").contains(run), "{found}");
         let again = lab.bench.json_of(&["net", "--show", run, "--json"]);

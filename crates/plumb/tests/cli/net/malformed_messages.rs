@@ -137,7 +137,7 @@ fn noise_leaves_a_listening_agent_as_it_was() {
             said += messages;
         }
         if random.random() {
-            // Whatever it answers, to its end: it may wait for more.
+            // Reads all of the answer; without the end of input the agent may wait for more.
             talk.stream.socket().shutdown(Shutdown::Write).ok();
             while talk.receive_message().is_some() {}
         }

@@ -241,7 +241,7 @@ fn no_crowd_takes_more_than_64_mib_of_a_server_for_everybody() {
     {
         for (number, words) in said.iter().enumerate() {
             let mut connections = crowd(address, |_| words.clone());
-            // What it says to the last of them, or that it has closed it, shows that it has come to it.
+            // Once the last of them has an answer or is closed, all of them have been handled.
             let last = connections.last_mut().unwrap();
             last.set_nonblocking(false).unwrap();
             last.set_read_timeout(Some(Duration::from_secs(1))).unwrap();

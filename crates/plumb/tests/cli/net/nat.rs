@@ -80,7 +80,7 @@ impl NatNetwork {
         let mut command = Command::new(NFT);
         command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.chain.routers()[0].enter(|| command.spawn()).unwrap().unwrap();
-        // What it does not read, it says why.
+        // If it does not read its input, its exit status says why.
         drop(child.stdin.take().map(|mut stdin| stdin.write_all(rules.as_bytes())));
         child.wait_with_output().unwrap()
     }

@@ -93,7 +93,7 @@ fn the_readmes_three_commands_give_a_first_result() {
     let readme = std::fs::read_to_string(repository().join("README.md")).unwrap();
     let commands = commands(&readme);
     assert_eq!(commands.len(), 3, "{commands:?}");
-    // What a user has in ~/.ssh/config.
+    // As a user's ~/.ssh/config.
     let configuration = format!(
         "IdentityFile {0}/user\nUserKnownHostsFile {0}/known\nStrictHostKeyChecking accept-new\n",
         place.path().display()

@@ -84,12 +84,12 @@ fn a_delay_that_a_late_driver_alone_explains_is_untested_with_the_figure_and_any
     assert_eq!(late(5_000_000, handed_over(&[(4_700_000, 200)])).verdict, Verdict::Fail);
     assert_eq!(late(5_000_000, handed_over(&[(9_000_000, 90), (9, 110)])).verdict, Verdict::Fail);
     assert_eq!(late(5_000_000, Lateness::default()).verdict, Verdict::Fail);
-    // What comes early is no late driver's doing.
+    // A late driver cannot explain frames that come early.
     let early =
         seen(200, 5_000_000, |number| Some(if number == 7 { 9_990_000 } else { 11_000_000 }));
     let early = ObservedTraffic { lateness: handed_over(&[(5_000_000, 200)]), ..early };
     assert_eq!(of("delay=10ms", "delay", &early).verdict, Verdict::Fail);
-    // What is in time needs no excuse.
+    // A delay within bounds passes whatever the driver says.
     assert_eq!(late(30_000, handed_over(&[(5_000_000, 3)])).verdict, Verdict::Pass);
 }
 
