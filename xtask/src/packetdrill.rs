@@ -200,7 +200,7 @@ fn explain(said: &str) -> ScriptVerdict {
     let last = lines().next_back().unwrap_or("packetdrill said nothing");
     // Without the script, which is named before.
     let reason = last.split_once(".pkt:").map_or(last, |(_, reason)| reason).to_owned();
-    // What it does not know itself, or a command of the script that is not there.
+    // Features that packetdrill lacks, or a command of the script that is not installed.
     let beyond = [
         "syntax error",
         "semantic error",

@@ -65,7 +65,7 @@ pub fn build(registry: &Registry, data: &RunData) -> RunDocument {
         breakdowns: Vec::new(),
         ratios: Vec::new(),
     };
-    // What another tool measured, elsewhere and without launches, decides nothing here.
+    // Imported figures, without launches and from elsewhere, decide nothing here.
     if !is_imported {
         document.breakdowns = breakdown::breakdowns(&measured);
         document.ratios = ratio::ratios(registry, &measured);

@@ -119,7 +119,7 @@ pub fn compare_run_sets(a: &[&RunData], b: &[&RunData], margin: f64) -> CompareD
     let runs_b: Vec<_> = b.iter().map(|data| &data.run).collect();
     let differences = setting_differences(&runs_a, &runs_b);
     let mut comparison = ComparisonBuilder::new(margin, replicate, sides::warnings(a, b));
-    // What somebody changed on purpose is not to be explained away by what it did to the canary.
+    // A deliberate change is not to be explained away by its effect on the canary.
     comparison.same_machine = differences.iter().all(|difference| difference.key == "code");
     comparison.compare(&SideCells::of_runs(a, &cells_a), &SideCells::of_runs(b, &cells_b));
     let head = |runs: &[_]| sides::head(runs, sides::label(runs));
@@ -408,7 +408,7 @@ mod tests {
         assert_eq!(verdicts(&document)[..2], ["inconclusive", "slower"]);
         assert!(document.rows[0].why.contains("15% slower"), "{}", document.rows[0].why);
         assert!((document.rows[1].machine.unwrap() - 1.0).abs() < 0.05);
-        // What nobody set differs between any two runs.
+        // Facts that nobody sets differ between any two runs.
         let [free, governor] = ["memory.available", "cpu.frequency.governor"].map(str::to_owned);
         b.run.provenance.insert(free, "23785732 kB".to_owned());
         assert_eq!(compare_runs(&a, &b, 0.01), document);

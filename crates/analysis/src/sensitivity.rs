@@ -26,7 +26,7 @@ pub fn sensitivities(cells: &[MeasuredCell<'_>]) -> (Vec<FactorSensitivity>, u64
             cells.iter().flat_map(|cell| cell.cell.factors.0.keys()).collect();
         names.sort_unstable();
         names.dedup();
-        // What has one level, or goes with a mechanism, tells no two settings apart.
+        // A factor with one level, or bound to a mechanism, distinguishes no two settings.
         names.retain(|name| {
             let levels = cells.iter().filter_map(|cell| cell.cell.factors.level(name));
             levels.collect::<BTreeSet<_>>().len() > 1
@@ -196,7 +196,7 @@ mod tests {
                     .with("mechanism", mechanism)
                     .with("rate", rate)
                     .with("size", u64::try_from(size).unwrap());
-                // What only one mechanism has does not keep it from the other.
+                // A factor that only one mechanism has does not keep the two from being compared.
                 let factors = match mechanism {
                     "tcp4" => factors.with("congestion", "cubic"),
                     _ => factors,

@@ -79,7 +79,7 @@ pub fn parse(text: &str, at: ScriptPosition) -> Result<Vec<CodeStatement>, Scrip
         let at = if line == 0 { at } else { ScriptPosition { line: at.line + line, column: 1 } };
         let source = source.split('#').next().unwrap_or_default();
         for part in source.split(';').map(str::trim).filter(|part| !part.is_empty()) {
-            // What is printed is of no consequence.
+            // Output of a script is ignored.
             if part.starts_with("print") {
                 continue;
             }
@@ -98,7 +98,7 @@ fn statement(text: &str) -> Option<CodeStatement> {
     let mut tokens = CodeTokens::of(text)?;
     if tokens.take("assert") {
         let condition = tokens.or(0)?;
-        // What follows a comma is the message.
+        // After a comma comes the message.
         if !tokens.at_end() && !tokens.take(",") {
             return None;
         }

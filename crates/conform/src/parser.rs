@@ -288,7 +288,7 @@ impl ScriptParser {
             _ => None,
         };
         if errno.is_some() || self.has_sign('(') {
-            // What strerror() says, or names of flags.
+            // The text of strerror(), or names of flags.
             self.expect_sign('(')?;
             while !self.take_sign(')') {
                 if self.peek().is_none() {

@@ -161,7 +161,7 @@ impl ScriptRunner {
                 self.check_code(event.at, statements)?;
             }
         }
-        // What was to happen at any time happened when it did.
+        // An event without a time happened when it did.
         self.last = if event.time == EventTime::Any { self.world.now } else { from };
         self.last_was_inbound = is_inbound;
         Ok(())
@@ -181,7 +181,7 @@ impl ScriptRunner {
         }
         loop {
             self.try_pending()?;
-            // What expires at the very moment of an event comes before it.
+            // Timers that expire at the moment of an event come before it.
             if !self.step(until) {
                 break;
             }

@@ -190,7 +190,7 @@ mod tests {
         // A thousand bytes a second.
         assert_eq!(link.arrival_ns(slow, 0, 1_000), 1_050 * MS);
         assert_eq!(link.arrival_ns(slow, 0, 500), 1_550 * MS);
-        // What is sent over a faster link does not overtake.
+        // Data over a link that became faster does not overtake.
         let fast = PageLink::default();
         assert_eq!(link.arrival_ns(fast, 0, 500), 1_550 * MS);
         assert_eq!(link.arrival_ns(fast, 2_000 * MS, 500), 2_000 * MS);

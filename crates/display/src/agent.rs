@@ -347,7 +347,7 @@ impl AgentSession {
     }
 
     fn differences(&mut self) -> Result<Vec<ClientStep>, RefusalCode> {
-        // What a symbol calls comes before it, so that each change is possible when it is made, but for calls that are nested too deep
+        // Called symbols come before their callers, so that each change is possible when it is made, but for calls that are nested too deep
         // before others are removed: then all is made anew.
         let mut steps = Vec::new();
         if !self.is_known || self.update(&mut steps).is_err() {

@@ -146,7 +146,7 @@ impl DisplayFrame {
         bits &= 0xff >> (x + 8 - clip.x1).clamp(0, 8);
         let mask = PIXELS[bits as usize & 0xff];
         let (Ok(y), Ok(left)) = (usize::try_from(y), usize::try_from(x.max(0))) else { return };
-        // What hangs over the left edge was masked off.
+        // Pixels left of the edge were masked off.
         let mask = mask >> (8 * x.min(0).unsigned_abs().min(7));
         let shift = 8 * (left % WORD);
         let at = y * self.stride + left / WORD;

@@ -118,7 +118,7 @@ impl DisplayView {
             painter.symbol(symbol, &CallPlacement::HERE, 0)?;
         }
         if !is_whole {
-            // What came last lies above all else: nothing below needs to be drawn again.
+            // The last symbol lies above all others: nothing below has to be drawn again.
             painter.clip = all;
             painter.symbol(symbol, &CallPlacement::HERE, drawn)?;
         }

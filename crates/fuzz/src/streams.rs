@@ -79,7 +79,7 @@ impl EchoStreams {
             bytes.len()
         });
         match received {
-            // What finds no room is lost.
+            // Data without room in the send buffer is lost.
             Ok(Received::Data(_)) => drop(host.tcp_send(now, id, &self.memory)),
             Ok(Received::Empty) => {}
             Ok(Received::End) | Err(_) => self.close(host, now, id),

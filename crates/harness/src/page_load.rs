@@ -182,7 +182,7 @@ pub(super) fn start_page_server(
     let mut said = String::new();
     BufReader::new(stdout).read_line(&mut said)?;
     let said = said.trim();
-    // Whatever is no address is the reason why there is none.
+    // Anything but an address is the reason why there is none.
     let address = said.parse().map_err(|_| io::Error::other(said.to_owned()))?;
     Ok(PageServer { process: ServerProcess::Local(process), address })
 }

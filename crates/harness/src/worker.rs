@@ -52,7 +52,7 @@ fn work(tasks: &ProgramTasks) -> io::Result<()> {
         let reason = format!("may not run on CPU {cpu}: {error}");
         return orchestrator.send(&WorkerMessage::Ready(Err(LaunchFault::Unavailable(reason))));
     }
-    // What fetches pages has deadlines of its own, and never has to look around.
+    // Page loads have deadlines of their own and need no tick.
     if !matches!(spec.subject, LaunchSubject::PageLoads(_)) {
         timer::start_periodic_tick(TICK_US)?;
         timer::tick_at_child_end()?;
@@ -185,7 +185,7 @@ impl ChannelLaunch {
         let exchange = remote.path.exchange_ns(LONGEST_DATAGRAM, LONGEST_DATAGRAM);
         let ticks = exchange.saturating_mul(3) / (u64::from(TICK_US) * 1_000);
         let least = match &remote.path.kind {
-            // What rate it has is not known.
+            // Its rate is not known.
             PathKind::Host(_) => LOSS_TIMEOUT_FAR_TICKS,
             _ => LOSS_TIMEOUT_TICKS,
         };

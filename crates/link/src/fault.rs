@@ -281,7 +281,7 @@ fn flip_one_bit(frame: &mut LinkFrame, stream: &mut RandomStream, context: &mut 
 }
 
 fn truncate(frame: &mut LinkFrame, stream: &mut RandomStream, context: &mut HopContext<'_>) {
-    // What a device takes: a link header, or the first byte of a packet, which tells its family.
+    // The least that a device accepts: a link header, or the first byte of a packet, which tells its family.
     let least = match context.medium {
         Medium::Ethernet => ethernet::HEADER_LEN,
         Medium::Ip => 1,

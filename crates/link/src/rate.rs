@@ -151,7 +151,7 @@ impl GcraBucket {
         let ready = self.earliest(bits);
         let moment = u64::try_from(ready.div_ceil(self.rate)).unwrap_or(u64::MAX);
         let at = start.max(Instant::after_origin(Span::from_ps(moment)));
-        // What waited for tokens takes them when they are there, not at the end of that picosecond.
+        // A frame that waited takes its tokens when they are there, not at the end of that picosecond.
         let at_scaled = if at > start { ready } else { self.scaled(start) };
         self.take(at_scaled, bits);
         at
@@ -411,7 +411,7 @@ mod tests {
                 let mut with_it = sent.clone();
                 with_it.push((now, bits));
                 let passes = bucket.conforms(now, bits);
-                // What it refuses would have broken the promise.
+                // A frame that it refuses would have exceeded the rate.
                 prop_assert!(passes || !conformant_from_start(&with_it, rate, burst));
                 if passes {
                     sent = with_it;

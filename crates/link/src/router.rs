@@ -302,7 +302,7 @@ pub(crate) fn icmp_error(
     let checksum = packet.meta.checksum;
     let bytes = pool.bytes_mut(packet);
     if let ChecksumState::Partial { start, offset } = checksum {
-        // What is quoted is what would have been on a wire.
+        // The quoted packet is the one that a wire would have carried.
         complete(bytes, start.into(), offset.into());
     }
     let at = ip_offset(medium, bytes)?;

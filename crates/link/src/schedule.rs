@@ -239,7 +239,7 @@ impl<N: Network> Network for ReconfigurableNetwork<N> {
     }
 
     fn report(&self, now: Instant) -> NetworkReport {
-        // What a step that is due will change has not happened.
+        // A step that is due has not changed anything yet.
         self.network.report(self.next_step().map_or(now, |step| now.min(step)))
     }
 

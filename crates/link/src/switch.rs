@@ -166,7 +166,7 @@ impl TimedMachine for LearningSwitch {
     }
 
     fn next_departure(&self) -> Option<Instant> {
-        // What comes to the switch may go on at once.
+        // A frame that reaches the switch may leave at once.
         self.links.iter().filter_map(Link::next_departure).min()
     }
 }

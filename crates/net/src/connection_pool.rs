@@ -179,7 +179,7 @@ impl<'a, M: PooledConnection> PoolEventLoop<'a, M> {
         };
         let before = std::mem::replace(wait, next);
         let token = u64::try_from(index).unwrap_or(u64::MAX);
-        // Who waits for a time is in no set: a connection that has broken would be ready all the while.
+        // A connection that waits for a time is in no set: a broken one would be ready all the while.
         match (interest(before), interest(next)) {
             (before, after) if before == after => Ok(()),
             (Some(_), Some(after)) => self.epoll.modify(member.socket(), token, after),

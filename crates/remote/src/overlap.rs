@@ -220,7 +220,7 @@ impl ConcurrentTests {
             others.insert(test, ended_ns);
         }
         self.receive_notices();
-        // What is still listed runs on, whatever was said about it.
+        // Tests that are still listed run on, whatever their notices said.
         self.ended.append(&mut others);
         self.ended.into_iter().map(|(test, ended_ns)| (test.began_ns, ended_ns)).collect()
     }

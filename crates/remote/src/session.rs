@@ -228,7 +228,7 @@ impl SessionChannel {
     /// Keeps the line alive; an error when the state has lasted too long, or the other side is silent.
     fn handle_timeout(&mut self, now: Instant) -> Result<(), SessionFault> {
         if now >= self.until {
-            // Whatever came instead of a hello tells more than that none came.
+            // Bytes that were not a hello are a better reason than none.
             return Err(match self.close_fault() {
                 fault @ SessionFault::Hello(_) => fault,
                 _ => SessionFault::DeadlinePassed(self.until.saturating_since(self.since)),

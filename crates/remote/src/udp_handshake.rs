@@ -112,7 +112,7 @@ pub fn connect(
             );
             next_ns = now + REPEAT_NS;
         }
-        // What is measured already stays where it is: its arrival is answer enough.
+        // A datagram of the test stays in the queue: its arrival is answer enough.
         match socket.peek(&mut buffer) {
             Ok(len) => match TestDatagramHeader::read(token, &buffer[..len.min(HEADER_BYTES)]) {
                 Some(TestDatagramHeader {
@@ -214,7 +214,7 @@ impl AddressCookie {
         let (stream, sequence, number) = (hello.stream, hello.sequence, self.number(from));
         let kind = TestDatagramKind::HelloReply;
         let welcome = TestDatagramHeader::of(kind, stream, sequence, number).to_bytes(token);
-        // Whatever does not leave is asked for again.
+        // If the send fails the client asks again.
         let _ = socket.send_to(&welcome, from);
         hello.intended_ns == number
     }
@@ -336,7 +336,7 @@ mod tests {
         let mut welcome = [0; HEADER_BYTES];
         one.recv(&mut welcome).unwrap();
         let number = TestDatagramHeader::read(&TOKEN, &welcome).unwrap().intended_ns;
-        // What one address was sent admits no other.
+        // A welcome for one address admits no other.
         assert!(!admits(&other, number));
         assert!(admits(&one, number));
     }

@@ -95,7 +95,7 @@ fn with_agent_of(
     let echo = Echo(Mutex::new(sender));
     std::thread::scope(|scope| {
         let running = scope.spawn(|| listener.run(&echo));
-        // Whatever fails, the agent ends, and with it the scope.
+        // The agent ends even if the test fails, or the scope would wait for ever.
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             test(&listener, &agent, &events);
         }));

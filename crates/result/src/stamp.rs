@@ -70,7 +70,7 @@ impl TimestampFormat {
         let (seconds, low) = (bits >> 32, bits & SECONDS_MASK);
         match self {
             Self::Ntp => {
-                // What is before 1970 is of the era that begins in 2036.
+                // Times before 1970 are in the era that begins in 2036.
                 let unix = seconds.wrapping_sub(NTP_TO_UNIX) & SECONDS_MASK;
                 unix * NS + ((low * NS) >> 32)
             }

@@ -363,7 +363,7 @@ impl VirtualHost {
         }
         self.ip.tcp_close(now, id);
         if let (FlowEnd::Receiver, Some(downstream)) = (end, downstream) {
-            // What has come is still passed on.
+            // Data that has arrived is still relayed.
             let flow = &mut flows[downstream as usize];
             flow.left = flow.application.as_ref().map_or(0, |application| application.ready);
         }

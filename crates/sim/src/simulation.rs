@@ -226,7 +226,7 @@ impl Simulation {
     /// When the next event is, of those that are not in the schedule.
     fn first(&self) -> Instant {
         let next = self.processes.iter().map(|process| {
-            // What was passed on comes out a lookahead later at the earliest.
+            // A packet passed to another part arrives a lookahead later at the earliest.
             let passed = process.outbox.iter().map(|passed| passed.first() + self.lookahead);
             passed.fold(process.next(), Instant::min)
         });
@@ -240,7 +240,7 @@ impl Simulation {
             let events = if is_observed { events.min(EVENTS_OBSERVED) } else { events };
             process.run_until(&self.world, horizon, events, self.schedule.lets_end());
         } else {
-            // What enters a link at `first` comes out later than a lookahead.
+            // A packet that enters a link at `first` leaves it more than a lookahead later.
             let until = horizon.min(first + self.lookahead);
             self.exchange();
             let mut trial = std::mem::replace(&mut self.trial, ThreadTrial::new());

@@ -290,7 +290,7 @@ impl Machine for IpHost {
                 TimerOwner::Tcp(index) => self.tcp.handle_timer(&mut self.core, index),
                 TimerOwner::TcpHalfOpen => self.repeat_syn_acks(pool),
                 TimerOwner::TcpTimeWait => self.tcp.expire_time_wait(&mut self.core),
-                // Whoever drives the host asks it for packets next.
+                // The driver polls the host for packets next.
                 TimerOwner::TcpOutput => {}
                 TimerOwner::Neighbor(id) => {
                     let mut cx = self.core.context(pool);

@@ -168,7 +168,7 @@ extern "C" fn on_forwarded_signal(
     let _errno = SavedErrno::save();
     // SAFETY: the kernel gives a valid siginfo_t to a handler that asked for one.
     let code = unsafe { (*info).si_code };
-    // What the keyboard sends (SI_KERNEL), the whole group has been sent.
+    // A signal from the keyboard (SI_KERNEL) was sent to the whole process group.
     if matches!(signal, libc::SIGINT | libc::SIGQUIT) && code == libc::SI_KERNEL {
         return;
     }

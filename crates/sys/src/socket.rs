@@ -567,7 +567,7 @@ mod tests {
     #[test]
     fn a_connection_keeps_within_the_segment_announced() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        // What the listener announces is in force from the first segment on.
+        // An MSS set on the listener holds from the first segment on.
         set_max_segment(listener.as_fd(), 1_000).unwrap();
         let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (far, _) = listener.accept().unwrap();

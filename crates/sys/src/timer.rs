@@ -189,7 +189,7 @@ mod tests {
         while ticks() == first {
             sleep_ns(1_000_000);
         }
-        // What else this process tests is not to be interrupted.
+        // Other tests of this process are not to be interrupted.
         postpone_tick(3_600_000_000_000).unwrap();
     }
 

@@ -125,8 +125,8 @@ fn add_delays_and_rates(cases: &mut Vec<LinkBenchCase>) {
             Some(RatioTarget::AtMost(50.0)),
         ));
     }
-    // Whatever the machine takes from the driver counted, and beside it what nobody who spins on this
-    // machine can go below.
+    // With the time that the machine takes from the driver, and beside it the least that a spinning process on this
+    // machine can reach.
     for wire in PLUMB_WIRES.into_iter().chain(["bare"]) {
         let name = "delay error p99, 1 Gb/s, busy";
         cases.push(case(name, wire, task, LinkMetric::DelayErrorP99, None));

@@ -126,7 +126,7 @@ const BENCH_RUNS: &[StackBenchRun] = &[
         contests: &[
             // At least 0.95 of memcpy's rate is at most 1/0.95 of its time.
             contest("fused, in cache, copy", FUSED, COPY, "", Some(1.0 / 0.95)),
-            // What of that is the sum's: the same loads and stores without it.
+            // The sum's share of that: the same loads and stores without it.
             contest("vector copy without sum, copy", BARE, COPY, "", None),
             contest("fused, vector copy without sum", FUSED, BARE, "", None),
             contest("fused, in cache, two passes", FUSED, SEPARATE, "", None),
@@ -139,7 +139,7 @@ const BENCH_RUNS: &[StackBenchRun] = &[
         contests: &[
             // At least 1.6 times the rate.
             contest("fused, cold, two passes", FUSED, SEPARATE, "", Some(1.0 / 1.6)),
-            // What of that is the copy's: as long as a buffer fits a cache, the second pass finds there what
+            // The copy's share of that: as long as a buffer fits a cache, the second pass finds there what
             // the first has brought, and one pass saves no more than is left of these.
             contest("bare copy, cold, two passes", BARE, SEPARATE, "", None),
             contest("copy, cold, two passes", COPY, SEPARATE, "", None),

@@ -91,7 +91,7 @@ impl ConnectionTurns {
         let has_data_first = self.sides.iter().all(|side| side.bytes == 0) && segment.len > 0;
         let mut side = usize::from(segment.source == self.ends[SERVER]);
         if has_data_first && self.is_client_guessed && side == SERVER {
-            // Whoever speaks first is taken for the client.
+            // The side that sends first is taken for the client.
             self.ends.reverse();
             self.sides.reverse();
             side = CLIENT;
@@ -113,7 +113,7 @@ impl ConnectionTurns {
         let is_change = self.speaker != Some(side);
         self.turns += u64::from(is_change && self.speaker.is_some());
         self.speaker = Some(side);
-        // What acknowledges the first byte of the other side's turn was sent after its arrival.
+        // A segment that acknowledges the first byte of the other side's turn was sent after its arrival.
         let has_seen = self.turn_begin[1 - side]
             .is_none_or(|begin| segment.ack.is_some_and(|ack| is_after(ack, begin)));
         self.overlapped += u64::from(is_change && !has_seen);
@@ -176,7 +176,7 @@ impl ConnectionTurns {
     pub fn finish(mut self, first_ns: u64, change: AssumedChange) -> ChattyConnection {
         self.close();
         let [client, server] = &self.sides;
-        // What a side sends is acknowledged by the other: the path beyond the point of capture.
+        // A side's data is acknowledged by the other, so its round trips are those beyond the point of capture.
         let (server_rtt_ns, client_rtt_ns) = (client.rtt_ns, server.rtt_ns);
         let mut found = ChattyConnection {
             client: self.ends[CLIENT].to_string(),

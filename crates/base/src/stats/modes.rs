@@ -394,7 +394,7 @@ impl DensityGrid {
             let part = DensityPeak { start, end, peak: self.position(top), height: smooth[top] };
             start = end;
             match parts.last_mut() {
-                // What is too small joins its neighbour.
+                // A part that is too small joins its neighbour.
                 Some(last)
                     if ((part.end - part.start) as f64) < least
                         || ((last.end - last.start) as f64) < least =>

@@ -217,7 +217,7 @@ fn code_keeps_its_own_names_between_blocks() {
 #[test]
 fn an_error_has_the_line_and_column_of_its_token() {
     for (text, line, column) in [
-        // What is missing at the end is said about the last token.
+        // An error at the end names the position of the last token.
         ("0 > S 0:0(0)\n+0 < S 0:0(0)", 2, 13),
         ("0 > S 0:1(0)", 1, 11),
         ("0 > Q 0:0(0)", 1, 5),

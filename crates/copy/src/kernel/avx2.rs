@@ -66,8 +66,8 @@ impl Avx2CopyTotals {
     #[target_feature(enable = "avx2")]
     fn finish(self, _: usize, _: usize) -> u64 {
         let (words, uppers) = (plus(self.words), plus(self.uppers));
-        // What wrapped is what the lower halves lack: they do not. Modulo 2¹⁶−1 an upper half counts as a
-        // lower one.
+        // The wraps of `words` cancel in the subtraction: the lower halves' total does not wrap. Modulo 2¹⁶−1 an upper
+        // half counts as a lower one.
         let lowers = _mm256_sub_epi64(words, _mm256_slli_epi64::<32>(uppers));
         let halves = _mm256_add_epi64(lowers, uppers);
         let upper = _mm256_extracti128_si256::<1>(halves);
@@ -169,7 +169,7 @@ fn store_head(src: &[u8], dst: &mut [u8]) {
 fn load_tail(bytes: &[u8], tail: usize, is_odd: bool) -> (__m256i, u64) {
     let odd = usize::from(is_odd);
     let byte = if is_odd { u64::from(bytes[bytes.len() - 1]) } else { 0 };
-    // What is before the tail was summed with its vector.
+    // Bytes before the tail were summed with their vector.
     let last = load_at(bytes, (bytes.len() - odd).saturating_sub(WIDTH));
     (_mm256_and_si256(last, load_at(&KEEP, tail - odd)), byte)
 }

@@ -122,7 +122,7 @@ fn claim_ids_are_unique_and_most_experiments_have_some() {
     };
     let ids: BTreeSet<&str> = crate::list::all().flat_map(of).collect();
     assert_eq!(ids.len(), crate::list::all().flat_map(of).count());
-    // What a breakdown or an index says is judged with other results.
+    // Claims about breakdowns and indexes are judged with other results.
     let without = ["breakdown.local", "index.cpu", "index.memory"];
     for experiment in crate::list::all().filter(|experiment| !without.contains(&experiment.id)) {
         assert!(of(experiment).next().is_some(), "{}", experiment.id);

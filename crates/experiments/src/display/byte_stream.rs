@@ -115,7 +115,7 @@ impl ByteStream {
                 }
             }
             ACK => {
-                // What ends at or before it: differences wrap.
+                // Ranges that end at or before it: differences wrap.
                 let is_there = |(start, payload): &(u32, Vec<u8>)| {
                     sequence.wrapping_sub(end_of(*start, payload)) < 1 << 31
                 };

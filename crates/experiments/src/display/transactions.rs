@@ -139,7 +139,7 @@ impl Drop for MessageTransactions {
 fn serve(socket: &UdpSocket, limits: DisplayLimits, when: ReplyTime) -> io::Result<()> {
     let mut server = DisplayServer::new(limits);
     let (mut buffer, mut last) = ([0; HEADER + PAYLOAD], None);
-    // What there is to say, and the last reply.
+    // Steps still to be sent, and the last reply.
     let (mut pending, mut answered) = (Vec::new(), Vec::new());
     loop {
         let len = match socket.recv(&mut buffer) {

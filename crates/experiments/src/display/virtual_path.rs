@@ -271,7 +271,7 @@ impl<'a> VirtualDisplay<'a> {
             if len == 0 {
                 break;
             }
-            // What that costs is part of the step that it answers.
+            // Its cost is part of the step that it answers.
             self.client.handle(&bytes[..len]).ok();
             self.is_waiting = false;
         }

@@ -115,7 +115,7 @@ fn plan_cell(point: &DesignPoint<'_>) -> CellDecision {
     };
     let is_plain = level("errors") == "none" && level("tcp") == "today";
     let makes_sense = match path {
-        // What an acknowledgement takes is time of processors.
+        // In memory an acknowledgement takes only CPU time.
         "memory" => {
             is_plain && (timeout == "dynamic" || (timeout == "1s" && level("acks") != "prompt"))
         }

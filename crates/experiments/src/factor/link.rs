@@ -156,7 +156,7 @@ pub(crate) fn path_of(point: &DesignPoint<'_>) -> Result<Option<PathSpec>, Exclu
                      -- plumb …', or choose another link",
                 ));
             };
-            // What its text cannot say is not known, and then nothing is left out.
+            // A link that the text does not describe is unknown, and then no cell is left out.
             let expected = LinkSpec::parse(text, &DiskFiles).ok().map(|spec| expected(&spec));
             let (round_trip_ns, rate) = expected.unwrap_or_default();
             let path = path(OUTER, PathKind::Outer(text.clone()));

@@ -65,7 +65,7 @@ pub static EXPERIMENT: Experiment = Experiment {
         {
             return Err(Exclusion::NotApplicable);
         }
-        // Who takes CPU time away would be traced as well.
+        // The process that takes CPU time away would be traced as well.
         if is_traced && percent < 100 {
             return Err(Exclusion::NotApplicable);
         }

@@ -228,7 +228,7 @@ fn plan_cell(point: &DesignPoint<'_>) -> CellDecision {
         // Where only processors limit it.
         GOODPUT if path != LINUX || !is_cut => return Err(Exclusion::NotApplicable),
         GOODPUT => BlockTask::Throughput { size },
-        // What does not arrive has no pieces.
+        // A packet that does not arrive has no pieces.
         "pieces" if path == "black-hole" || !is_cut => return Err(Exclusion::NotApplicable),
         "pieces" => BlockTask::ReplyPackets { size },
         _ => BlockTask::AnsweredShare { size },

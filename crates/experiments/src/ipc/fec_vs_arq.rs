@@ -187,7 +187,7 @@ impl LossyPath {
             "iid-1%" => (0.01, 1.0, 0.0),
             "iid-5%" => (0.05, 1.0, 0.0),
             "burst-5%" => (0.05, 10.0, 0.0),
-            // What is offered beyond the rate is dropped, whoever sends it.
+            // Traffic beyond the rate is dropped, whichever flow sends it.
             "congestion" => (
                 1.0 - 1.0
                     / (1.05 * if repairs { 1.0 + REPAIR as f64 / SOURCE as f64 } else { 1.0 }),

@@ -38,7 +38,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     page: ExperimentPage {
         title: "Latency between local processes",
         headline: |data| at_each_placement(data, latency_sentence),
-        // What is nearest comes first, in figures as in sentences.
+        // The nearest placement comes first, in figures as in sentences.
         tiles: |data| {
             at_each_placement(data, |cells| Some(cell_tile("lowest latency", cells.first()?)))
         },

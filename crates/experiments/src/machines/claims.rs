@@ -753,7 +753,7 @@ mod tests {
         let mut found = FoundVerdicts::default();
         judge(&set, SpeedKind::Clock, &mut found);
         let rows = claim_table::rows(&list::registry(), &found);
-        // What Ethernet's standards decide needs no machine.
+        // Claims decided by Ethernet's standards need no machine.
         let of_standards = ["networks-double-in-9-to-12-months", "growth.network-doubles"];
         let needs_machines =
             |id: &str| is_known(id) && !of_standards.iter().any(|end| id.ends_with(end));

@@ -200,7 +200,7 @@ mod tests {
         let cells = cells("latency.local", &[], &[0, 1]);
         // 31 mechanisms × 6 sizes × 2 placements, and three of one size each.
         assert_eq!(cells.len(), 31 * 6 * 2 + 3 * 2);
-        // What spins cannot share a CPU.
+        // Two processes that spin cannot share a CPU.
         assert_eq!(measured(&cells), cells.len() - 6);
     }
 

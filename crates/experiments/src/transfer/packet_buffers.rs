@@ -67,7 +67,7 @@ impl BufferedHost {
         if len == 0 {
             return true;
         }
-        // What was read is free, and so is what came twice.
+        // Buffers of data that was read, or came twice, are free.
         self.kept.retain(|kept| kept.end > read);
         let needed = if self.policy == PacketBufferPolicy::Sized {
             SIZES[size_class(len)]

@@ -232,7 +232,7 @@ fn linux(bed: &TestBed, task: TapTask, arrival: &Receiver<()>) -> io::Result<u64
     }
     if !task.sends {
         let left = Span::from_ns(deadline.saturating_sub(monotonic_ns()));
-        // What has arrived by then counts.
+        // Counts what has arrived by then.
         let _ = arrival.recv_timeout(left.into());
     }
     Ok(carried)

@@ -110,7 +110,7 @@ impl<E: ChannelEnd> ChannelBench<'_, E> {
         let mut trips = ProbedRoundTrips { plain, probed, lost: 0, faults: 0 };
         let effort = self.start_effort(spec);
         let watched = self.run_schedule(spec, probe, &mut trips);
-        // Whatever happened, nothing goes on looking.
+        // Probes are switched off whatever happened.
         probe.switch(false)?;
         watched?;
         let mut report = self.region_report(&effort, self.done);

@@ -106,7 +106,7 @@ impl<'a> PathProbe<'a> {
             stream.set_read_timeout(Some(POLL_INTERVAL)).attempt("set SO_RCVTIMEO")?;
             stream.set_nodelay(true).attempt("set TCP_NODELAY")?;
             self.allow_fragmentation(stream)?;
-            // What never arrives shall not be sent for ever by a socket that nobody has any more.
+            // Without it the kernel would retransmit after the socket is closed.
             socket::reset_on_close(stream.as_fd()).attempt("set SO_LINGER")?;
         }
         let until = monotonic_ns() + self.timeout.as_ns();

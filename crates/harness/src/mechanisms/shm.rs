@@ -189,7 +189,7 @@ impl<B: RingNotifier> ChannelMechanism for ShmChannel<B> {
         let eventfds = eventfds.attempt("make an eventfd")?;
         let copies = eventfds.iter().map(OwnedFd::try_clone).collect::<Result<Vec<_>, _>>();
         let mut copies = copies.attempt("duplicate an eventfd")?;
-        // What is "other" here is "own" there.
+        // "Other" on this side is "own" on that side.
         if let [a, b, c, d] = &mut copies[..] {
             std::mem::swap(a, b);
             std::mem::swap(c, d);

@@ -139,7 +139,7 @@ impl ChannelEnd for VmWritevEnd {
         let write =
             |done: usize| process::write_memory(other, address + done as u64, &message[done..]);
         self.watch.move_all(message.len(), write)?;
-        // What was received has been used by now: a reply says so as well.
+        // The received message has been used by now; this message also says so.
         let holding = std::mem::take(&mut self.buffer_in_use);
         if holding {
             self.map.word(self.own + TAKEN).store(self.received, SeqCst);

@@ -232,7 +232,7 @@ impl StreamsReceiver {
             report.parts = trace.record()?;
             report.flags.push("probe-corrected".to_owned());
         }
-        // What remains may be less than the mark.
+        // The rest may be less than the low-water mark.
         self.set_low_water(self.spec.low_water.and(Some(1)))?;
         self.sender.send(&WorkerToSender::Stop)?;
         Ok(report)
@@ -339,7 +339,7 @@ impl StreamsReceiver {
             self.stopwatch.ns(b.ticks.wrapping_sub(a.ticks)) * 1e-9
         };
         let of = |ns: u64, before: u64| ns.saturating_sub(before) as f64;
-        // What is not known is no number, and left out below.
+        // Unknown is NaN, which is left out below.
         let sender = |a: StreamsReading, b: StreamsReading| match (b.sender_cpu_ns, a.sender_cpu_ns)
         {
             (Some(now), Some(before)) => of(now, before),

@@ -184,7 +184,7 @@ impl SupervisorClient {
         };
         match &connected {
             Ok(_) => self.client.start(),
-            // What waits there for a connection would keep the next task from being asked for.
+            // A task there that waits for a connection would block the next one.
             Err(_) => self.end_task(),
         }
         connected

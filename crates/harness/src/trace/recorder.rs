@@ -317,7 +317,7 @@ mod tests {
         let timeline = recorder.drain();
         assert_eq!(lost(&timeline), 0);
         assert!(timeline.events.is_sorted_by_key(|event| event.at));
-        // What the two clocks may differ by: little beside the time of all the calls.
+        // The most that the two clocks may differ by: little beside the time of all the calls.
         let slack = watch.ticks(1e6);
         for (start, end) in trips {
             let inside: Vec<_> = timeline

@@ -142,7 +142,7 @@ impl FifoHop {
     }
 
     fn count_until(&mut self, now: Instant) {
-        // What waits begins when the one before it has been sent.
+        // A frame begins when the one before it has been sent.
         while let Some(next) = self.frames.get(self.begun).filter(|_| self.begun_until <= now) {
             let counted = next.counted();
             self.account.on_queue(self.begun_until, self.backlog.frames);
@@ -186,7 +186,7 @@ impl FifoHop {
         self.begun -= 1;
         out.push(first.packet);
         if self.frames.is_empty() {
-            // What comes next is written where memory is cached.
+            // The next frame is then written to memory that is cached.
             self.frames.clear();
         }
         let second = self.frames.front();

@@ -123,7 +123,7 @@ impl PenaltyBox {
             };
             if self.interval - penalty.changed >= RAISE_AFTER {
                 let raised = penalty.probability + step.min(penalty.probability);
-                // What passes is halved where it would be nothing.
+                // Where nothing would pass, the passing share is halved instead.
                 let halved = f64::midpoint(1.0, penalty.probability);
                 penalty.probability = if raised < 1.0 { raised } else { halved };
                 penalty.changed = self.interval;

@@ -397,7 +397,7 @@ impl BulkTransfer<'_> {
     fn end(&mut self, is_drained: bool, error: Option<String>) -> NextCall {
         let stream = &self.connection.stream;
         if !is_drained {
-            // What is under way is of no use to anybody; an end would promise that it was all.
+            // A reset, as a FIN would claim that all data was sent.
             socket::reset_on_close(stream.as_fd()).ok();
         }
         stream.shutdown(Shutdown::Both).ok();

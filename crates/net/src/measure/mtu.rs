@@ -132,7 +132,7 @@ fn search(
 ) -> Result<(), MtuError> {
     let peer = socket.peer_addr()?;
     probe_path_mtu(socket.as_fd(), peer.is_ipv6())?;
-    // What IPv4 asks every host to take (RFC 1122 §3.3.2), and IPv6 every link (RFC 8200 §5).
+    // The size that every IPv4 host must accept (RFC 1122 §3.3.2), and every IPv6 link must carry (RFC 8200 §5).
     let (headers, least, most) =
         if peer.is_ipv6() { (48, 1280, 65_575) } else { (28, 576, 65_535) };
     let mut prober = MtuProber {
@@ -458,7 +458,7 @@ impl MtuEndpoint {
         let (mut next_ns, mut buffer) = (0, [0; HEADER_BYTES]);
         while !control.is_halted() && monotonic_ns() < until_ns {
             if monotonic_ns() >= next_ns {
-                // What does not leave is said again.
+                // A send that fails is repeated.
                 let _ = self.socket.send(&end);
                 next_ns = monotonic_ns().saturating_add(END_INTERVAL_NS);
             }

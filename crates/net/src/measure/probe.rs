@@ -432,7 +432,7 @@ impl ProbeReflector {
             // A longer one would be answered by more than the agent has allowed.
             if len != self.datagram_bytes || !self.token.matches_prefix(bytes) {
                 match udp_handshake::reply_to(&self.token, bytes) {
-                    // Who was admitted and has not heard so asks again.
+                    // A client whose welcome was lost asks again.
                     Some(reply) => drop(self.socket.send(&reply)),
                     None => report.strange += 1,
                 }

@@ -155,7 +155,7 @@ impl QuicResponder {
             }));
         }
         endpoint.close(VarInt::from_u32(0), b"over");
-        // Who waits for its rate ends with the runtime.
+        // A task that waits for its rate ends with the runtime.
         let until = tokio::time::Instant::now() + Duration::from_secs(1);
         for task in tasks {
             let outcome = tokio::time::timeout_at(until, task).await;
@@ -655,7 +655,7 @@ mod tests {
         let elsewhere = Ipv4Addr::new(127, 0, 0, 9);
         let (report, answered, failed) = with_server(&identity, elsewhere, |address| {
             let unknown_client = UdpSocket::bind("127.0.0.1:0").unwrap();
-            // What looks like a QUIC Initial of version 1 at full size.
+            // Looks like a QUIC Initial of version 1 at full size.
             let mut initial = vec![0_u8; 1_200];
             initial[..6].copy_from_slice(&[0xc0, 0, 0, 0, 1, 8]);
             unknown_client.send_to(&initial, address).unwrap();

@@ -244,7 +244,7 @@ fn connect_any(remote: &AgentAddress) -> Result<TcpStream, SecureConnectError> {
     let deadline = plumb_clock::now() + CONNECT_TIMEOUT;
     let mut last = (String::new(), io::Error::new(io::ErrorKind::NotFound, "it has no address"));
     for (index, address) in remote.addresses.iter().enumerate() {
-        // Whoever does not answer leaves time for the others.
+        // An address that does not answer leaves time for the others.
         let rest = u64::try_from(remote.addresses.len() - index).unwrap_or(1);
         let left = deadline.saturating_since(plumb_clock::now()) / rest;
         match TcpStream::connect_timeout(address, Duration::from(left.max(Span::from_ms(1)))) {

@@ -496,7 +496,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let own = place.path().join(FILE);
         HostIdentity::open_or_create(place.path()).unwrap();
-        // Who may not give a file away takes one of root's.
+        // Without the right to change a file's owner, one of root's is used.
         let is_given = std::os::unix::fs::chown(&own, Some(65_534), None).is_ok();
         let path = if is_given { own } else { PathBuf::from("/etc/passwd") };
         let error = HostIdentity::open(&path).unwrap_err();

@@ -67,7 +67,7 @@ impl TimeSeries {
         points: impl Fn(&NetPhase) -> Vec<TimePoint>,
     ) -> Self {
         let shifted = |(began, phase): &(f64, &NetPhase)| {
-            // What came after a phase's time would be drawn in that of the next one.
+            // Points after a phase's end would be drawn in the next one.
             let end = phase.warm_up_seconds + phase.seconds;
             let points = points(phase).into_iter().filter(|(at, _)| *at <= end);
             points.map(|(at, value)| ((began + at) * 1e9, value)).collect::<Vec<_>>()

@@ -216,7 +216,7 @@ fn brief(flag: &str) -> Option<String> {
     if let Some(modes) = flag.strip_prefix("modes: ") {
         return Some(format!("{} modes", modes.split(';').next().unwrap_or(modes)));
     }
-    // What follows the comma is in the interval's own column.
+    // The part after the comma is in the column of the interval.
     let stopped = flag.strip_prefix("stopped: ").and_then(|rest| rest.split(", interval").next());
     Some(stopped.map_or_else(|| flag.replace(" blocks", ""), |why| format!("stopped: {why}")))
 }

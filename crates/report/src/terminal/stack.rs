@@ -47,7 +47,7 @@ pub fn render(document: &StackDocument, counters: bool, style: TerminalStyle) ->
             put_counts(&mut page, title, counts);
         }
     } else {
-        // What nobody should have to ask for.
+        // Drops are shown without --details.
         put_counts(&mut page, "Dropped by the stack", &document.drop_counters);
     }
     page.out

@@ -387,7 +387,7 @@ pub(crate) fn memory_need(
             let inputs = &paths.inputs[link];
             let offered =
                 inputs.iter().fold(0_u64, |sum, one| sum.saturating_add(rate(*one as usize)));
-            // What comes no faster than it goes does not wait, and hosts do not send into a full ring.
+            // Traffic that arrives no faster than it leaves does not queue, and hosts do not send into a full ring.
             let waiting = match inputs.len() {
                 0 if scenario.sources.is_empty() => waiting.min(scenario.ring.into()),
                 1.. if offered < u64::MAX && offered <= rate(link) => {

@@ -67,7 +67,7 @@ fn a_slow_second_connection_holds_the_first_back() {
     let report = run(&format!("{file}{RELAY}{slow}"));
     let [first, second] = [0, 1].map(|flow| report.flows[flow].goodput());
     assert!((0.5e6..1.2e6).contains(&second), "{second}");
-    // What both connections' buffers hold more, over a minute.
+    // The difference that both connections' buffers can hold, over a minute.
     assert!(first - second < 8.0 * 6.5e6 / 60.0, "{first} and {second}");
 }
 

@@ -298,7 +298,7 @@ fn fragment_floods_hold_bounded_memory() {
     }
     assert!(gaps >= 2, "{gaps}");
     assert!(reassembly.evicted() > 9_000);
-    // Who is honest gets through all the same.
+    // A whole datagram is reassembled all the same.
     let packet = datagram(false, 200, 1, &bytes(4_000, &mut stream));
     let all = pieces(&packet, 1_500, 0, &mut pool);
     let whole =

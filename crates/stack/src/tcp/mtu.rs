@@ -268,7 +268,7 @@ impl Sender {
             ProbeFailure::Lost
         };
         self.counts.size_probes_lost += 1;
-        // What no recovery began for is repeated at once all the same.
+        // A lost probe is retransmitted at once even where no recovery began.
         self.recovery.force |= why == ProbeFailure::Lost;
         // RFC 4821 §7.6.2: as many round trips as the window has segments.
         let segments = self.congestion.window.cwnd / u64::from(self.congestion.window.mss);

@@ -263,7 +263,7 @@ impl Receiver {
 
     #[inline]
     fn opening(&self) -> u64 {
-        // What the field cannot express is not offered, nor worth being told.
+        // A window that the field cannot express is not offered, nor is it worth an update.
         let limit = self.buffer.limit().min(self.window.largest(self.nxt));
         let any = self.silly_window || self.edge == WindowEdge::Exact;
         self.window.opening(limit, self.buffer.capacity_limit(), self.mss.into(), any)

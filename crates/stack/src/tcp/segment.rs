@@ -154,7 +154,7 @@ impl<'a> SegmentOptions<'a> {
     /// Reads options up to where they end or go wrong; unknown ones are passed over.
     #[inline]
     pub(crate) fn read(&mut self, area: &'a [u8]) {
-        // What nearly every segment of an established connection has (RFC 7323 appendix A).
+        // The layout that nearly every segment of an established connection has (RFC 7323 appendix A).
         if let [1, 1, TIMESTAMPS, 10, both @ ..] = area
             && area.len() == 12
         {

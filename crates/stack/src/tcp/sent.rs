@@ -200,7 +200,7 @@ impl SentQueue {
             }
         }
         self.applied.clear();
-        // What was rounded off at the end of a block may be marked by a longer one.
+        // A longer block may mark the end that rounding left out.
         self.applied.extend(blocks.iter().filter(|_| blocks.len() <= SACK_BLOCKS_MAX));
         result
     }

@@ -168,7 +168,7 @@ fn malformed_datagram_is_dropped_with_its_error() {
             })
         };
         assert!(refused(&|_| {}).is_ok());
-        // What IP carries beyond the datagram is cut off.
+        // Bytes of the IP payload beyond the datagram are cut off.
         assert!(refused(&|bytes| bytes.extend([9; 9])).is_ok());
         let malformed = |malformed| Err(UdpDrop::Malformed(malformed));
         assert_eq!(refused(&|bytes| bytes.truncate(7)), malformed(FormatError::Truncated));

@@ -212,7 +212,7 @@ fn ranges_out_of_order_are_bounded() {
     );
     assert!(info.memory <= 128 << 10, "{} bytes", info.memory);
     assert_eq!(info.readable, 0);
-    // What the ranges did not have room for is taken when it comes in order.
+    // Data that the ranges had no room for is accepted when it comes in order.
     for at in 0..30_100 {
         exchange(&mut host, now, &segment(peer, 7, (1_000 + at, ours), TcpFlags::ACK, b"y"));
     }

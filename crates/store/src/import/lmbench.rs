@@ -48,7 +48,7 @@ fn call(name: &str) -> ImportedMetric {
 
 /// Half the round trip through a mechanism on one machine, or between two.
 fn latency(is_local: bool, mechanism: &str) -> ImportedMetric {
-    // What lat_pipe, lat_unix and lat_tcp send is one byte, lat_udp a four-byte sequence number.
+    // lat_pipe, lat_unix and lat_tcp send one byte, lat_udp a four-byte sequence number.
     let size = if mechanism == "udp4" { 4 } else { 1 };
     let factors = channel_factors(mechanism, Some(size)).with("wake", "block");
     let experiment = if is_local { "latency.local" } else { "latency.remote" };

@@ -212,7 +212,7 @@ impl<'a> NetperfParser<'a> {
         } else if classic::is_heading(&words) {
             self.classic(number)?;
         } else if matches!(words[0], "Alignment" | "Maximum") {
-            // What `-v 2` adds: buffer alignments and the segment size.
+            // Lines of `-v 2`: buffer alignments and the segment size.
             while self.peek().is_some_and(|line| !line.trim().is_empty() && !is_banner(line)) {
                 self.lines_taken += 1;
             }

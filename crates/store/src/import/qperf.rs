@@ -123,7 +123,7 @@ impl QperfTest {
         let Some((protocol, what)) = self.name.rsplit_once('_') else { return Ok(()) };
         let mut factors = channel_factors(protocol, self.size()?);
         if nth > 1 {
-            // What a loop (-oo) changed is not printed: two results need not be repetitions.
+            // The parameter that a loop (-oo) changed is not printed: two results need not be repetitions.
             factors = factors.with("nth", nth);
         }
         let (response, value) = match what {

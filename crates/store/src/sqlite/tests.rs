@@ -129,7 +129,7 @@ const STORES_MADE: usize = 100;
 
 #[test]
 fn a_store_made_by_many_at_once_is_made_once() {
-    // Whoever looks while another makes it must see the whole store or none of it: a window of
+    // A reader must see the whole new store or none of it: a window of
     // microseconds, hence many stores.
     for _ in 0..STORES_MADE {
         let directory = tempfile::tempdir().unwrap();
@@ -239,7 +239,7 @@ fn a_directory_where_no_file_can_be_made_is_unwritable() {
 fn a_write_protected_file_is_unwritable() {
     let (directory, store) = fixture::store();
     drop(store);
-    // What SQLite opens when the file is write-protected; root may write to such files.
+    // As SQLite opens a write-protected file; root may write to such files.
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY;
     let connection = Connection::open_with_flags(path_in(&directory), flags).unwrap();
     let error = Store::initialize(connection, &path_in(&directory)).unwrap_err();

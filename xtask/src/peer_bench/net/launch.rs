@@ -38,7 +38,7 @@ pub(super) fn launch(
             PeerServer::start(&bed.far.words(&far, words(&line)), &bed.far.tables(), port(task))
         })
         .transpose()?;
-    // What follows a bar is one word of the client's: the command that starts the other side.
+    // The part after a bar is one argument of the client: the command that starts the other side.
     let mut client: Vec<String> = match client.split_once('|') {
         Some((line, via)) => words(line).into_iter().chain([via.trim().to_owned()]).collect(),
         None => words(&client),

@@ -108,7 +108,7 @@ fn path_leaves_the_sender_cpu_where_the_receiver_is_woken() {
                     Peer: peer-in-user-space 10; \
                     Back: send-path 15, wake-up-and-switch 70, call-exit 20";
     assert_eq!(shown(parts), expected);
-    // What the sender does beside the path costs the path no probe.
+    // Events of the sender outside the path are not counted as probes of the path.
     let hits: f64 = stretches.iter().map(|stretch| stretch.events).sum();
     assert!((hits - 8.0).abs() < 1e-9, "{hits}");
 }

@@ -204,6 +204,6 @@ fn what_a_rate_offers_is_counted_through_its_changes() {
     rig.receive(now, FAR);
     let report = rig.link.report(now);
     let up = &report.directions[0];
-    // What was sent at no rate counts on neither side.
+    // Frames sent while the rate was unlimited count on neither side.
     assert!((up.used_bits - 16_000.0).abs() < 1e-6 && (up.offered_bits - 240_000.0).abs() < 1e-6);
 }

@@ -189,7 +189,7 @@ pub fn receive(
     due_ns: &dyn Fn() -> Option<u64>,
 ) -> io::Result<ReceiverReport> {
     let PreparedReceiver { buffer_bytes, overflow_before, drops_before } = prepared;
-    // Whoever met over this socket meanwhile may have had another patience.
+    // The handshake may have left another timeout on this socket.
     socket.set_read_timeout(Some(WAIT))?;
     let fd = socket.as_fd();
     let mut stream = DatagramReceiver::new(socket, expectation);
@@ -428,7 +428,7 @@ mod tests {
     #[test]
     fn a_clock_that_is_set_in_the_middle_changes_neither_rate_nor_delay_nor_jitter() {
         const MS: u64 = 1_000_000;
-        // What the real-time clock is ahead, and what it is set by after half of the datagrams.
+        // How far the real-time clock is ahead, and by how much it is set after half of the datagrams.
         let ahead_ns = 7_000_000_000 * MS / 1_000;
         for set_by_ns in [0, 5_000 * MS, 59_000 * MS, 3_600_000 * MS] {
             for is_back in [false, true] {

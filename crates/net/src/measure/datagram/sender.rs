@@ -172,7 +172,7 @@ pub fn send(
     let mut sender = DatagramSender::new(socket, plan, progress);
     progress.is_sending.store(true, Ordering::Relaxed);
     let ran = sender.run();
-    // Whatever broke it off, the receiver waits for how many there were.
+    // However it ended, the receiver waits for the number of datagrams.
     let uncut = sender.buffer.set_segmentation(socket, false);
     let end_ns = read_ns(ClockId::MonotonicRaw);
     sender.sample_queue();
@@ -433,7 +433,7 @@ impl<'a> DatagramSender<'a> {
         if error.kind() == io::ErrorKind::Interrupted {
             return Ok(());
         }
-        // What the kernel keeps about earlier datagrams would otherwise fill its queue.
+        // Errors of earlier datagrams would otherwise fill the error queue.
         while datagram::discard_error(self.socket.as_fd()).unwrap_or(false) {}
         if !is_remote_refusal(&error) {
             return Err(error.into());

@@ -88,7 +88,7 @@ async fn send_due(
     for index in 0..schedule.total {
         let due = schedule.due_ns(index);
         if monotonic_ns() >= due {
-            // Whoever is behind lets the connection send what it has, and read.
+            // Late: lets the connection send what it has, and read.
             tokio::task::yield_now().await;
         } else {
             wait_until(alarm, due).await?;

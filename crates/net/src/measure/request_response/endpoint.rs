@@ -118,7 +118,7 @@ impl Requester {
         };
         let mut report = asked.unwrap_or_else(RequestError::into_partial);
         if control.is_halted() {
-            // Whoever ended the test ended this too.
+            // An error after the end of the test is that end.
             report.error = None;
         }
         report

@@ -57,7 +57,7 @@ pub fn send_requests(
         let (sent, cpu_sent) = sending.join().expect("the sender does not panic");
         (received, sent, cpu_received + cpu_sent)
     });
-    // What could not be sent says why nothing more came, not the other way round.
+    // A failure to send explains why no more responses came, so it comes first.
     finish(&schedule, sent.and(received), answers, lateness, cpu_ns, is_over)
 }
 

@@ -69,7 +69,7 @@ pub fn send_requests(
     is_over: &dyn Fn() -> bool,
 ) -> Result<RequesterReport, RequestError> {
     spec.check()?;
-    // Whatever the kernel allows.
+    // As large as the kernel allows.
     set_option(socket.as_fd(), IntOption::ReceiveBuffer, BUFFER_BYTES).ok();
     match spec.pacing {
         RequestPacing::Open { per_second } => {
@@ -98,7 +98,7 @@ fn ask_in_turn(
         sequence = sequence.wrapping_add(1);
         TestDatagramHeader::of(TestDatagramKind::Data, 0, sequence, 0).write(token, &mut request);
         let mut came = exchange(socket, token, &request, sequence, &mut buffer);
-        // Whatever else comes does not make the wait begin anew.
+        // Other datagrams do not restart the wait.
         while let Ok(ReceivedReply::Other(number)) = came {
             if let Some(began) = number.and_then(|number| overdue.take(number)) {
                 patience.on_late_response(turns.on_late_response(began));
@@ -208,7 +208,7 @@ pub(crate) fn respond(
     bounds: ResponderBounds<'_>,
 ) -> ResponderReport {
     let mut report = ResponderReport::default();
-    // Whatever the kernel allows: at a rate, more than one request may be there.
+    // As large as the kernel allows: at a rate, several requests may be queued.
     set_option(socket.as_fd(), IntOption::ReceiveBuffer, BUFFER_BYTES).ok();
     let mut buffer = vec![0; BYTES_MAX as usize];
     let mut response = spec.response();

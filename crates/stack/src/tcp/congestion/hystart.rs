@@ -186,7 +186,7 @@ mod tests {
             let (cwnd, una, end) = (self.window.cwnd, self.una, self.end);
             while self.una < end {
                 self.una += MSS;
-                // What the acknowledgement lets out belongs to the round after the next.
+                // Data that this acknowledgement allows belongs to the round after the next.
                 self.end = self.nxt;
                 let rtt = Some(Span::from_ms(rtt_ms));
                 let ack = AckEvent { una: self.una, nxt: self.nxt, rtt, ..ack_of(MSS) };

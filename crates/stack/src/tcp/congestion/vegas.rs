@@ -60,7 +60,7 @@ impl Vegas {
         let base = u128::from(self.rtt_base.as_ps()).max(1);
         let rtt = u128::from(self.rtt_round.as_ps()).max(base);
         let cwnd = u128::from(window.cwnd);
-        // What is in flight beyond what an empty path holds at this rate, scaled by rtt / base as in Linux.
+        // Data in flight beyond what an empty path holds at this rate, scaled by rtt / base as in Linux.
         let waiting = u64::try_from(cwnd * (rtt - base) / base).unwrap_or(u64::MAX);
         if window.in_slow_start() {
             if waiting > GAMMA * mss {

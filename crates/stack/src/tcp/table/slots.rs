@@ -316,7 +316,7 @@ mod tests {
         let places = 5 * (12 + 32 + 4) / 4;
         let entry = size_of::<TcpEntry>() + 2 * size_of::<ConnectionSlot>();
         let congestion = size_of::<Cubic>().max(size_of::<Bbr>());
-        // What an allocator adds to each of the two.
+        // Both have the allocator's overhead.
         let total = entry + congestion + 2 * 16 + places;
         assert!(total <= 2_000, "{total}: {entry}, {congestion} and {places} bytes");
     }

@@ -10,7 +10,7 @@ fn qperf_results_without_hosts_are_filed_under_its_own_name() {
             ("qperf.throughput mechanism=tcp placement=unknown [throughput]", 2.56e9),
             // Its latency is half a round trip as it stands.
             ("qperf.latency mechanism=tcp placement=unknown [latency]", 12_400.0),
-            // What arrived, not what was sent.
+            // The receiver's rate, not the sender's.
             ("qperf.throughput mechanism=udp placement=unknown [throughput]", 1.35e9),
             ("qperf.latency mechanism=udp placement=unknown [latency]", 9_600.0),
         ],
