@@ -179,7 +179,7 @@ struct ComparisonBuilder {
     tally: ComparisonCounts,
     /// Whether a cell that is not decided may be slower.
     may_be_slower: bool,
-    /// What A measured and B tried to, in vain, in words.
+    /// Cells that A measured and B could not, in words.
     lost: Vec<String>,
     only_in_a: Vec<CellName>,
     only_in_b: Vec<CellName>,

@@ -61,7 +61,7 @@ impl CostTerm {
     }
 }
 
-/// What would be changed; 1 and none where nothing is.
+/// The change to predict for; 1 and `None` where nothing changes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CostChange {
     /// How much faster the processor is.

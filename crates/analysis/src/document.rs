@@ -450,7 +450,7 @@ pub struct BreakdownSummary {
     pub factors: BTreeMap<String, serde_json::Value>,
     /// The parts in the order of the message's path; what is unexplained is apart.
     pub parts: Vec<PartMean>,
-    /// What no part explains.
+    /// The time that no part explains.
     pub unexplained: MeanEstimate,
     /// Its share of the sum, 0–1.
     pub unexplained_share: MeanEstimate,

@@ -22,7 +22,7 @@ pub const MACHINES_MIN: usize = 4;
 /// Confidence of every interval.
 const CONFIDENCE: f64 = 0.95;
 
-/// What stands for the speed of a processor, the best first.
+/// Measures of a processor's speed, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SpeedKind {
     /// `plumb-index/1`.

@@ -126,7 +126,7 @@ fn median_effect(effects: &[FactorEffect]) -> Option<(&FactorEffect, [f64; 2])> 
     Some((sorted[(sorted.len() - 1) / 2], range))
 }
 
-/// What less of is better.
+/// The median as a cost: less is better.
 fn cost(cell: &MeasuredCell<'_>) -> f64 {
     match cell.cell.better {
         Better::Lower => cell.median(),

@@ -13,7 +13,7 @@ pub struct ScriptToken {
     pub kind: TokenKind,
 }
 
-/// What a token is.
+/// The kinds of token.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TokenKind {
     /// Letters, digits and underscores.

@@ -50,7 +50,7 @@ impl GridExtent {
         }
     }
 
-    /// What both have.
+    /// Their intersection.
     #[must_use]
     pub fn intersection(&self, other: &Self) -> Self {
         Self {

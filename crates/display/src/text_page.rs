@@ -81,7 +81,7 @@ impl TextPage {
         steps
     }
 
-    /// What a byte is shown as, or does; none of what is skipped.
+    /// How a byte is shown, or its effect; `None` of one that is skipped.
     fn printable(&mut self, byte: u8) -> Option<u8> {
         let is_final = (0x40..=0x7e).contains(&byte);
         match self.escape {

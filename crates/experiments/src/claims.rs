@@ -135,7 +135,7 @@ pub(crate) fn is_local(cell: &MeasuredCell<'_>) -> bool {
     cell.level("link") == "loopback"
 }
 
-/// What a case between hosts is told with: its link and its placement.
+/// The label of a case between hosts: its link and its placement.
 pub(crate) fn remote_label(cell: &MeasuredCell<'_>) -> String {
     // Which link or host that was is told once, and its text is long.
     let link = match cell.level("link") {
@@ -146,7 +146,7 @@ pub(crate) fn remote_label(cell: &MeasuredCell<'_>) -> String {
     format!("{link}, {}", cell.level("placement"))
 }
 
-/// What a case is told with: its link, where it has one, and its placement.
+/// The label of a case: its link, where it has one, and its placement.
 pub(crate) fn place_label(cell: &MeasuredCell<'_>) -> String {
     let words = ["link", "placement"].into_iter().filter_map(|name| cell.text(name));
     words.collect::<Vec<_>>().join(", ")
@@ -230,7 +230,7 @@ pub(crate) fn gain<L: Into<FactorLevel> + Copy>(
 /// Machines below which no slope is claimed.
 const MACHINES_MIN: usize = 4;
 
-/// What a claim over machines is told with where there is one machine: its own figures.
+/// The figures of a claim over machines where there is one machine.
 pub(crate) fn single_machine_judgment(
     evidence: &ClaimEvidence<'_>,
     (experiment, response): (&'static str, &'static str),

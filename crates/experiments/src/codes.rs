@@ -32,7 +32,7 @@ pub(crate) fn hamming_encode(data: u8) -> u8 {
     word | parity(word)
 }
 
-/// What a word of eight bits says.
+/// Decodes a word of eight bits.
 pub(crate) fn hamming_decode(word: u8) -> DecodedWord {
     let (at, is_odd) = (hamming_syndrome(word), parity(word) == 1);
     let corrected = match (at, is_odd) {
@@ -83,7 +83,7 @@ pub(crate) fn golay_encode(data: u16) -> u32 {
     word << 1 | word.count_ones() & 1
 }
 
-/// What a word of 24 bits says.
+/// Decodes a word of 24 bits.
 pub(crate) fn golay_decode(word: u32) -> DecodedWord {
     let Some(pattern) = PATTERNS[golay_syndrome(word)] else { return DecodedWord::Uncorrectable };
     let data = (word ^ pattern) >> 12 & 0xfff;

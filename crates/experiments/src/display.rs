@@ -63,7 +63,7 @@ pub const MODES: [(&str, DisplayRate); 5] = [
     ("display", DisplayRate::Display),
 ];
 
-/// What a mode's name ends with where lines are drawn pixel by pixel.
+/// Suffix of a mode's name where lines are drawn pixel by pixel.
 pub(crate) const PLAIN: &str = "-plain";
 
 /// Samples of a block, and those of one whose drawings take longer than it is to last.

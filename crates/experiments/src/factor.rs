@@ -52,7 +52,7 @@ pub enum PresetLevels {
     Words(&'static [&'static str]),
     /// Numbers.
     Numbers(&'static [u64]),
-    /// Whatever this finds.
+    /// The levels that a function finds.
     Found(fn(&LevelContext<'_>) -> Vec<FactorLevel>),
 }
 
@@ -132,7 +132,7 @@ pub enum FactorDomain {
     Cpus,
     /// The name of a congestion control algorithm, known to the kernel only.
     Congestion,
-    /// Whatever a reader of its own takes.
+    /// Levels that a parser of its own accepts.
     Parsed(&'static LevelParser),
 }
 

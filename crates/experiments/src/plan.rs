@@ -22,7 +22,7 @@ pub use expand::expand;
 /// What to measure, how often and for how long.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RunPlan {
-    /// What people call it: a study, an experiment, or a name of their own.
+    /// Its title: a study, an experiment, or a name of the user's own.
     pub title: String,
     /// The seed of every random choice; drawn when the run begins if absent.
     pub seed: Option<u64>,

@@ -63,7 +63,7 @@ pub struct RunOutcome {
     pub stopped_by: String,
 }
 
-/// Whoever watches a run; called only while nothing is being measured.
+/// Observes a run; called only while nothing is being measured.
 pub trait RunObserver {
     /// The run has an id, and an estimate of its time and its blocks.
     fn started(&mut self, id: &str, estimate: Span, blocks_planned: u64);

@@ -23,7 +23,7 @@ mod verdicts;
 use channel::SelftestChannel;
 use simulated_runs::SimulatedSample;
 
-/// Whoever watches; called only while nothing is being measured.
+/// Told what is under way and how far it is; called only while nothing is being measured.
 pub type SelftestProgress<'a> = dyn FnMut(&str, f64) + 'a;
 
 /// Runs every check; `progress` hears what is being tried and the share that is done.

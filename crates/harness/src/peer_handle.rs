@@ -70,7 +70,7 @@ impl FarProcess {
         }
     }
 
-    /// What becomes readable when it says something, where it is a child of this process.
+    /// The descriptor that becomes readable when it writes something, where it is a child of this process.
     pub(super) fn control(&self) -> Option<BorrowedFd<'_>> {
         match self {
             Self::Local(process) => Some(process.control.as_fd()),

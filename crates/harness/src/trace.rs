@@ -178,7 +178,7 @@ impl TraceBreakdown {
 pub(crate) struct CorrectedBreakdown {
     /// Way, part and mean.
     pub parts: Vec<(RoundTripLeg, PathPart, f64)>,
-    /// What no part explains.
+    /// The time that no part explains.
     pub(crate) unexplained_ns: f64,
     /// What the parts were multiplied with, after the hits were taken off, to sum to the whole.
     pub(crate) scale: f64,

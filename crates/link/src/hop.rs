@@ -47,7 +47,7 @@ pub(crate) struct HopDirection {
 #[derive(Debug)]
 struct FrameInService {
     frame: LinkFrame,
-    /// What the rate is spent on for it.
+    /// The bytes that count against the rate.
     bits: u64,
     started: Instant,
     finish: Instant,

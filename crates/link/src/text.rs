@@ -27,7 +27,7 @@ pub use value::FileContents;
 #[cfg(test)]
 pub(crate) use tests::any_link;
 
-/// Whoever reads the files that a text names.
+/// Reads the files that a text names.
 pub trait LinkTextFiles {
     /// The whole file.
     ///

@@ -215,11 +215,11 @@ pub trait Device {
     }
 }
 
-/// What a layer does with packets and waiting: whatever is one is a [`Device`] too.
+/// The packet and waiting functions of a layer; every layer is a [`Device`] too.
 ///
 /// Each method is that of [`Device`] without `_through`, and does what the device below does unless said otherwise.
 pub trait DeviceLayer {
-    /// What is below.
+    /// The device below.
     type Below: Device + ?Sized;
 
     /// The device below.

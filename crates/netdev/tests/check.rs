@@ -26,7 +26,7 @@ fn is_excused(outcome: &LinkCheckReport) -> bool {
         || punctuality.waited_for_cpu.is_none_or(|waited| waited > WITHOUT_CPU)
 }
 
-/// What is off of these.
+/// The ones of these properties that failed.
 fn off(outcome: &LinkCheckReport, what: &[&str]) -> Vec<Property> {
     let is_off = |line: &&Property| line.verdict == Verdict::Fail && what.contains(&line.property);
     outcome.properties.iter().filter(is_off).cloned().collect()

@@ -30,7 +30,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 pub struct ControlStream {
     /// What comes.
     pub reader: Box<dyn Read + Send>,
-    /// What goes.
+    /// The sending direction.
     pub writer: Box<dyn Write + Send>,
     /// Ends both directions; a blocked read or write returns then, if anything can make it.
     pub hang_up: Box<dyn FnMut() + Send>,
@@ -265,7 +265,7 @@ impl StderrTail {
         Self { text, closed: over }
     }
 
-    /// What there is, at its end or soon: whoever else holds it open may do so for good.
+    /// The output so far, once it has ended or after a short wait: another process may hold it open for ever.
     pub fn finish(&self) -> String {
         self.closed.recv_timeout(DRAIN_TIMEOUT).ok();
         self.text()

@@ -20,7 +20,7 @@ pub struct SimulatedFlow {
     pub server: Option<TcpId>,
     /// Bytes that are still to be written.
     pub left: u64,
-    /// What writes it at times, or passes it on.
+    /// The application that writes at times, or relays.
     pub application: Option<Box<FlowApplication>>,
     /// When everything had arrived, or it was aborted.
     pub ended: Option<Instant>,

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use plumb_base::time::{Instant, Span};
 use plumb_wire::packet::Packet;
 
-/// What a processor takes for what.
+/// The CPU time of each operation of a simulated processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessorSpec {
     /// Its host: a node.

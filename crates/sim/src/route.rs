@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 use crate::network::NetworkPlan;
 
-/// What is no router.
+/// The index of no router.
 const NONE: u32 = u32::MAX;
 
 /// Routes between all nodes. Links are one-way: number `2e` is "up" of edge `e`, `2e + 1` is "down".

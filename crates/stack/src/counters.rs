@@ -36,7 +36,7 @@ macro_rules! counts {
                 match self { $($(Self::$count => $name,)+)+ }
             }
 
-            /// What it counts.
+            /// The quantity that it counts.
             pub const fn kind(self) -> CounterKind {
                 match self { $($(Self::$count => CounterKind::$kind,)+)+ }
             }

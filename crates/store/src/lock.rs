@@ -20,7 +20,7 @@ pub enum LockError {
     Held {
         /// The store.
         store: PathBuf,
-        /// Who holds the lock, as far as it said.
+        /// The holder of the lock, as far as it wrote its name.
         holder: LockHolder,
     },
     /// The lock file cannot be opened or locked.

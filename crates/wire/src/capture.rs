@@ -97,7 +97,7 @@ pub enum CaptureError {
          it is whole"
     )]
     Truncated {
-        /// What is not whole.
+        /// The part that is cut off.
         what: &'static str,
         /// Where it begins.
         offset: usize,
@@ -152,7 +152,7 @@ impl<'a> Iterator for CaptureReader<'a> {
     }
 }
 
-/// What a file is that is no capture, as far as its first bytes tell.
+/// The kind of a file that is no capture, as far as its first bytes tell.
 fn kind_of(file: &[u8]) -> &'static str {
     const KNOWN: [(&[u8], &str); 9] = [
         (b"", "an empty file"),

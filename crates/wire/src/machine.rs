@@ -51,7 +51,7 @@ pub struct DuePacket {
     pub packet: Packet,
 }
 
-/// What a machine is that keeps logical time: whatever is this is a [`Machine`] too.
+/// A machine that keeps logical time; every one is a [`Machine`] too.
 pub trait TimedMachine {
     /// Everything up to `now` happens; the moment that it then is inside, which is never before one given earlier.
     fn advance(&mut self, now: Instant, pool: &mut Pool) -> Instant;

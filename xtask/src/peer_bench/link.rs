@@ -23,12 +23,12 @@ struct LinkBenchCase {
     name: String,
     wire: &'static str,
     arguments: String,
-    /// What of the example's answer counts, and in which unit.
+    /// The figure of the example's answer, and its unit.
     figure: LinkMetric,
     target: Option<RatioTarget>,
 }
 
-/// What counts.
+/// The figure that is compared.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum LinkMetric {
     /// 99 % of delays are wrong by less than this, in microseconds.

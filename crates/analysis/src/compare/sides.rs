@@ -99,7 +99,7 @@ pub fn head(runs: &[&RunRecord], label: String) -> ComparedSide {
     }
 }
 
-/// What people call a side of these runs.
+/// The label of a side of these runs.
 pub fn label(runs: &[&RunRecord]) -> String {
     match runs {
         [] => "no run".to_owned(),
@@ -134,7 +134,7 @@ fn imported_warning(data: &RunData) -> Option<String> {
     })
 }
 
-/// What differs most between two runs, where it does.
+/// The largest difference between two runs, if any.
 fn link_warning(a: &[&RunData], b: &[&RunData]) -> Option<String> {
     let links = |runs: &[&RunData]| -> BTreeSet<String> {
         let link = |run: &&RunData| match run.run.notes.get(OUTER_LINK) {

@@ -20,7 +20,7 @@ pub struct AgentDocument {
     pub mode: String,
     /// The address and port that it listens on.
     pub address: String,
-    /// What its certificate is known by.
+    /// The fingerprint of its certificate.
     pub fingerprint: String,
     /// The token of a pairing, where one was asked for.
     pub token: Option<String>,
@@ -33,7 +33,7 @@ pub struct PairDocument {
     pub schema: String,
     /// The agent, with its port.
     pub agent: String,
-    /// What its certificate is known by.
+    /// The fingerprint of its certificate.
     pub fingerprint: String,
 }
 

@@ -13,7 +13,7 @@ const EXACT_DIFFERENCES: usize = 10_000;
 /// A shift with all that is asked of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shift {
-    /// What could be the shift, ascending: every difference of the two samples, or every mean of two pairs.
+    /// Candidates for the shift, ascending: every difference of the two samples, or every mean of two pairs.
     candidates: Vec<f64>,
     /// The probability, were the shift zero, that at most so many candidates lie below zero.
     distribution: Vec<f64>,

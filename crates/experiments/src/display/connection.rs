@@ -139,7 +139,7 @@ impl DisplayStream {
         }
     }
 
-    /// What carries it, for people.
+    /// The carrier's name, for people.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::Tcp(_) => "TCP",

@@ -234,7 +234,7 @@ pub(crate) fn placement_of(
     point.topology.resolve(placement).map_err(|lack| Exclusion::unavailable(lack.to_string()))
 }
 
-/// What a level of the factor `buffer` begins with that is for one of both buffers.
+/// Prefix of a level of the factor `buffer` that sets one of the two buffers.
 pub(crate) const SEND: &str = "send:";
 pub(crate) const RECEIVE: &str = "receive:";
 

@@ -63,7 +63,7 @@ pub(crate) const CODE: ResponseVariable = ResponseVariable::new(
     "bytes of code and constants that both ends use to draw, in whole pages",
 );
 
-/// What they keep.
+/// The data of scenes, as a response.
 pub(crate) const DATA: ResponseVariable = ResponseVariable::new(
     "data",
     Unit::Bytes,
@@ -71,7 +71,7 @@ pub(crate) const DATA: ResponseVariable = ResponseVariable::new(
     "bytes of variables, stacks and heap that both ends use to draw, in whole pages",
 );
 
-/// What these are on pages.
+/// The names of these responses on pages.
 pub(crate) const RESPONSES: &[(&str, &str)] = &[
     ("rate", "items a second"),
     ("bytes", "bytes of a drawing"),

@@ -62,9 +62,9 @@ pub(crate) const VETH: &str = "veth";
 pub(crate) const OUTER: &str = "outer";
 /// Another host, reached by `--host`.
 pub(crate) const HOST: &str = "host";
-/// What a cell's level begins with that was measured against one: its name follows.
+/// Prefix of the level of a cell that was measured against one: its name follows.
 const HOST_PREFIX: &str = "host:";
-/// What a cell's level begins with that was measured over it: the link's text follows.
+/// Prefix of the level of a cell that was measured over it: the link's text follows.
 const OUTER_PREFIX: &str = "outer:";
 
 /// The level of cells measured over the link that plumb runs behind: it says which one that was.

@@ -40,7 +40,7 @@ pub(crate) const PAYLOAD: ResponseVariable = ResponseVariable::new(
     "mean payload of a segment that is sent for the first time",
 );
 
-/// What these are on pages.
+/// The names of these responses on pages.
 pub(crate) const RESPONSES: &[(&str, &str)] = &[
     ("throughput", "throughput of a transfer"),
     ("delay", "delay of a line"),

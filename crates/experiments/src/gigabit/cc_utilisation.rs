@@ -123,7 +123,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     },
 };
 
-/// What these are on pages.
+/// The names of these responses on pages.
 const RESPONSES: &[(&str, &str)] = &[
     ("wait", "time in the queue"),
     ("loss", "loss in the queue"),

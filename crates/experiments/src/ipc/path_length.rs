@@ -168,7 +168,7 @@ fn is_linux(cell: &MeasuredCell<'_>) -> bool {
     cell.is("forwarder", LINUX)
 }
 
-/// What a case about a whole line is called.
+/// The label of a case about a whole line.
 fn line_label(first: &MeasuredCell<'_>) -> String {
     let whose = match first.level("forwarder") {
         LINUX => ", Linux's",

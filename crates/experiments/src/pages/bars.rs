@@ -188,7 +188,7 @@ pub fn round_trips(cells: &[&CellResult]) -> Vec<Figure> {
     figures
 }
 
-/// What tells marks of one row apart: every factor that varies and is no row and no panel.
+/// The labels of marks in one row: every factor that varies and is no row and no panel.
 fn others(cells: &[&CellResult]) -> Vec<String> {
     let varying = name::varying(cells.iter().copied());
     let known = |name: &String| {

@@ -171,7 +171,7 @@ impl Http1Stream {
     }
 }
 
-/// What matters of a head.
+/// The fields of a head that matter.
 struct Http1Head {
     /// Its own bytes.
     bytes: usize,

@@ -159,7 +159,7 @@ impl HttpServer {
         self.tcp.local_addr()
     }
 
-    /// What its certificate is known by.
+    /// The fingerprint of its certificate.
     pub const fn fingerprint(&self) -> Fingerprint {
         self.fingerprint
     }

@@ -177,7 +177,7 @@ fn system_at(stage: &'static str) -> impl FnOnce(io::Error) -> Iperf3ClientError
 /// Does a test. `stop` is asked many times a second whether the user wants its end.
 ///
 /// # Errors
-/// Whatever ended it early, with what was measured until then.
+/// The reason why it ended early, with what was measured until then.
 pub fn run(
     options: &Iperf3ClientOptions,
     stop: StopCheck<'_>,

@@ -63,11 +63,11 @@ struct TransferStream {
     addresses: (SocketAddr, SocketAddr),
     socket: Arc<Iperf3Socket>,
     meter: Arc<StreamMeter>,
-    /// What was there when counting began.
+    /// The counts when counting began.
     counted_base: (Iperf3Count, u64),
-    /// What was there when the last interval began.
+    /// The counts when the last interval began.
     earlier: (Iperf3Count, u64),
-    /// What was there when it ended, and the one under way began.
+    /// The counts when it ended, and the one under way began.
     before: (Iperf3Count, u64),
     tcp_info: Option<TcpInfo>,
     congestion_window: MinMaxMean,

@@ -212,7 +212,7 @@ impl StampAnswer {
 /// Whether a packet is what a reflector writes, and no question: it has a time of reception where a question has
 /// nothing, and zeros where the padding of a sender that has any would go on.
 ///
-/// Whoever answers those talks without end to another who does.
+/// Two responders that answered those would never stop answering each other.
 pub fn is_reflected(key: Option<&StampKey>, packet: &[u8]) -> bool {
     let at = layout(key);
     let end = if key.is_some() { AUTHENTICATED_LEN - SEAL_BYTES } else { UNAUTHENTICATED_LEN };

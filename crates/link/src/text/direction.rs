@@ -70,12 +70,12 @@ impl<'a> KeyValues<'a> {
         Ok(Self { pairs })
     }
 
-    /// What a key is given as.
+    /// The value of a key.
     pub fn value_of(&self, key: &'static str) -> Option<&'a str> {
         self.pairs.iter().find(|(other, _)| *other == key).map(|(_, value)| *value)
     }
 
-    /// What a key is given as, read by `read`.
+    /// The value of a key, parsed by `read`.
     pub fn parse_with<T>(
         &self,
         key: &'static str,

@@ -206,7 +206,7 @@ impl TestRun {
         Ok(Self::new(spec, token, control, parts, before))
     }
 
-    /// What this side's certificates are known by, one for each part that has one.
+    /// The fingerprints of this side's certificates, one for each part that has one.
     pub fn certificates(&self) -> Vec<Option<Fingerprint>> {
         let of = |part: &PartEndpoint| match part {
             PartEndpoint::Responder(responder) => responder.fingerprint(),

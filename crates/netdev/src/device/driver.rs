@@ -56,7 +56,7 @@ impl Default for DriverOptions {
 /// Why a run is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DriverExit {
-    /// Whoever was asked wanted no more.
+    /// The callback wanted no more.
     Stopped,
     /// A device that replays has nothing more.
     Finished,
@@ -74,7 +74,7 @@ pub struct Driver<D, O = ()> {
     options: DriverOptions,
     alarm: DeadlineAlarm,
     now: Instant,
-    /// What observes.
+    /// The observer.
     pub observer: O,
 }
 

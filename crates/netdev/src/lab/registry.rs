@@ -191,7 +191,7 @@ fn is_listening(path: &Path) -> bool {
 /// A name that is taken.
 #[derive(Debug)]
 pub struct RegisteredName {
-    /// Who wants to talk comes here.
+    /// Clients of the control socket connect here.
     pub listener: UnixListener,
     path: PathBuf,
 }

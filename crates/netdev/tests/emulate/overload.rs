@@ -23,7 +23,7 @@ const DATAGRAMS: u64 = 800;
 /// Frames that are handed over at a time, at the most.
 const BATCH: u64 = 16;
 
-/// What the one in trouble said at its end.
+/// The last output of the process under test.
 #[derive(Debug)]
 struct LatenessFigures {
     missed: u64,

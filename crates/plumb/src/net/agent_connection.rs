@@ -117,7 +117,7 @@ pub(super) fn agent_script(first: Option<&str>) -> String {
 /// Starts an agent there and greets it.
 ///
 /// # Errors
-/// Whatever keeps it from answering, with its fix: of a host that was paired, also the command that needs no ssh.
+/// Why it does not answer, with the fix: of a host that was paired, also the command that needs no ssh.
 pub fn connect(
     place: &HostTarget,
     ssh: &[String],

@@ -102,7 +102,7 @@ fn outages(measured: &[MeasuredPhase], phases: &[NetPhase]) -> Vec<NetOutage> {
     measured.iter().zip(phases).flat_map(of_phase).collect()
 }
 
-/// What broke; an agent may keep its reports for a while.
+/// Errors of the measurement; an agent may keep its reports for a while.
 fn problems(measured: &NetMeasurement, phases: &[NetPhase], are_kept: bool) -> Vec<String> {
     let fate = if are_kept {
         "its report could not be fetched"

@@ -93,7 +93,7 @@ impl HostTarget {
 /// Which family of addresses is wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AddressFamily {
-    /// Whatever the name gives first.
+    /// The first address that the name resolves to.
     #[default]
     Any,
     /// IPv4.

@@ -60,7 +60,7 @@ pub fn found() -> Option<&'static ReachedHost> {
 /// Looks for the host that was asked for, if one was.
 ///
 /// # Errors
-/// Whatever keeps it from being reached, with its fix.
+/// Why it cannot be reached, with the fix.
 pub fn find() -> Result<(), Problem> {
     let Some(asked) = REQUESTED.get() else { return Ok(()) };
     if FOUND.get().is_none() {

@@ -80,7 +80,7 @@ pub struct DatagramLoad {
 /// One phase that was measured.
 #[derive(Debug)]
 pub struct MeasuredPhase {
-    /// What it measured.
+    /// The kind of measurement.
     pub name: PhaseName,
     /// Which repetition.
     pub round: u32,
@@ -173,7 +173,7 @@ const RECONNECT_INTERVAL: Span = Span::from_secs(1);
 /// Reaches the agent once more.
 pub type Reconnect<'a> = dyn FnMut() -> Result<AgentConnection, Problem> + 'a;
 
-/// Who is told how things stand while it is measured.
+/// Follows a measurement while it runs.
 pub trait NetWatcher {
     /// A phase is so far, and this is the time left after it.
     fn progress(&mut self, name: &'static str, progress: &TestProgress, left: Span);

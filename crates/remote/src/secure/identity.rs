@@ -33,7 +33,7 @@ const PEERS_BYTES_MAX: u64 = 1 << 20;
 const NAME_MAX: usize = 100;
 const HEADER: &str = "# Hosts that plumb is paired with. Remove a line to forget one.\n";
 
-/// What a certificate is known by: SHA-256 of its DER form.
+/// The fingerprint of a certificate: SHA-256 of its DER form.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Fingerprint([u8; 32]);
 
@@ -198,7 +198,7 @@ impl HostIdentity {
         Ok(identity)
     }
 
-    /// What others know it by.
+    /// The fingerprint by which others know it.
     pub fn fingerprint(&self) -> Fingerprint {
         Fingerprint::of(&self.certificate)
     }
@@ -248,7 +248,7 @@ pub struct PairedPeer {
     pub kind: PairedRole,
     /// What it is called.
     pub name: String,
-    /// What it is known by.
+    /// Its fingerprint.
     pub fingerprint: Fingerprint,
 }
 

@@ -94,7 +94,7 @@ pub enum ListenerEvent {
         from: SocketAddr,
         /// What it calls itself.
         peer: String,
-        /// What it is known by.
+        /// Its fingerprint.
         fingerprint: Fingerprint,
     },
     /// A greeting was refused, with a reason that the other side was told.

@@ -19,7 +19,7 @@ use crate::{name, value};
 pub struct FactorPlot {
     /// The factor on the horizontal axis.
     pub factor: &'static str,
-    /// What that axis is called.
+    /// The label of that axis.
     pub label: &'static str,
     /// The unit of its values.
     pub unit: &'static str,
@@ -45,7 +45,7 @@ pub enum FactorScale {
 /// The levels of a factor and their cells, least first, of one setting of everything else.
 #[derive(Clone, Debug)]
 pub struct FactorSeries<'a> {
-    /// What tells it from the others.
+    /// Its label among the others.
     pub label: String,
     /// Numbers and cells.
     pub cells: Vec<(f64, &'a CellResult)>,

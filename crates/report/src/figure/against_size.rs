@@ -83,7 +83,7 @@ fn facet(cell: &CellResult, varying: &BTreeSet<String>) -> Vec<String> {
         .collect()
 }
 
-/// What tells a series from the others of its picture.
+/// The label of a series among the others of its picture.
 fn label(cell: &CellResult, varying: &BTreeSet<String>) -> String {
     let wanted: BTreeSet<String> = varying
         .iter()

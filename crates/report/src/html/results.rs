@@ -42,7 +42,7 @@ fn tables(document: &RunDocument) -> String {
     section::sections(&document.results).into_iter().map(folded).collect()
 }
 
-/// What is said and shown of all responses of an experiment together; mostly nothing.
+/// Sentences and figures about all responses of an experiment together; mostly none.
 fn experiment(document: &RunDocument, experiment: &str) -> String {
     let sentences = registry::sentences(document, experiment);
     let mut html = String::new();

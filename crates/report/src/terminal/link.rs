@@ -128,7 +128,7 @@ fn put_direction(page: &mut TerminalPage, direction: &LinkDirection) {
     page.put(4, TextRole::Plain, &ended.join(", "));
 }
 
-/// What routers did, where they did anything.
+/// The routers' counters, where they did anything.
 fn put_routers(page: &mut TerminalPage, document: &LinkDocument) {
     let LinkDocument { router_errors: sent, router_errors_withheld: withheld, .. } = document;
     let LinkDocument { fragmented, fragments, .. } = document;

@@ -80,7 +80,7 @@ pub(crate) fn conditions(document: &NetDocument, summary: &NetSummary) -> String
     parts.join(" · ")
 }
 
-/// What a load is called: its direction, or the transport of its requests.
+/// The name of a load: its direction, or the transport of its requests.
 pub(crate) fn load_name(load: &LoadSummary) -> String {
     match (load.phase, load.direction) {
         (PhaseName::ExchangeTcp, _) => "requests TCP".to_owned(),

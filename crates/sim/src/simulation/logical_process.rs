@@ -32,7 +32,7 @@ const DESTINATION_OFFSET: usize = 16;
 /// Where a TCP header says how long it is, in words.
 const TCP_OFFSET_AT: usize = 12;
 
-/// What no node is.
+/// The index of no node.
 const NOWHERE: u32 = (1 << 31) - 1;
 
 /// Packets that a list has room for from the start: so many that it shares no cache line with what another thread writes.

@@ -303,7 +303,7 @@ impl WriteEnds {
         }
     }
 
-    /// What waits may leave as it is, until more is written: it waited long enough, or is asked for.
+    /// Data that waits may leave as it is, until more is written: it waited long enough, or is asked for.
     pub fn release(&mut self) {
         self.is_held = false;
     }

@@ -120,7 +120,7 @@ fn describe(draft: &mut ImportBuilder, metadata: &Value) {
     }
 }
 
-/// What is measured in a unit of flent's, and the factor to ours.
+/// The quantity behind one of flent's units, and the factor to ours.
 fn response_and_scale(unit: &str, name: &str) -> Option<(&'static str, f64)> {
     let time = if name.starts_with("Ping") { "round-trip" } else { "time" };
     Some(match unit {

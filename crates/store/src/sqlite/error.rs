@@ -98,7 +98,7 @@ pub enum StoreError {
     Full {
         /// The file.
         path: PathBuf,
-        /// What there is too little of.
+        /// The limit that was reached.
         limit: StoreLimit,
     },
     /// Another process held the database for longer than we wait.

@@ -324,7 +324,7 @@ impl Responder {
         address.map(|address| address.port())
     }
 
-    /// What its certificate is known by, where it has one.
+    /// The fingerprint of its certificate, where it has one.
     pub fn fingerprint(&self) -> Option<Fingerprint> {
         self.certificate.as_ref().map(|key| key.identity.fingerprint())
     }

@@ -23,7 +23,7 @@ pub struct TapOptions {
     pub medium: Medium,
     /// How it waits.
     pub wait: DeviceWait,
-    /// What is left to the kernel's side, and by it.
+    /// Checksums and segmentation left to the kernel's side, and by it.
     pub offload: TapOffload,
     /// Largest IP packet; the interface's own where absent, which takes being in its namespace.
     pub mtu: Option<u32>,

@@ -236,7 +236,7 @@ pub struct BottleneckHop {
     pub early: Option<u64>,
 }
 
-/// What is lost of frames of one length.
+/// The share of frames of one length that is lost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ExpectedLoss {
     /// The share.
@@ -307,7 +307,7 @@ impl<'a> OneWayPath<'a> {
     /// The delays that are always the same, together, and the one that varies, if one does.
     ///
     /// # Errors
-    /// What makes it more than that.
+    /// The part of the link that makes it more than that.
     pub fn delay(&self) -> Result<(Span, Option<&'a DelayDistribution>), &'static str> {
         let (mut constant, mut varying) = (Span::ZERO, None);
         for hop in &self.hops {

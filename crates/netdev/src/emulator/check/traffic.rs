@@ -277,7 +277,7 @@ fn wait_until(due: u64) -> u64 {
     }
 }
 
-/// What comes, and how much found no room.
+/// Frames that arrive, and how many found no room.
 fn receive(
     socket: &UdpSocket,
     traffic: &ProbeTraffic,

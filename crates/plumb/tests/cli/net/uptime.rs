@@ -9,7 +9,7 @@ use super::iperf3::Iperf3ServerProcess;
 use crate::home::{TestHome, document};
 use crate::support::{PLUMB, skip};
 
-/// What comes before a command that is to find its host up for 219 days and more.
+/// Run before a command, makes it find its host up for 219 days and more.
 const LONG_UP: [&str; 5] = ["unshare", "-T", "--fork", "--monotonic", "19000000"];
 
 fn is_allowed() -> bool {
