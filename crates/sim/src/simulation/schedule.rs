@@ -10,7 +10,7 @@ use crate::scenario::Scenario;
 const SAMPLES: u64 = 200;
 /// The same of very many connections.
 const SAMPLES_OF_MANY: u64 = 20;
-/// From so many on there are very many.
+/// A simulation of more connections than this takes fewer samples.
 const MANY: usize = 2_000;
 
 /// An entry.
