@@ -52,6 +52,11 @@ pub(super) fn overrun(
     took_seconds: f64,
 ) -> Option<NetOutage> {
     let probes = phase.probes.as_ref().filter(|probes| probes.answered > 0)?;
+    // A host that sends its own probes so late was held up itself.
+    let late_seconds = probes.lateness.as_ref().map_or(0.0, |lateness| lateness.max_ns / 1e9);
+    if late_seconds >= OVERRUN_MIN_SECONDS {
+        return None;
+    }
     let longest_seconds = probes.path.as_ref().map_or(0.0, |path| path.max_ns / 1e9);
     let patience = OVERRUN_MIN_SECONDS + OVERRUN_ROUND_TRIPS * longest_seconds;
     // On a slow path the data in flight at the end may take long to arrive.
@@ -114,7 +119,7 @@ fn silent_runs(flow: &[NetInterval]) -> Vec<[f64; 2]> {
 
 #[cfg(test)]
 mod tests {
-    use plumb_result::net::{NetBulkFlow, NetProbes, PhaseName};
+    use plumb_result::net::{NetBulkFlow, NetDistribution, NetProbes, PhaseName};
 
     use super::*;
 
@@ -171,6 +176,18 @@ mod tests {
         assert_eq!(found(&[[0.75, 1.0]], 1.25), None, "it ended as planned");
         assert_eq!(found(&[[0.2, 0.4]], 3.25), None, "something came at its end");
         assert_eq!(found(&[], 3.25), None);
+    }
+
+    #[test]
+    fn a_host_that_was_held_up_itself_calls_no_path_cut() {
+        let mut phase = phase(&[1e8; 10], 190);
+        phase.flows[0].drained = true;
+        let mut is_outage = |late_ns| {
+            let lateness = NetDistribution { max_ns: late_ns, ..NetDistribution::default() };
+            phase.probes.as_mut().unwrap().lateness = Some(lateness);
+            overrun(&phase, &[[0.75, 1.0]], 1.0, 11.0).is_some()
+        };
+        assert!(is_outage(1e6) && !is_outage(7e9));
     }
 
     #[test]
