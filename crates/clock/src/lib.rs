@@ -93,13 +93,13 @@ impl InstantClock {
     }
 }
 
-/// What lies further back than any buffer holds is of before the clock was set.
+/// Older than anything that a buffer holds, so from before the clock was set.
 const AGE_MAX_NS: u64 = 60_000_000_000;
 /// By how much the two may move apart from one reading to the next and still run by themselves: what comes between
 /// two reads, and what a clock is slewed by, at most half a thousandth.
 const DRIFT_MAX_NS: u64 = 1_000_000;
 const SLEW_DIVISOR: u64 = 1_000;
-/// The closest of so many readings is taken where one alone would tell about a clock that was set.
+/// The closest of so many readings is taken where a single one would show a clock step.
 const TRIES: u32 = 4;
 
 /// Both clocks, read one after the other.

@@ -230,7 +230,7 @@ pub(crate) fn gain<L: Into<FactorLevel> + Copy>(
 /// Machines below which no slope is claimed.
 const MACHINES_MIN: usize = 4;
 
-/// The figures of a claim over machines where there is one machine.
+/// The judgment of a claim over machines where there is one: undecided, with its own figures.
 pub(crate) fn single_machine_judgment(
     evidence: &ClaimEvidence<'_>,
     (experiment, response): (&'static str, &'static str),

@@ -47,7 +47,7 @@ pub(crate) struct HopDirection {
 #[derive(Debug)]
 struct FrameInService {
     frame: LinkFrame,
-    /// The bytes that count against the rate.
+    /// Its bits that count against the rate.
     bits: u64,
     started: Instant,
     finish: Instant,

@@ -110,7 +110,7 @@ impl PresenceWatch {
 
 /// Whether the progress of a test tells that its client is there.
 fn shows_client_liveness(spec: &TestSpec) -> bool {
-    // The halves of other parts tell about no progress, and end with their connections or by their own time.
+    // The halves of other parts report no progress, and end with their connections or by their own time.
     let tells = |part: &PartSpec| {
         matches!(part, PartSpec::Streams(_) | PartSpec::Probes(_) | PartSpec::Datagrams(_))
     };

@@ -21,7 +21,7 @@ use crate::task_control::TestControl;
 const PREFIX: &str = "plumb.test.";
 /// Where the kernel lists sockets without files, of this network namespace, each behind an `@`.
 const UNIX_SOCKETS: &str = "/proc/thread-self/net/unix";
-/// Tests that are told about at most: more than an agent of any use has.
+/// The most tests that are reported: more than an agent that is of any use runs at once.
 const TESTS_MAX: usize = 256;
 /// Bytes that are told: process, beginning, end.
 const NOTICE_BYTES: usize = 3 * 8;

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use plumb_base::time::{Instant, Span};
 use plumb_wire::packet::Packet;
 
-/// The CPU time of each operation of a simulated processor.
+/// A simulated processor: its CPU time for each operation, and its receive ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProcessorSpec {
     /// Its host: a node.

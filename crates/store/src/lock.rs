@@ -20,7 +20,7 @@ pub enum LockError {
     Held {
         /// The store.
         store: PathBuf,
-        /// The holder of the lock, as far as it wrote its name.
+        /// The holder of the lock, as far as the lock file tells.
         holder: LockHolder,
     },
     /// The lock file cannot be opened or locked.

@@ -63,7 +63,7 @@ pub(crate) const CODE: ResponseVariable = ResponseVariable::new(
     "bytes of code and constants that both ends use to draw, in whole pages",
 );
 
-/// The data of scenes, as a response.
+/// Memory that both ends use, as a response.
 pub(crate) const DATA: ResponseVariable = ResponseVariable::new(
     "data",
     Unit::Bytes,

@@ -1,4 +1,4 @@
-//! The result of a STAMP session: round trips, both ways apart, and in which direction was lost.
+//! The result of a STAMP session: round trips, both ways apart, and in which direction packets were lost.
 
 use plumb_net::measure::clock_offset::{
     self, ClockOffsetEstimate, ClockRelation, TimestampExchange,

@@ -43,13 +43,14 @@ impl Iperf3Process {
     fn start() -> Self {
         // It closes its port between two tests, so the port is below those that the kernel gives to
         // others, and differs between processes.
-        let port = loop {
+        let next = || {
             let tried = PORTS_TRIED.fetch_add(1, Ordering::Relaxed);
-            let port = 20_000 + u16::try_from((std::process::id() * 16 + tried) % 10_000).unwrap();
-            if TcpListener::bind(("::", port)).is_ok() && UdpSocket::bind(("::", port)).is_ok() {
-                break port;
-            }
+            20_000 + u16::try_from((std::process::id() * 16 + tried) % 10_000).unwrap()
         };
+        let is_free =
+            |port| TcpListener::bind(("::", port)).is_ok() && UdpSocket::bind(("::", port)).is_ok();
+        let mut ports = std::iter::repeat_with(next).take(1_000);
+        let port = ports.find(|port| is_free(*port)).expect("a port that is free for TCP and UDP");
         let child = Command::new(program())
             .args(["-s", "-p", &port.to_string()])
             .stdin(Stdio::null())

@@ -190,7 +190,7 @@ fn answer(
         }
         Err(status) => {
             let body = format!("{} {}\n", status.0, status.1);
-            // After a request that cannot be parsed, the rest of the stream cannot be read.
+            // After any other error the next request cannot be found in the stream.
             let is_kept = is_kept && matches!(status.0, 403 | 404);
             let mut head = head(status, (body.len() as u64, "text/plain"), is_kept);
             if !is_head {

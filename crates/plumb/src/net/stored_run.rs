@@ -33,7 +33,7 @@ pub trait StoredDocument: Serialize + DeserializeOwned {
     /// When what it says was begun, in milliseconds since 1970 UTC.
     fn created_unix_ms(&self) -> i64;
 
-    /// Where it says about which run it is.
+    /// Its field for the id of the run.
     fn run_id(&mut self) -> &mut Option<String>;
 
     /// It as a run; `None` when nothing was counted.

@@ -213,7 +213,7 @@ fn predictions_have_intervals_from_the_errors_of_those_scored_before() {
     let number = |value: &Value| value.as_f64().unwrap();
     let (predicted, ends) = (number(&first["predicted_ns"]), &first["interval"]);
     let [low, high] = [0, 1].map(|end| number(&ends[end]));
-    // Errors are factors, so as far up as down; the interval of a fit is as far in nanoseconds.
+    // An interval from errors is symmetric as a ratio; that of a fit is symmetric in nanoseconds.
     assert!(high > 1_000.0 * low, "{first}");
     assert!((low * high / predicted.powi(2) - 1.0).abs() < 1e-3, "{first}");
 }

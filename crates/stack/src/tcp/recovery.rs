@@ -161,7 +161,7 @@ impl LossRecovery {
             RecoveryPhase::Recovery if cx.una >= self.point => {
                 self.end_reduction(cx, ack, &mut outcome);
             }
-            // The segment at the point tells about the reduction: what was sent before it still brings echoes of the same mark.
+            // The segment at the point carries CWR: what was sent before it still brings echoes of the same mark.
             RecoveryPhase::Reduction if cx.una > self.point => {
                 self.end_reduction(cx, ack, &mut outcome);
             }

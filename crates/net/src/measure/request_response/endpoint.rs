@@ -118,7 +118,7 @@ impl Requester {
         };
         let mut report = asked.unwrap_or_else(RequestError::into_partial);
         if control.is_halted() {
-            // An error after the end of the test is that end.
+            // Halting the test breaks its connections: that is no error.
             report.error = None;
         }
         report

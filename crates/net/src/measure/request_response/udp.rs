@@ -414,7 +414,7 @@ fn timeout_for(longest_ns: u64, min_ns: u64) -> u64 {
     longest_ns.saturating_mul(TIMES).clamp(min_ns, MAX_NS)
 }
 
-/// The patience of who asks one after another, and what its socket was told about that.
+/// How long a closed loop waits for a response, and the timeout that its socket has for it.
 #[derive(Debug)]
 struct ResponseTimeout<'a> {
     socket: &'a UdpSocket,
