@@ -68,7 +68,7 @@ pub fn samples_needed(p: f64, confidence: f64) -> u64 {
 }
 
 /// The first count below `n` for which `holds` is false, when it is true and then false; else `n`.
-fn first_false(n: u64, holds: impl Fn(u64) -> bool) -> u64 {
+pub(super) fn first_false(n: u64, holds: impl Fn(u64) -> bool) -> u64 {
     let (mut lo, mut hi) = (0, n);
     while lo < hi {
         let middle = lo + (hi - lo) / 2;

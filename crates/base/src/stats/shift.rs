@@ -5,93 +5,163 @@
 //! whatever the distribution of launches is, skewed or of several modes, where Student's t with few launches is
 //! not; of normal values they lose one launch in twenty.
 
-use super::{ConfidenceInterval, quantile};
+use super::quantile::first_false;
+use super::{ConfidenceInterval, distribution, sorted_finite};
 
-/// Largest number of differences whose distribution is computed; that of more is taken as normal.
-const EXACT_DIFFERENCES: usize = 10_000;
+/// Largest number of candidates whose distribution is computed; that of more is taken as normal.
+const EXACT_CANDIDATES: u64 = 10_000;
 
-/// A shift with all that is asked of it.
+/// A shift with all that is asked of it. Takes memory in proportion to the samples, however many their pairs are.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shift {
-    /// Candidates for the shift, ascending: every difference of the two samples, or every mean of two pairs.
-    candidates: Vec<f64>,
-    /// The probability, were the shift zero, that at most so many candidates lie below zero.
-    distribution: Vec<f64>,
+    candidates: Candidates,
+    below_zero: CountBelowZero,
 }
 
 impl Shift {
     /// How much `b` lies above `a`. `None` without values, or with one that is not finite.
     pub fn between(a: &[f64], b: &[f64]) -> Option<Self> {
-        let candidates = b.iter().flat_map(|b| a.iter().map(move |a| b - a)).collect();
-        let normal = || {
-            let (m, n) = (a.len() as f64, b.len() as f64);
-            (m * n * (m + n + 1.0) / 12.0).sqrt()
-        };
-        Self::new(candidates, || between_distribution(a.len(), b.len()), normal)
+        let negated: Vec<f64> = a.iter().map(|a| -a).collect();
+        let candidates = Candidates::new(b, &negated, false)?;
+        let (m, n) = (a.len() as f64, b.len() as f64);
+        let sd = (m * n * (m + n + 1.0) / 12.0).sqrt();
+        Some(Self::new(candidates, || between_distribution(a.len(), b.len()), sd))
     }
 
     /// How much the differences of pairs lie above zero. `None` without pairs, or with one that is not finite.
     pub fn of_pairs(differences: &[f64]) -> Option<Self> {
-        let means = |(i, a): (usize, &f64)| {
-            let a = *a;
-            differences[i..].iter().map(move |b| f64::midpoint(a, *b))
-        };
-        let candidates = differences.iter().enumerate().flat_map(means).collect();
-        let normal = || {
-            let n = differences.len() as f64;
-            (n * (n + 1.0) * (2.0 * n + 1.0) / 24.0).sqrt()
-        };
-        Self::new(candidates, || pairs_distribution(differences.len()), normal)
+        let halves: Vec<f64> = differences.iter().map(|difference| difference / 2.0).collect();
+        let candidates = Candidates::new(&halves, &halves, true)?;
+        let n = differences.len() as f64;
+        let sd = (n * (n + 1.0) * (2.0 * n + 1.0) / 24.0).sqrt();
+        Some(Self::new(candidates, || pairs_distribution(differences.len()), sd))
     }
 
-    fn new(
-        mut candidates: Vec<f64>,
-        exact: impl Fn() -> Vec<f64>,
-        normal_sd: impl Fn() -> f64,
-    ) -> Option<Self> {
-        if candidates.is_empty() || candidates.iter().any(|value| !value.is_finite()) {
-            return None;
-        }
-        candidates.sort_unstable_by(f64::total_cmp);
-        let count = candidates.len();
-        let distribution = if count <= EXACT_DIFFERENCES {
-            exact()
+    fn new(candidates: Candidates, exact: impl Fn() -> Vec<f64>, sd: f64) -> Self {
+        let below_zero = if candidates.count <= EXACT_CANDIDATES {
+            CountBelowZero::Exact(exact())
         } else {
-            let (mean, sd) = (count as f64 / 2.0, normal_sd());
-            let below = |k| super::distribution::normal_cdf((k as f64 + 0.5 - mean) / sd);
-            (0..=count).map(below).collect()
+            CountBelowZero::Normal { mean: candidates.count as f64 / 2.0, sd }
         };
-        Some(Self { candidates, distribution })
+        Self { candidates, below_zero }
     }
 
-    /// The shift: the median of what it could be.
+    /// The shift: the median of the candidates.
     pub fn estimate(&self) -> f64 {
-        quantile::of_sorted(&self.candidates, 0.5)
+        let last = self.candidates.count - 1;
+        f64::midpoint(self.candidates.at(last / 2), self.candidates.at(last.div_ceil(2)))
     }
 
     /// Where it lies with at least this confidence; `None` with too few values to say.
     pub fn interval(&self, confidence: f64) -> Option<ConfidenceInterval> {
         let tail = (1.0 - confidence) / 2.0 + 1e-12;
-        let outside = self.distribution.iter().take_while(|p| **p <= tail).count();
-        let last = self.candidates.len().checked_sub(outside)?;
-        let lo = *self.candidates.get(outside.checked_sub(1)?)?;
-        Some(ConfidenceInterval { lo, hi: *self.candidates.get(last)?, confidence })
+        let count = self.candidates.count;
+        let outside = first_false(count, |k| self.below_zero.at_most(k) <= tail);
+        let (lo, hi) = (outside.checked_sub(1)?, count - outside);
+        Some(ConfidenceInterval {
+            lo: self.candidates.at(lo),
+            hi: self.candidates.at(hi),
+            confidence,
+        })
     }
 
     /// The least probability that either of [`Shift::p_above`] and [`Shift::p_below`] can have with so many values.
     pub fn least_p(&self) -> f64 {
-        self.distribution[0]
+        self.below_zero.at_most(0)
     }
 
     /// The probability of values so high were the shift `value` or less.
     pub fn p_above(&self, value: f64) -> f64 {
-        self.distribution[self.candidates.partition_point(|candidate| *candidate <= value)]
+        self.below_zero.at_most(self.candidates.count_where(|candidate| candidate <= value))
     }
 
     /// The probability of values so low were the shift `value` or more.
     pub fn p_below(&self, value: f64) -> f64 {
-        let lower = self.candidates.partition_point(|candidate| *candidate < value);
-        self.distribution[self.candidates.len() - lower]
+        let lower = self.candidates.count_where(|candidate| candidate < value);
+        self.below_zero.at_most(self.candidates.count - lower)
+    }
+}
+
+/// What the shift could be: every difference of the two samples, or every mean of two pairs (a pair with itself
+/// too). Each is a row plus a column; none is stored.
+#[derive(Clone, Debug, PartialEq)]
+struct Candidates {
+    /// Ascending.
+    rows: Vec<f64>,
+    /// Ascending.
+    columns: Vec<f64>,
+    /// Rows and columns are the same values, and each pair counts once.
+    triangle: bool,
+    count: u64,
+    greatest: f64,
+}
+
+impl Candidates {
+    fn new(rows: &[f64], columns: &[f64], triangle: bool) -> Option<Self> {
+        let (m, n) = (rows.len() as u64, columns.len() as u64);
+        let (rows, columns) = (sorted_finite(rows), sorted_finite(columns));
+        let complete = (rows.len() as u64, columns.len() as u64) == (m, n);
+        let (least, greatest) = (rows.first()? + columns.first()?, rows.last()? + columns.last()?);
+        let count = if triangle { m * (m + 1) / 2 } else { m * n };
+        (complete && least.is_finite() && greatest.is_finite()).then_some(Self {
+            rows,
+            columns,
+            triangle,
+            count,
+            greatest,
+        })
+    }
+
+    /// How many satisfy a condition; if one does, every lesser one must.
+    fn count_where(&self, holds: impl Fn(f64) -> bool) -> u64 {
+        let mut end = self.columns.len();
+        let in_row = |(index, row): (usize, &f64)| {
+            while end > 0 && !holds(row + self.columns[end - 1]) {
+                end -= 1;
+            }
+            end.saturating_sub(if self.triangle { index } else { 0 }) as u64
+        };
+        self.rows.iter().enumerate().map(in_row).sum()
+    }
+
+    /// The one of this rank, counted from 0: the least value that more candidates than that do not exceed.
+    fn at(&self, rank: u64) -> f64 {
+        let too_low = |key| self.count_where(|candidate| candidate <= value_of(key)) <= rank;
+        // The search ends at negative zero for either; their sum is positive zero.
+        value_of(first_false(key_of(self.greatest), too_low)) + 0.0
+    }
+}
+
+/// An integer that orders as the value does.
+fn key_of(value: f64) -> u64 {
+    let bits = value.to_bits();
+    if value.is_sign_negative() { !bits } else { bits | 1 << 63 }
+}
+
+fn value_of(key: u64) -> f64 {
+    f64::from_bits(if key >> 63 == 1 { key & !(1 << 63) } else { !key })
+}
+
+/// How many candidates lie below zero, were the shift zero.
+#[derive(Clone, Debug, PartialEq)]
+enum CountBelowZero {
+    /// The probability of at most so many.
+    Exact(Vec<f64>),
+    Normal {
+        mean: f64,
+        sd: f64,
+    },
+}
+
+impl CountBelowZero {
+    /// The probability of at most `k`.
+    fn at_most(&self, k: u64) -> f64 {
+        match self {
+            Self::Exact(cumulative) => {
+                usize::try_from(k).ok().and_then(|k| cumulative.get(k)).copied().unwrap_or(1.0)
+            }
+            Self::Normal { mean, sd } => distribution::normal_cdf((k as f64 + 0.5 - mean) / sd),
+        }
     }
 }
 
@@ -146,6 +216,25 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
+        #[test]
+        fn candidates_have_the_order_of_a_sorted_list(
+            a in proptest::collection::vec(-1e9..1e9_f64, 1..9),
+            b in proptest::collection::vec(-3_i8..3, 1..9),
+        ) {
+            let b: Vec<f64> = b.iter().map(|&b| f64::from(b)).collect();
+            let mut differences: Vec<f64> = b.iter().flat_map(|b| a.iter().map(move |a| b - a)).collect();
+            let mut means: Vec<f64> = b.iter().enumerate()
+                .flat_map(|(i, x)| b[i..].iter().map(move |y| f64::midpoint(*x, *y))).collect();
+            for (listed, shift) in
+                [(&mut differences, Shift::between(&a, &b)), (&mut means, Shift::of_pairs(&b))]
+            {
+                listed.sort_unstable_by(f64::total_cmp);
+                let candidates = shift.unwrap().candidates;
+                let found: Vec<f64> = (0..candidates.count).map(|rank| candidates.at(rank)).collect();
+                prop_assert_eq!(&found, listed);
+            }
+        }
+
         #[test]
         fn interval_and_probability_agree(
             a in proptest::collection::vec(-9_i8..9, 1..12),
@@ -211,7 +300,18 @@ mod tests {
     fn the_normal_approximation_continues_the_exact_distribution() {
         let exact = between_distribution(100, 100);
         let sd = (10_000.0_f64 * 201.0 / 12.0).sqrt();
-        let normal = super::super::distribution::normal_cdf((4_000.5 - 5_000.0) / sd);
+        let normal = distribution::normal_cdf((4_000.5 - 5_000.0) / sd);
         assert!((exact[4_000] / normal - 1.0).abs() < 0.02, "{} {normal}", exact[4_000]);
+    }
+
+    #[test]
+    fn as_many_launches_as_a_plan_allows_are_compared() {
+        let even: Vec<f64> = (0..100_000).map(f64::from).collect();
+        let later: Vec<f64> = even.iter().map(|value| value + 500.0).collect();
+        let shift = Shift::between(&even, &later).unwrap();
+        assert!((shift.estimate() - 500.0).abs() < 1e-9, "{shift:?}");
+        let interval = shift.interval(0.95).unwrap();
+        // 1.96 standard deviations of the count, at 100,000 candidates to a step of one.
+        assert!((interval.half_width() - 253.0).abs() < 1.0, "{interval:?}");
     }
 }
