@@ -70,17 +70,21 @@ fn a_rate_that_loopback_carries_loses_nothing_in_either_family_at_any_batch() {
     ] {
         let (near, far) = (socket(at), socket(at));
         near.connect(far.local_addr().unwrap()).unwrap();
-        let (sent, came) = stream(&near, &far, &plan(bytes, Some(megabits), 300));
-        let planned = sent.planned.unwrap();
+        let (sent, came) = stream(&near, &far, &plan(bytes, Some(megabits), 100));
         let context = format!("{at} {bytes} {megabits}: {sent:?}");
-        assert_eq!((sent.count, sent.refused), (planned, 0), "{context}");
-        assert_eq!((came.tally.unique, came.tally.lost), (planned, 0), "{context}");
+        // A stream is cut only where the machine sends it half a second late.
+        let in_time = sent.late_max_ns < 400_000_000;
+        assert!(sent.planned == Some(sent.count) || !in_time, "{context}");
+        assert_eq!(
+            (sent.refused, came.tally.unique, came.tally.lost),
+            (0, sent.count, 0),
+            "{context}"
+        );
         assert_eq!((came.tally.duplicates, came.tally.reordered, came.foreign), (0, 0, 0));
-        assert_eq!((came.count, came.ending), (Some(planned), ReceiveEnding::Complete));
-        assert_eq!(came.bytes, planned * u64::try_from(bytes).unwrap());
+        assert_eq!((came.count, came.ending), (Some(sent.count), ReceiveEnding::Complete));
+        assert_eq!(came.bytes, sent.count * u64::try_from(bytes).unwrap());
         assert!(sent.end_heard, "{context}");
         assert!(came.trace.least.unwrap().transit_ns > 0, "one clock: no time runs backwards");
-        assert_eq!(came.tally.unique, sent.count);
     }
 }
 

@@ -13,7 +13,7 @@ use crate::support::{self, wait_for};
 fn delay_is_at_least_as_requested_and_exit_code_the_commands() {
     let Some(bench) = LinkTestHome::with(&["ping"]) else { return };
     for address in ["10.77.0.2", "fd77::2"] {
-        let said = bench.stdout_of(&format!("--delay 20ms -- ping -c 3 -i 0.01 -W 5 {address}"));
+        let said = bench.stdout_of(&format!("--delay 20ms -- ping -c 1 -W 30 {address}"));
         let line = said.lines().find(|line| line.contains("min/avg/max")).unwrap();
         let least: f64 = line.split(['=', '/']).nth(4).unwrap().trim().parse().unwrap();
         assert!(least >= 40.0, "{said}");
@@ -150,13 +150,12 @@ fn traces_and_hops_of_a_running_link_are_changed() {
 #[test]
 fn packets_are_recorded_at_either_end() {
     let Some(bench) = LinkTestHome::with(&["ping", "tshark"]) else { return };
-    bench.stdout_of(
-        "--delay 10ms --pcap near --pcap-far far --isolated -- ping -c 2 -i 0.01 10.77.0.2",
-    );
+    let ping = "ping -c 1 -W 30 10.77.0.2";
+    bench.stdout_of(&format!("--delay 10ms --pcap near --pcap-far far --isolated -- {ping}"));
     for file in ["near", "far"] {
         let line = format!("-r {file} -T fields -e icmp.type icmp");
         let output = bench.command_of("tshark", &line).output().unwrap();
-        assert_eq!(text(&output.stdout).lines().count(), 4, "{file}");
+        assert_eq!(text(&output.stdout).lines().count(), 2, "{file}");
     }
 }
 

@@ -95,3 +95,12 @@ impl LinkTestHome {
         entries.map(|entry| entry.file_name().into_string().unwrap()).collect()
     }
 }
+
+/// How many replies each ping in this output received.
+///
+/// Without a deadline, ping waits for the last of several replies for two of the round trips it has seen, which a
+/// busy machine exceeds; with one (-w) it may send, and receive, more than its -c.
+pub fn replies(output: &str) -> Vec<u32> {
+    let counts = output.split(", ").filter_map(|part| part.strip_suffix(" received"));
+    counts.map(|count| count.parse().unwrap()).collect()
+}

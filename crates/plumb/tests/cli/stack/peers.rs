@@ -55,11 +55,11 @@ fn linux_reaches_every_service_over_every_device() {
         let running = serve(&bed, device, &[]);
         for (near, far) in far_addresses(&bed) {
             if ping {
-                let words = ["-c", "3", "-i", "0.01", "-W", "30", "-s", "1000"];
+                let words = ["-c", "1", "-W", "30", "-s", "1000"];
                 let run = || Command::new("ping").args(words).arg(far.to_string()).output();
                 let output = bed.in_near(run).unwrap().unwrap();
                 let text = String::from_utf8_lossy(&output.stdout);
-                assert!(text.contains("3 received"), "{device}: {text}");
+                assert!(text.contains("1 received"), "{device}: {text}");
             }
             for port in [7, 1_997] {
                 exchange(&bed, near, SocketAddr::new(far, port), &payloads());
