@@ -8,84 +8,80 @@
 use super::quantile::first_false;
 use super::{ConfidenceInterval, distribution, sorted_finite};
 
-/// Largest number of candidates whose distribution is computed; that of more is taken as normal.
-const EXACT_CANDIDATES: u64 = 10_000;
+/// Largest number of pairwise shifts whose null distribution is exact; that of more is approximated as normal.
+const EXACT_MAX: u64 = 10_000;
 
-/// A shift with all that is asked of it. Takes memory in proportion to the samples, however many their pairs are.
+/// A shift, its interval and its probabilities. Memory is linear in the samples: pairs are not stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shift {
-    candidates: Candidates,
-    below_zero: CountBelowZero,
+    pairwise: PairwiseShifts,
+    null_distribution: NullDistribution,
 }
 
 impl Shift {
     /// How much `b` lies above `a`. `None` without values, or with one that is not finite.
     pub fn between(a: &[f64], b: &[f64]) -> Option<Self> {
         let negated: Vec<f64> = a.iter().map(|a| -a).collect();
-        let candidates = Candidates::new(b, &negated, false)?;
+        let pairwise = PairwiseShifts::new(b, &negated, false)?;
         let (m, n) = (a.len() as f64, b.len() as f64);
         let sd = (m * n * (m + n + 1.0) / 12.0).sqrt();
-        Some(Self::new(candidates, || between_distribution(a.len(), b.len()), sd))
+        Some(Self::new(pairwise, || between_distribution(a.len(), b.len()), sd))
     }
 
     /// How much the differences of pairs lie above zero. `None` without pairs, or with one that is not finite.
     pub fn of_pairs(differences: &[f64]) -> Option<Self> {
         let halves: Vec<f64> = differences.iter().map(|difference| difference / 2.0).collect();
-        let candidates = Candidates::new(&halves, &halves, true)?;
+        let pairwise = PairwiseShifts::new(&halves, &halves, true)?;
         let n = differences.len() as f64;
         let sd = (n * (n + 1.0) * (2.0 * n + 1.0) / 24.0).sqrt();
-        Some(Self::new(candidates, || pairs_distribution(differences.len()), sd))
+        Some(Self::new(pairwise, || pairs_distribution(differences.len()), sd))
     }
 
-    fn new(candidates: Candidates, exact: impl Fn() -> Vec<f64>, sd: f64) -> Self {
-        let below_zero = if candidates.count <= EXACT_CANDIDATES {
-            CountBelowZero::Exact(exact())
+    fn new(pairwise: PairwiseShifts, exact: impl Fn() -> Vec<f64>, sd: f64) -> Self {
+        let null_distribution = if pairwise.count <= EXACT_MAX {
+            NullDistribution::Exact(exact())
         } else {
-            CountBelowZero::Normal { mean: candidates.count as f64 / 2.0, sd }
+            NullDistribution::Normal { mean: pairwise.count as f64 / 2.0, sd }
         };
-        Self { candidates, below_zero }
+        Self { pairwise, null_distribution }
     }
 
-    /// The shift: the median of the candidates.
+    /// The shift: the median of the pairwise ones.
     pub fn estimate(&self) -> f64 {
-        let last = self.candidates.count - 1;
-        f64::midpoint(self.candidates.at(last / 2), self.candidates.at(last.div_ceil(2)))
+        let last = self.pairwise.count - 1;
+        f64::midpoint(self.pairwise.at(last / 2), self.pairwise.at(last.div_ceil(2)))
     }
 
     /// Where it lies with at least this confidence; `None` with too few values to say.
     pub fn interval(&self, confidence: f64) -> Option<ConfidenceInterval> {
         let tail = (1.0 - confidence) / 2.0 + 1e-12;
-        let count = self.candidates.count;
-        let outside = first_false(count, |k| self.below_zero.at_most(k) <= tail);
+        let count = self.pairwise.count;
+        let outside = first_false(count, |k| self.null_distribution.at_most(k) <= tail);
         let (lo, hi) = (outside.checked_sub(1)?, count - outside);
-        Some(ConfidenceInterval {
-            lo: self.candidates.at(lo),
-            hi: self.candidates.at(hi),
-            confidence,
-        })
+        Some(ConfidenceInterval { lo: self.pairwise.at(lo), hi: self.pairwise.at(hi), confidence })
     }
 
     /// The least probability that either of [`Shift::p_above`] and [`Shift::p_below`] can have with so many values.
     pub fn least_p(&self) -> f64 {
-        self.below_zero.at_most(0)
+        self.null_distribution.at_most(0)
     }
 
     /// The probability of values so high were the shift `value` or less.
     pub fn p_above(&self, value: f64) -> f64 {
-        self.below_zero.at_most(self.candidates.count_where(|candidate| candidate <= value))
+        self.null_distribution.at_most(self.pairwise.count_where(|shift| shift <= value))
     }
 
     /// The probability of values so low were the shift `value` or more.
     pub fn p_below(&self, value: f64) -> f64 {
-        let lower = self.candidates.count_where(|candidate| candidate < value);
-        self.below_zero.at_most(self.candidates.count - lower)
+        let lower = self.pairwise.count_where(|shift| shift < value);
+        self.null_distribution.at_most(self.pairwise.count - lower)
     }
 }
 
-/// What the shift could be: every difference of the two samples, or every mean of two pairs (a pair with itself
-/// too). Each is a row plus a column; none is stored.
+/// Every difference of a value of one sample from one of the other, or every mean of two pairs (Walsh averages;
+/// a pair with itself too). Each is a row plus a column; none is stored.
 #[derive(Clone, Debug, PartialEq)]
-struct Candidates {
+struct PairwiseShifts {
     /// Ascending.
     rows: Vec<f64>,
     /// Ascending.
@@ -96,7 +92,7 @@ struct Candidates {
     greatest: f64,
 }
 
-impl Candidates {
+impl PairwiseShifts {
     fn new(rows: &[f64], columns: &[f64], triangle: bool) -> Option<Self> {
         let (m, n) = (rows.len() as u64, columns.len() as u64);
         let (rows, columns) = (sorted_finite(rows), sorted_finite(columns));
@@ -112,7 +108,7 @@ impl Candidates {
         })
     }
 
-    /// How many satisfy a condition; if one does, every lesser one must.
+    /// How many satisfy a condition that holds for every shift below one that satisfies it.
     fn count_where(&self, holds: impl Fn(f64) -> bool) -> u64 {
         let mut end = self.columns.len();
         let in_row = |(index, row): (usize, &f64)| {
@@ -124,10 +120,10 @@ impl Candidates {
         self.rows.iter().enumerate().map(in_row).sum()
     }
 
-    /// The one of this rank, counted from 0: the least value that more candidates than that do not exceed.
+    /// The shift of this rank in ascending order, counted from 0.
     fn at(&self, rank: u64) -> f64 {
-        let too_low = |key| self.count_where(|candidate| candidate <= value_of(key)) <= rank;
-        // The search ends at negative zero for either; their sum is positive zero.
+        let too_low = |key| self.count_where(|shift| shift <= value_of(key)) <= rank;
+        // The search finds -0.0 for either zero; adding 0.0 makes it positive.
         value_of(first_false(key_of(self.greatest), too_low)) + 0.0
     }
 }
@@ -142,10 +138,11 @@ fn value_of(key: u64) -> f64 {
     f64::from_bits(if key >> 63 == 1 { key & !(1 << 63) } else { !key })
 }
 
-/// How many candidates lie below zero, were the shift zero.
+/// The distribution of the number of pairwise shifts below zero if the shift is zero: Mann and Whitney's U, or
+/// Wilcoxon's sum of ranks.
 #[derive(Clone, Debug, PartialEq)]
-enum CountBelowZero {
-    /// The probability of at most so many.
+enum NullDistribution {
+    /// By count, the probability of at most that many.
     Exact(Vec<f64>),
     Normal {
         mean: f64,
@@ -153,7 +150,7 @@ enum CountBelowZero {
     },
 }
 
-impl CountBelowZero {
+impl NullDistribution {
     /// The probability of at most `k`.
     fn at_most(&self, k: u64) -> f64 {
         match self {
@@ -217,7 +214,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn candidates_have_the_order_of_a_sorted_list(
+        fn pairwise_shifts_have_the_order_of_a_sorted_list(
             a in proptest::collection::vec(-1e9..1e9_f64, 1..9),
             b in proptest::collection::vec(-3_i8..3, 1..9),
         ) {
@@ -229,8 +226,8 @@ mod tests {
                 [(&mut differences, Shift::between(&a, &b)), (&mut means, Shift::of_pairs(&b))]
             {
                 listed.sort_unstable_by(f64::total_cmp);
-                let candidates = shift.unwrap().candidates;
-                let found: Vec<f64> = (0..candidates.count).map(|rank| candidates.at(rank)).collect();
+                let pairwise = shift.unwrap().pairwise;
+                let found: Vec<f64> = (0..pairwise.count).map(|rank| pairwise.at(rank)).collect();
                 prop_assert_eq!(&found, listed);
             }
         }
@@ -311,7 +308,7 @@ mod tests {
         let shift = Shift::between(&even, &later).unwrap();
         assert!((shift.estimate() - 500.0).abs() < 1e-9, "{shift:?}");
         let interval = shift.interval(0.95).unwrap();
-        // 1.96 standard deviations of the count, at 100,000 candidates to a step of one.
+        // 1.96 standard deviations of the count, at 100,000 pairwise shifts to a step of one.
         assert!((interval.half_width() - 253.0).abs() < 1.0, "{interval:?}");
     }
 }
