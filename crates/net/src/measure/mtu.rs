@@ -34,6 +34,9 @@ use plumb_remote::udp_handshake::{self, AddressCookie};
 const STOP_POLL_NS: u64 = 20_000_000;
 /// Tries until silence is believed.
 const TRIES: u32 = 4;
+/// Tries of a length that should pass, each with twice the time of the one before: a far side that was held up is no
+/// path that failed.
+const PATIENT_TRIES: u32 = 6;
 /// Bounds of how long one try waits, which is four round trips.
 const WAIT_MIN: Span = Span::from_ms(40);
 const WAIT_MAX: Span = Span::from_ms(1500);
@@ -144,11 +147,12 @@ fn search(
         sequence: 0,
         buffer: vec![0; most],
         limited_at: usize::MAX,
+        in_doubt: None,
         result,
         until_ns: read_ns(ClockId::MonotonicRaw).saturating_add(within.patience.as_ns()),
         next_ns: 0,
     };
-    if prober.try_length(least)? != MtuProbeOutcome::Confirmed {
+    if prober.try_patiently(least)? != MtuProbeOutcome::Confirmed {
         return Err(silence(least));
     }
     let mut search = MtuSearch { good: least, bad: most + 1 };
@@ -157,13 +161,19 @@ fn search(
             MtuProbeOutcome::Confirmed => search.good = length,
             MtuProbeOutcome::Refused => search.bad = length,
             MtuProbeOutcome::Silent => {
-                prober.result.silent += 1;
-                search.bad = length;
-                if prober.try_length(search.good)? != MtuProbeOutcome::Confirmed {
+                prober.in_doubt = Some(length);
+                if prober.try_patiently(search.good)? != MtuProbeOutcome::Confirmed {
                     return Err(MtuError::Ended(format!(
-                        "probes of {} bytes, confirmed before, were lost {TRIES} times: the path failed; try again",
+                        "probes of {} bytes, confirmed before, were lost {PATIENT_TRIES} times: the path failed; try \
+                         again",
                         search.good
                     )));
+                }
+                if prober.in_doubt.take().is_some() {
+                    prober.result.silent += 1;
+                    search.bad = length;
+                } else {
+                    search.good = length;
                 }
             }
         }
@@ -211,6 +221,8 @@ struct MtuProber<'a> {
     sequence: u32,
     buffer: Vec<u8>,
     limited_at: usize,
+    /// A length that was not confirmed in time; none once it is confirmed late.
+    in_doubt: Option<usize>,
     result: &'a mut MtuResult,
     until_ns: u64,
     /// When the next probe may be sent.
@@ -219,20 +231,28 @@ struct MtuProber<'a> {
 
 impl MtuProber<'_> {
     fn try_length(&mut self, length: usize) -> Result<MtuProbeOutcome, MtuError> {
-        for _ in 0..TRIES {
+        self.try_each(length, (0..TRIES).map(|_| 1))
+    }
+
+    fn try_patiently(&mut self, length: usize) -> Result<MtuProbeOutcome, MtuError> {
+        self.try_each(length, (0..PATIENT_TRIES).map(|doublings| 1 << doublings))
+    }
+
+    /// Tries a length once for each factor of the wait.
+    fn try_each(
+        &mut self,
+        length: usize,
+        factors: impl Iterator<Item = u64>,
+    ) -> Result<MtuProbeOutcome, MtuError> {
+        for factor in factors {
             self.wait_for_slot(length)?;
             if !self.send(length)? {
                 self.limited_at = length;
                 return Ok(MtuProbeOutcome::Refused);
             }
-            match self.await_answer(length)? {
+            match self.await_answer(length, (self.wait * factor).min(WAIT_MAX))? {
                 MtuProbeOutcome::Silent => {}
-                MtuProbeOutcome::Confirmed => {
-                    let longest = self.result.arrived_bytes.max(Some(as_u64(length)));
-                    self.result.arrived_bytes = longest;
-                    return Ok(MtuProbeOutcome::Confirmed);
-                }
-                MtuProbeOutcome::Refused => return Ok(MtuProbeOutcome::Refused),
+                outcome => return Ok(outcome),
             }
         }
         // Silence that was not listened to for long enough proves nothing.
@@ -305,34 +325,24 @@ impl MtuProber<'_> {
         Ok(refused < 2)
     }
 
-    fn await_answer(&mut self, length: usize) -> io::Result<MtuProbeOutcome> {
+    fn await_answer(&mut self, length: usize, wait: Span) -> io::Result<MtuProbeOutcome> {
         let sent_ns = read_ns(ClockId::MonotonicRaw);
-        let mut until_ns = sent_ns + self.wait.as_ns();
+        let mut until_ns = sent_ns + wait.as_ns();
         if self.result.probes > 1 {
             until_ns = until_ns.min(self.until_ns);
         }
         let mut answer = [0; HEADER_BYTES];
         loop {
-            let now = read_ns(ClockId::MonotonicRaw);
-            if now >= until_ns {
-                return Ok(MtuProbeOutcome::Silent);
-            }
-            let left = Duration::from_nanos((until_ns - now).max(1_000_000));
-            self.socket.set_read_timeout(Some(left))?;
+            // What came while this thread was held up is read also after the time.
+            let left_ns = until_ns.saturating_sub(read_ns(ClockId::MonotonicRaw)).max(1_000_000);
+            self.socket.set_read_timeout(Some(Duration::from_nanos(left_ns)))?;
             match self.socket.recv(&mut answer) {
                 Ok(len) => {
-                    let Some(header) = TestDatagramHeader::read(self.token, &answer[..len]) else {
-                        continue;
-                    };
-                    let payload = as_u64(length - self.headers);
-                    if header.kind == TestDatagramKind::ProbeAck && header.intended_ns == payload {
-                        if header.sequence == self.sequence {
-                            let round_trip = read_ns(ClockId::MonotonicRaw) - sent_ns;
-                            let four = Span::from_ns(round_trip) * 4;
-                            // Never shorter than before: one quick answer proves little about the next.
-                            let floor = if self.wait == WAIT_FIRST { WAIT_MIN } else { self.wait };
-                            self.wait = four.clamp(floor, WAIT_MAX);
-                        }
+                    let confirmed = TestDatagramHeader::read(self.token, &answer[..len])
+                        .filter(|header| header.kind == TestDatagramKind::ProbeAck);
+                    if let Some(header) = confirmed
+                        && self.note_confirmed(&header, length, sent_ns)
+                    {
                         return Ok(MtuProbeOutcome::Confirmed);
                     }
                 }
@@ -343,7 +353,32 @@ impl MtuProber<'_> {
                 Err(error) if is_transient_datagram(&error) => {}
                 Err(error) => return Err(error),
             }
+            if read_ns(ClockId::MonotonicRaw) >= until_ns {
+                return Ok(MtuProbeOutcome::Silent);
+            }
         }
+    }
+
+    /// Keeps what a confirmation says; whether it is of the length that is tried.
+    fn note_confirmed(&mut self, header: &TestDatagramHeader, length: usize, sent_ns: u64) -> bool {
+        let is_of = |length: usize| header.intended_ns == as_u64(length - self.headers);
+        let confirmed =
+            if is_of(length) { Some(length) } else { self.in_doubt.filter(|&l| is_of(l)) };
+        self.result.arrived_bytes = self.result.arrived_bytes.max(confirmed.map(as_u64));
+        if confirmed == self.in_doubt {
+            self.in_doubt = None;
+        }
+        if confirmed != Some(length) {
+            return false;
+        }
+        if header.sequence == self.sequence {
+            let round_trip = read_ns(ClockId::MonotonicRaw) - sent_ns;
+            let four = Span::from_ns(round_trip) * 4;
+            // Never shorter than before: one quick answer proves little about the next.
+            let floor = if self.wait == WAIT_FIRST { WAIT_MIN } else { self.wait };
+            self.wait = four.clamp(floor, WAIT_MAX);
+        }
+        true
     }
 }
 
@@ -533,11 +568,24 @@ mod tests {
 
     /// Answers probes as the agent's side does, until told to stop; the bytes of each.
     fn serve(socket: &UdpSocket, token: &TestToken, stop: &AtomicBool) -> Vec<usize> {
+        serve_held_up(socket, token, stop, Span::ZERO)
+    }
+
+    /// The same, held up for so long before its third answer.
+    fn serve_held_up(
+        socket: &UdpSocket,
+        token: &TestToken,
+        stop: &AtomicBool,
+        pause: Span,
+    ) -> Vec<usize> {
         socket.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
         let (mut buffer, mut bytes) = (vec![0; 65_536], Vec::new());
         while !stop.load(Ordering::Relaxed) {
             let Ok((len, from)) = socket.recv_from(&mut buffer) else { continue };
             bytes.push(len);
+            if bytes.len() == 3 {
+                sleep_ns(pause.as_ns());
+            }
             if let Some(reply) = udp_handshake::reply_to(token, &buffer[..len]) {
                 socket.send_to(&reply, from).ok();
             }
@@ -564,6 +612,23 @@ mod tests {
                 assert_eq!(report.kernel_bytes, Some(expected));
             }
             assert!(report.silent == 0 && report.probes > 0, "{report:?}");
+        }
+    }
+
+    #[test]
+    fn a_far_side_that_is_held_up_neither_shortens_the_path_nor_ends_the_search() {
+        // Longer than the tries of one length take, and than those together with as many of one that had passed.
+        for pause in [Span::from_ms(240), Span::from_ms(900)] {
+            let (near, far) = pair("127.0.0.1:0");
+            let stop = AtomicBool::new(false);
+            let report = std::thread::scope(|scope| {
+                scope.spawn(|| serve_held_up(&far, &TOKEN, &stop, pause));
+                let report = probe(&near, &TOKEN, within(20, &stop));
+                stop.store(true, Ordering::Relaxed);
+                report
+            });
+            assert_eq!(report.path_bytes, Some(65_535), "{report:?}");
+            assert_eq!((report.arrived_bytes, report.silent), (Some(65_535), 0), "{report:?}");
         }
     }
 

@@ -165,7 +165,8 @@ fn the_path_mtu_is_found_with_and_without_icmp() {
         let Some(lab) = ImpairedLab::new(&["--delay", "1ms", "--mtu", mtu]) else { return };
         let found = lab.net("--only idle --idle 100ms --mtu");
         let answer = &found["mtu"];
-        assert_eq!((&answer["path_bytes"], &answer["payload_bytes"]), (&1400.into(), &1372.into()));
+        let bytes = (&answer["path_bytes"], &answer["payload_bytes"]);
+        assert_eq!(bytes, (&1400.into(), &1372.into()), "{found}");
         assert_eq!(answer["told_by_router"], told, "{answer}");
         assert_eq!(answer["kernel_bytes"], if told { 1400 } else { 1500 }, "{answer}");
         let is_flagged = found["flags"].to_string().contains("longer than 1400 bytes vanish");
