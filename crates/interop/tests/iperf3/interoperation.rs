@@ -132,7 +132,9 @@ fn assert_serves_theirs(modes: &[&str]) {
         let sum = if end["sum_received"].is_object() { &end["sum_received"] } else { &end["sum"] };
         assert!(sum["bytes"].as_u64().unwrap() > 0, "{words}: {end}");
         if words.contains("-u") {
-            assert_eq!(end["sum"]["lost_packets"].as_i64(), Some(0), "{words}: {end}");
+            // Buffers overflow where the receiver waits for a CPU; a counter misread loses nearly all.
+            let [lost, all] = ["lost_packets", "packets"].map(|name| end["sum"][name].as_i64());
+            assert!(lost >= Some(0) && lost < all.map(|all| all / 2), "{words}: {end}");
         }
         if words.contains("--get-server-output") {
             assert!(report["server_output_json"]["end"].is_object(), "{words}");

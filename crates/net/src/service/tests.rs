@@ -154,7 +154,7 @@ fn what_one_side_sent_the_other_received_to_the_last_byte_in_every_direction() {
         }
         let TestPartReport::Streams(ours) = &here.parts[0] else { panic!() };
         assert!(ours.streams.iter().all(|stream| stream.is_drained), "{ours:?}");
-        assert!(here.moments.len() > 5 && there.moments.len() > 5);
+        assert!(!here.moments.is_empty() && !there.moments.is_empty());
         assert!(ours.streams[0].samples.last().unwrap().tcp.mss_bytes > 0);
     }
     client.disconnect();

@@ -2,6 +2,7 @@
 //! and no process of them is left.
 
 use plumb_base::time::Span;
+use plumb_clock::monotonic_ns;
 use plumb_harness::launcher::{LaunchError, RunningLaunch};
 use plumb_harness::report::BlockReport;
 use plumb_harness::spec::{
@@ -38,8 +39,15 @@ fn start(spec: TcpStreamsSpec) -> Option<RunningLaunch> {
     super::start(LaunchSubject::Streams(Box::new(spec)))
 }
 
+/// A block in which something was carried: on a busy machine that may take several.
 fn measure(launch: &mut RunningLaunch) -> BlockReport {
-    block(launch, BlockTask::Streams { size: SIZE }, Span::from_ms(160)).unwrap()
+    let deadline_ns = monotonic_ns() + WAIT_MAX.as_ns();
+    loop {
+        let report = block(launch, BlockTask::Streams { size: SIZE }, Span::from_ms(160)).unwrap();
+        if highest(&report, "throughput") > 0.0 || monotonic_ns() > deadline_ns {
+            return report;
+        }
+    }
 }
 
 /// The samples of a response, the smallest first.
@@ -113,7 +121,8 @@ fn packets_are_as_long_as_the_device_takes_them() {
         };
         let Some(mut launch) = start(over(PathKind::Veth, mtu, device)) else { return };
         let report = measure(&mut launch);
-        let bytes = median(&report, "throughput") / median(&report, "packets");
+        let total = |response| sorted(&report, response).iter().sum::<f64>();
+        let bytes = total("throughput") / total("packets");
         let longest = if cuts { 65_536.0 } else { f64::from(mtu) };
         assert!(bytes > 0.4 * f64::from(mtu) && bytes < longest, "{mtu} {cuts}: {bytes}");
         assert!(!cuts || bytes > f64::from(mtu), "{bytes} bytes a segment");
