@@ -35,12 +35,12 @@ const HERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 fn timing() -> SessionTiming {
     SessionTiming {
-        hello: Span::from_ms(500),
+        hello: Span::from_secs(20),
         answer: Span::from_secs(10),
         start: Span::from_secs(10),
         idle: Span::from_secs(20),
         ping: Span::from_ms(100),
-        silence: Span::from_ms(900),
+        silence: Span::from_secs(20),
     }
 }
 
@@ -639,7 +639,10 @@ fn a_stopped_test_gives_what_there_is() {
 
 #[test]
 fn a_silent_peer_is_noticed_and_a_slow_one_does_not_outlast_its_deadline() {
-    let agent = agent_with(AgentLimits::default());
+    let silence = Span::from_ms(900);
+    let impatient = SessionTiming { hello: Span::from_ms(500), silence, ..timing() };
+    let (limits, service) = (AgentLimits::default(), Box::new(LoadService));
+    let agent = MeasurementAgent::new("test", limits, impatient, vec![service]);
     let (_silent, theirs) = wires();
     let error = serve(&agent, theirs).join().unwrap().unwrap_err();
     assert_eq!(error.activity, "waiting for the client's hello");
@@ -661,7 +664,7 @@ fn a_silent_peer_is_noticed_and_a_slow_one_does_not_outlast_its_deadline() {
     let served = serve(&agent, theirs);
     half.write_all(&hello).unwrap();
     let error = served.join().unwrap().unwrap_err();
-    assert_eq!(error.fault, SessionFault::Silent(timing().silence));
+    assert_eq!(error.fault, SessionFault::Silent(silence));
     assert_eq!(agent.active_counts(), (0, 0));
 }
 
