@@ -337,12 +337,16 @@ fn every_paced_datagram_is_accounted_for_by_both_sides_in_both_directions_at_onc
             let (from, to) = if ours.is_up { (ours, theirs) } else { (theirs, ours) };
             let (sent, came) = (from.sender.as_ref().unwrap(), to.receiver.as_ref().unwrap());
             assert!(from.receiver.is_none() && to.sender.is_none());
-            assert_eq!((sent.planned, sent.count), (Some(planned), planned), "{sent:?}");
-            let all = (planned, ReceiveEnding::Complete);
+            // A busy machine may be half a second late with 240 ms of them, of which the rest is cut.
+            let is_late = sent.end_ns - sent.start_ns > 700_000_000;
+            assert_eq!(sent.planned, Some(planned), "{sent:?}");
+            assert!(sent.count == planned || sent.cut_short && is_late, "{sent:?}");
+            let all = (sent.count, ReceiveEnding::Complete);
             assert_eq!((came.tally.unique, came.ending), all, "{came:?}");
-            assert_eq!((came.tally.unique, came.bytes), (sent.count, planned * 1_000));
+            assert_eq!(came.bytes, sent.count * 1_000);
             for side in [from, to] {
-                assert_eq!(side.samples.last().unwrap().datagrams, planned, "{:?}", side.samples);
+                let last = side.samples.last().unwrap().datagrams;
+                assert_eq!(last, sent.count, "{:?}", side.samples);
             }
         }
     }

@@ -38,7 +38,7 @@ fn net() -> String {
 fn a_measurement_is_one_valid_document_and_a_run_like_any_other() {
     let bench = TestHome::new();
     let net = net();
-    let found = bench.json_of(&format!("{net} --json --idle=300ms -t 400ms --warm-up=100ms -P 2"));
+    let found = bench.json_of(&format!("{net} --json --idle=300ms -t 1s --warm-up=100ms -P 2"));
     assert_valid(&found, "plumb.net/1");
     assert_eq!((&found["ended"], &found["same_machine"]), (&"complete".into(), &true.into()));
     let phases = found["phases"].as_array().unwrap();
@@ -165,8 +165,9 @@ fn invalid_and_unreachable_targets_are_named() {
 #[test]
 fn requests_and_responses_are_measured_and_stored() {
     let bench = TestHome::new();
+    // So long that a side which waits for a CPU answers some of them.
     let options =
-        "-t 300ms --warm-up 50ms --request-response tcp,udp,tls,quic --request 100 --response 60";
+        "-t 2s --warm-up 50ms --request-response tcp,udp,tls,quic --request 100 --response 60";
     let found = bench.json_of(&format!("{} --json {options}", net()));
     assert_eq!(found["ended"], "complete", "{found}");
     let phases = found["phases"].as_array().unwrap();

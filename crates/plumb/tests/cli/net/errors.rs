@@ -10,7 +10,7 @@ use super::{agent, net};
 use crate::home::{TestHome, assert_ended, has_thread, json_of};
 use crate::support::{PLUMB, skip, wait_for};
 
-const QUICK: &str = "-t 400ms --warm-up=100ms --idle=300ms --no-store";
+const QUICK: &str = "-t 1s --warm-up=100ms --idle=300ms --no-store";
 
 #[test]
 fn unreachable_hosts_are_named_with_their_fix() {
