@@ -132,7 +132,7 @@ fn assert_serves_theirs(modes: &[&str]) {
         let sum = if end["sum_received"].is_object() { &end["sum_received"] } else { &end["sum"] };
         assert!(sum["bytes"].as_u64().unwrap() > 0, "{words}: {end}");
         if words.contains("-u") {
-            // Buffers overflow where the receiver waits for a CPU; a counter misread loses nearly all.
+            // A receiver that waits for a CPU loses some; with misread counters nearly all would seem lost.
             let [lost, all] = ["lost_packets", "packets"].map(|name| end["sum"][name].as_i64());
             assert!(lost >= Some(0) && lost < all.map(|all| all / 2), "{words}: {end}");
         }

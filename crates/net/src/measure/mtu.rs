@@ -34,8 +34,8 @@ use plumb_remote::udp_handshake::{self, AddressCookie};
 const STOP_POLL_NS: u64 = 20_000_000;
 /// Tries until silence is believed.
 const TRIES: u32 = 4;
-/// Tries of a length that should pass, each with twice the time of the one before: a far side that was held up is no
-/// path that failed.
+/// Tries of a length that should pass. Each waits twice as long as the one before, as the far side may only be waiting
+/// for a CPU.
 const PATIENT_TRIES: u32 = 6;
 /// Bounds of how long one try waits, which is four round trips.
 const WAIT_MIN: Span = Span::from_ms(40);
@@ -221,7 +221,7 @@ struct MtuProber<'a> {
     sequence: u32,
     buffer: Vec<u8>,
     limited_at: usize,
-    /// A length that was not confirmed in time; none once it is confirmed late.
+    /// The length that was not confirmed in time, until it is confirmed late.
     in_doubt: Option<usize>,
     result: &'a mut MtuResult,
     until_ns: u64,
@@ -359,7 +359,7 @@ impl MtuProber<'_> {
         }
     }
 
-    /// Keeps what a confirmation says; whether it is of the length that is tried.
+    /// Records a confirmation; returns whether it is of the length being tried.
     fn note_confirmed(&mut self, header: &TestDatagramHeader, length: usize, sent_ns: u64) -> bool {
         let is_of = |length: usize| header.intended_ns == as_u64(length - self.headers);
         let confirmed =

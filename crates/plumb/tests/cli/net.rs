@@ -165,7 +165,7 @@ fn invalid_and_unreachable_targets_are_named() {
 #[test]
 fn requests_and_responses_are_measured_and_stored() {
     let bench = TestHome::new();
-    // So long that a side which waits for a CPU answers some of them.
+    // Long enough for some answers even if a side waits for a CPU.
     let options =
         "-t 2s --warm-up 50ms --request-response tcp,udp,tls,quic --request 100 --response 60";
     let found = bench.json_of(&format!("{} --json {options}", net()));

@@ -173,7 +173,7 @@ fn replay(hosts: &HostPair, daemon: &AgentProcess) {
     socket.set_read_timeout(Some(Duration::from_millis(500))).unwrap();
     let mut datagram = [0; 64];
     datagram[..16].copy_from_slice(&old.token.0);
-    // Fewer than the agent's socket buffers, where what is sent after them would be lost.
+    // Few enough to fit the agent's receive buffer, so that the hello after them is not dropped.
     for length in [0, 15, 16, 47, 48, 64] {
         for _ in 0..40 {
             socket.send_to(&datagram[..length], udp).unwrap();
