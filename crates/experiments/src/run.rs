@@ -361,7 +361,12 @@ impl RunExecution<'_> {
         let kin = self.state.served_by_one_block(cell, visit.open);
         for &cell in &kin {
             if let Some(part) = block::part(&report, &self.state.cells[cell].plan.response) {
+                let is_empty = part.n == 0;
                 self.store_block(launch, visit, cell, part, flags.clone())?;
+                if is_empty && self.state.has_no_samples(cell) {
+                    let reason = "no block had a value of this response".to_owned();
+                    self.close_cells(&[cell], &CellStatus::Unavailable(reason))?;
+                }
             } else {
                 let reason = if flags.iter().any(|flag| flag == SIMULATED) {
                     "the model gives no such figure at these levels"

@@ -106,9 +106,14 @@ pub(crate) fn record(
     }
 }
 
-/// The report of one of several responses that a block gives at once, if it gives it.
+/// The report of one of several responses that a block gives at once, if it gives it. One without a value is given
+/// where another block may have one: nothing changes from block to block in a simulated one.
 pub(super) fn part(report: &BlockReport, response: &str) -> Option<BlockReport> {
-    let part = report.parts.iter().find(|part| part.response == response && part.n > 0)?;
+    let is_simulated = report.flags.iter().any(|flag| flag == SIMULATED);
+    let part = report.parts.iter().find(|part| part.response == response)?;
+    if part.n == 0 && is_simulated {
+        return None;
+    }
     Some(BlockReport {
         n: part.n,
         samples: part.samples.clone(),
@@ -244,6 +249,8 @@ fn is_aborted() -> bool {
 
 #[cfg(test)]
 mod tests {
+    use plumb_harness::report::BlockPartReport;
+
     use super::*;
 
     fn report(canary_ns: f64, steal_ns: u64) -> BlockReport {
@@ -271,6 +278,16 @@ mod tests {
         let mut simulated = report(1000.0, 10_000_000);
         simulated.flags = vec![SIMULATED.to_owned()];
         assert_eq!(DisturbanceDetector::default().of(&simulated, true), [SIMULATED]);
+    }
+
+    #[test]
+    fn a_measured_response_without_a_value_is_absent_from_its_block_alone() {
+        let mut measured = report(1000.0, 0);
+        measured.parts = vec![BlockPartReport { response: "cost".into(), ..Default::default() }];
+        assert_eq!(part(&measured, "cost").map(|part| part.n), Some(0));
+        assert!(part(&measured, "rate").is_none());
+        measured.flags = vec![SIMULATED.to_owned()];
+        assert!(part(&measured, "cost").is_none());
     }
 
     #[test]
