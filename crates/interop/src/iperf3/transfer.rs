@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 
 use plumb_base::time::{Instant, Span};
 use plumb_sys::socket::TcpInfo;
-use plumb_sys::{process, socket, timer};
+use plumb_sys::{fd, process, socket, timer};
 
 use super::parameters::{Iperf3Parameters, Iperf3Transport};
 use super::record::{Iperf3Interval, Iperf3Stream, Iperf3TestRecord, MinMaxMean};
@@ -281,8 +281,8 @@ impl Iperf3Transfer {
     }
 
     /// Waits until receivers have what was sent: until a stream has ended, or so many bytes or
-    /// datagrams have come as `sent` says about it, or nothing comes any more for `quiet`, or
-    /// `patience` is over.
+    /// datagrams have come as `sent` says about it, or nothing comes any more for `quiet` and
+    /// nothing waits for a worker that is held up, or `patience` is over.
     pub fn drain(&mut self, sent: impl Fn(u32) -> Option<(u64, u64)>, quiet: Span, patience: Span) {
         let began = now();
         loop {
@@ -298,7 +298,8 @@ impl Iperf3Transfer {
                         Iperf3Socket::Udp(_) => count.packets >= packets && count.lost <= 0,
                     });
                 let last = stream.meter.last().max(began);
-                waiting |= !stream.drained && at.saturating_since(last) < quiet;
+                let is_unread = || fd::poll_readable(stream.socket.as_fd(), 0).unwrap_or(false);
+                waiting |= !stream.drained && (at.saturating_since(last) < quiet || is_unread());
             }
             if !waiting || at.saturating_since(began) >= patience {
                 return;

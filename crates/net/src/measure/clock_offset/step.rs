@@ -8,8 +8,8 @@
 
 use plumb_base::stats::quantile;
 
-use super::TimestampExchange;
 use super::estimate::corridor;
+use super::{DRIFT_PPM_MAX, TimestampExchange};
 
 /// Readings are whole nanoseconds, or 2⁻³² s: two of them differ by this without a cause.
 const ROUNDING_NS: f64 = 2.0;
@@ -109,10 +109,7 @@ fn recognize(
     if blocks.len() < BLOCKS_MIN {
         return;
     }
-    let slopes = blocks.windows(2).map(|pair| {
-        (pair[1].middle() - pair[0].middle()) / (pair[1].at_ns - pair[0].at_ns).max(1.0)
-    });
-    let slope = median(&slopes.collect::<Vec<_>>());
+    let slope = usual_slope(&blocks);
     let blocks: Vec<ExchangeBlock> = blocks.into_iter().map(|block| block.level(slope)).collect();
     // Over one block between them, in the middle of which the step may lie.
     let moves: Vec<f64> =
@@ -135,18 +132,43 @@ fn recognize(
     }
 }
 
+/// The slope that lasts as long as greater ones and lesser ones do: exchanges that waited for a CPU follow each other
+/// within microseconds, and slopes between them say nothing about the clocks.
+fn usual_slope(blocks: &[ExchangeBlock]) -> f64 {
+    let mut slopes: Vec<(f64, f64)> = blocks
+        .windows(2)
+        .map(|pair| (pair[1].middle() - pair[0].middle(), pair[1].at_ns - pair[0].at_ns))
+        .filter(|&(_, elapsed)| elapsed > 0.0)
+        .map(|(moved, elapsed)| (moved / elapsed, elapsed))
+        .collect();
+    slopes.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let half = slopes.iter().map(|slope| slope.1).sum::<f64>() / 2.0;
+    let mut passed = 0.0;
+    let usual = slopes.iter().find(|slope| {
+        passed += slope.1;
+        passed >= half
+    });
+    let limit = DRIFT_PPM_MAX * 1e-6;
+    usual.map_or(0.0, |slope| slope.0.clamp(-limit, limit))
+}
+
 /// Whether both edges moved oppositely by `moved`, against the neighbours and against all before and after.
 fn is_step(blocks: &[ExchangeBlock], middle: usize, moved: f64) -> bool {
     let (before, after) = (blocks[middle - 1], blocks[middle + 1]);
     if (after.round_trip() - before.round_trip()).abs() > moved.abs() / 2.0 {
         return false;
     }
-    let least = |part: &[ExchangeBlock], of: fn(&ExchangeBlock) -> f64| {
-        part.iter().map(of).fold(f64::INFINITY, f64::min)
-    };
     let (left, right) = (&blocks[..middle], &blocks[middle + 1..]);
-    let grew = |of: fn(&ExchangeBlock) -> f64| least(right, of) - least(left, of);
-    let (forward, backward) = (grew(|b| b.forward_ns), grew(|b| b.backward_ns));
+    // An edge is where two blocks are: what a single one shows may be how long it waited.
+    let edge = |part: &[ExchangeBlock], of: fn(&ExchangeBlock) -> f64| {
+        let sorted = quantile::sorted(&part.iter().map(of).collect::<Vec<_>>());
+        let [least, next, ..] = sorted[..] else { return None };
+        (next - least <= moved.abs() / 8.0).then_some(least)
+    };
+    let grew = |of: fn(&ExchangeBlock) -> f64| Some(edge(right, of)? - edge(left, of)?);
+    let (Some(forward), Some(backward)) = (grew(|b| b.forward_ns), grew(|b| b.backward_ns)) else {
+        return false;
+    };
     let enough = moved.abs() / 2.0;
     forward * moved.signum() > enough && -backward * moved.signum() > enough
 }

@@ -215,6 +215,49 @@ fn a_path_that_changes_and_queues_that_fill_in_turn_are_no_step() {
     }
 }
 
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn hosts_and_a_link_that_are_held_up_are_no_step(
+        held in proptest::array::uniform3(proptest::collection::vec((0.0..600e6_f64, 0.0..400e6_f64), 0..4)),
+        jitter_ns in 500.0..100_000.0_f64, seed in any::<u64>(),
+    ) {
+        let mut random = Seed(seed).stream("delays");
+        let mut when_held = |part: usize, mut ns: f64| {
+            for (from, length) in &held[part] {
+                if (*from..from + length).contains(&(ns - START_NS)) {
+                    ns = START_NS + from + length;
+                }
+            }
+            // What waited is done one after the other.
+            ns + f64::from(random.next_u32()) / f64::from(u32::MAX) * jitter_ns
+        };
+        let mut previous = [0.0_f64; 4];
+        let exchanges: Vec<TimestampExchange> = (0..120)
+            .map(|index| {
+                let sent = when_held(0, START_NS + f64::from(index) * 5e6).max(previous[0]);
+                let forwarded = when_held(1, sent + 5e6);
+                let there = when_held(2, forwarded).max(previous[1]);
+                let back = when_held(2, there + 20_000.0).max(previous[2]);
+                let returned = when_held(1, back + 20e6);
+                let received = when_held(0, returned).max(previous[3]);
+                previous = [sent, there, back, received];
+                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "hours")]
+                let whole = |ns: f64| ns as u64;
+                TimestampExchange {
+                    sent_ns: whole(sent),
+                    far_received_ns: whole(there) + 100_000_000_000,
+                    far_sent_ns: whole(back) + 100_000_000_000,
+                    received_ns: whole(received),
+                }
+            })
+            .collect();
+        let estimate = ClockOffsetEstimate::new(&exchanges, ClockRelation::Apart).unwrap();
+        prop_assert_eq!(estimate.steps, Vec::new());
+    }
+}
+
 #[test]
 fn drift_is_found_to_a_fraction_of_a_millionth_on_a_wide_area_path() {
     let world = wide_area();
