@@ -240,10 +240,19 @@ impl NetlinkSocket {
     /// # Errors
     /// There is no such device.
     pub fn wait_until_running(&mut self, name: &str) -> Result<NetworkInterface, LabError> {
+        self.wait_until(name, |link| link.is_running)
+    }
+
+    /// Waits for a state of a device, at most a few seconds; how it was at the end.
+    pub(super) fn wait_until(
+        &mut self,
+        name: &str,
+        is_so: impl Fn(&NetworkInterface) -> bool,
+    ) -> Result<NetworkInterface, LabError> {
         let end = monotonic_ns() + WAIT_MAX_NS;
         loop {
             let link = self.interface(name)?;
-            if link.is_running || monotonic_ns() > end || signal::stop_requests() > 0 {
+            if is_so(&link) || monotonic_ns() > end || signal::stop_requests() > 0 {
                 return Ok(link);
             }
             timer::sleep_ns(1_000_000);

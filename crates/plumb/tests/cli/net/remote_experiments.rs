@@ -54,6 +54,7 @@ fn assert_cells(found: &Value, factors: &[&str], expected: &[&str]) -> Vec<f64> 
 
 /// Measures an experiment until all of its cells have carried something, which short blocks on a busy machine may not:
 /// some cells have no value then.
+#[expect(clippy::print_stderr, reason = "a failed test says what was missing")]
 fn assert_carries(
     hosts: &HostPair,
     (experiment, more): (&str, &[&str]),
