@@ -65,9 +65,9 @@ fn run_page(name: &str) {
             {
                 return skip("no namespaces or no TUN here");
             }
-            // A comparison's verdict is an exit code.
-            let is_compared = ["compare", "ab "].iter().any(|word| command.contains(word));
-            let good: &[i32] = if is_compared { &[0, 1, 3] } else { &[0] };
+            // The verdict of a comparison or of a check is an exit code.
+            let is_judged = ["compare", "ab ", "check"].iter().any(|word| command.contains(word));
+            let good: &[i32] = if is_judged { &[0, 1, 3] } else { &[0] };
             let code = output.status.code().unwrap_or(-1);
             let page = String::from_utf8_lossy(&output.stdout);
             assert!(
