@@ -157,7 +157,7 @@ fn a_relay_that_drops_doubles_and_swaps_is_told_exactly() {
     let stop = AtomicBool::new(false);
     let (sent, came, deeds) = std::thread::scope(|scope| {
         let relaying = scope.spawn(|| pass_on(&relay, &far, &stop));
-        // No more than the relay's buffer holds, should it be held up.
+        // Few enough to fit the relay's receive buffer while it waits for a CPU.
         let (sent, came) = stream(&near, &far, &plan(160, Some(2), 160));
         stop.store(true, Ordering::Relaxed);
         (sent, came, relaying.join().unwrap())

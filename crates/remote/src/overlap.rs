@@ -7,11 +7,11 @@
 //! nothing else.
 
 use std::collections::BTreeMap;
-use std::io::{self, ErrorKind};
 use std::net::Shutdown;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::{fs, io};
 
 use plumb_clock::monotonic_ns;
 use serde::{Deserialize, Serialize};
@@ -207,7 +207,7 @@ impl ConcurrentTests {
     /// Tells the others that the test is over: beginning and end of each that ran beside it, as far as it did.
     fn close(mut self, ended_ns: u64) -> Vec<(u64, u64)> {
         // Names are anybody's, and need not be text.
-        let list = std::fs::read(UNIX_SOCKETS).unwrap_or_default();
+        let list = fs::read(UNIX_SOCKETS).unwrap_or_default();
         let list = String::from_utf8_lossy(&list);
         let mut others: BTreeMap<ConcurrentTest, u64> = BTreeMap::new();
         for test in list.lines().filter_map(ConcurrentTest::parse_listing).take(TESTS_MAX) {
@@ -217,16 +217,21 @@ impl ConcurrentTests {
             if let (Some(socket), Ok(address)) = (&self.socket, test.address())
                 && let Err(error) =
                     socket.send_to_addr(&encode_notice(self.own, ended_ns), &address)
-                && matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionRefused)
+                && matches!(
+                    error.kind(),
+                    io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionRefused
+                )
             {
-                // It has ended: what it has told itself counts.
+                // It has ended, and its own notice counts.
                 continue;
             }
             others.insert(test, ended_ns);
         }
         self.receive_notices();
-        // Closing alone does not end it while a forked child, before its execve(2), has a copy of the descriptor.
-        self.socket.iter().for_each(|socket| drop(socket.shutdown(Shutdown::Both)));
+        // Once closed, it is still listed while a forked child has a copy of the descriptor, before its execve(2).
+        if let Some(socket) = &self.socket {
+            socket.shutdown(Shutdown::Both).ok();
+        }
         // Tests that are still listed run on, whatever their notices said.
         self.ended.append(&mut others);
         self.ended.into_iter().map(|(test, ended_ns)| (test.began_ns, ended_ns)).collect()
@@ -339,7 +344,7 @@ mod tests {
         let (long, early) =
             (ConcurrentTests::open(one, 1_000_001), ConcurrentTests::open(two, 1_000_030));
         let began = [1_000_001, 1_000_030, 1_000_050];
-        // As a child has it before its execve(2).
+        // The copy that a forked child has before its execve(2).
         let _copy = early.socket.as_ref().map(|socket| socket.try_clone().unwrap());
         assert_eq!(of(early.close(1_000_040), &began), [(1_000_001, 1_000_040)]);
         let late = ConcurrentTests::open(three, 1_000_050);

@@ -282,7 +282,7 @@ impl Iperf3Transfer {
 
     /// Waits until receivers have what was sent: until a stream has ended, or so many bytes or
     /// datagrams have come as `sent` says about it, or nothing comes any more for `quiet` and
-    /// nothing waits for a worker that is held up, or `patience` is over.
+    /// nothing is unread, or `patience` is over.
     pub fn drain(&mut self, sent: impl Fn(u32) -> Option<(u64, u64)>, quiet: Span, patience: Span) {
         let began = now();
         loop {

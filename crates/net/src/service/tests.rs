@@ -203,8 +203,8 @@ fn transports_and_paces() -> impl Iterator<Item = (RequestTransport, RequestPaci
     all.filter(|pair| *pair != (RequestTransport::Udp, RequestPacing::Connect))
 }
 
-/// How many requests of a test's first part were answered.
-fn answered(report: &TestReport) -> u64 {
+/// Requests of a test's first part that were answered.
+fn requests_answered(report: &TestReport) -> u64 {
     let TestPartReport::Exchange(asked) = &report.parts[0] else { panic!("{report:?}") };
     asked.answered
 }
@@ -221,7 +221,7 @@ fn every_transport_carries_requests_and_responses_at_every_pace() {
         // A machine that is held up may carry nothing in a test that is so short.
         let mut tests = std::iter::repeat_with(|| both(&mut client, &spec)).take(10);
         let (here, there) = tests
-            .find(|(here, _)| answered(here) > 0)
+            .find(|(here, _)| requests_answered(here) > 0)
             .unwrap_or_else(|| panic!("{what} carried nothing"));
         let TestPartReport::Exchange(asked) = &here.parts[0] else { panic!("{what}") };
         let TestPartReport::Responses(answered) = &there.parts[0] else { panic!("{what}") };

@@ -243,7 +243,7 @@ impl NetlinkSocket {
         self.wait_until(name, |link| link.is_running)
     }
 
-    /// Waits for a state of a device, at most a few seconds; how it was at the end.
+    /// Waits until a device is in a state, at most a few seconds; how it was at the end.
     pub(super) fn wait_until(
         &mut self,
         name: &str,

@@ -196,7 +196,7 @@ impl TestBed {
         self.in_near(make)?.map_err(|error| {
             LabError::refused("make a TAP device ('plumb doctor' says what is missing)", error)
         })?;
-        // A forked child has a copy of the descriptor until its execve(2), and nobody else can open the device.
+        // A child forked meanwhile has a copy of the descriptor until its execve(2): until then the device is busy.
         self.near.netlink()?.wait_until(Self::NEAR_DEVICE, |link| !link.has_carrier)?;
         Ok(())
     }

@@ -65,8 +65,9 @@ fn run_page(name: &str) {
             {
                 return skip("no namespaces or no TUN here");
             }
-            // The verdict of a comparison or of a check is an exit code.
-            let is_judged = ["compare", "ab ", "check"].iter().any(|word| command.contains(word));
+            // The verdict of a comparison or of a link's check is an exit code.
+            let judges = ["compare", "ab ", "link check"];
+            let is_judged = judges.iter().any(|words| command.contains(words));
             let good: &[i32] = if is_judged { &[0, 1, 3] } else { &[0] };
             let code = output.status.code().unwrap_or(-1);
             let page = String::from_utf8_lossy(&output.stdout);

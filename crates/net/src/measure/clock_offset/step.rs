@@ -4,7 +4,8 @@
 //! within the round trip: over blocks of exchanges, the least forward and the least backward differences move by
 //! the same amount in opposite directions, against all that came before as well, while the least round trip
 //! stays. A path that changes moves one of them, or both the same way; a queue that empties as another fills does not
-//! go below what was seen before. Left out: how large a step is ([`super::estimate`]).
+//! go below what was seen before. A step in the first or the last two blocks is not recognised. Left out: how large a
+//! step is ([`super::estimate`]).
 
 use plumb_base::stats::quantile;
 
@@ -109,7 +110,7 @@ fn recognize(
     if blocks.len() < BLOCKS_MIN {
         return;
     }
-    let slope = usual_slope(&blocks);
+    let slope = median_slope(&blocks);
     let blocks: Vec<ExchangeBlock> = blocks.into_iter().map(|block| block.level(slope)).collect();
     // Over one block between them, in the middle of which the step may lie.
     let moves: Vec<f64> =
@@ -132,9 +133,9 @@ fn recognize(
     }
 }
 
-/// The slope that lasts as long as greater ones and lesser ones do: exchanges that waited for a CPU follow each other
-/// within microseconds, and slopes between them say nothing about the clocks.
-fn usual_slope(blocks: &[ExchangeBlock]) -> f64 {
+/// The median slope, weighted by time: exchanges that waited for a CPU follow each other within microseconds, and slopes
+/// between them say nothing about the clocks.
+fn median_slope(blocks: &[ExchangeBlock]) -> f64 {
     let mut slopes: Vec<(f64, f64)> = blocks
         .windows(2)
         .map(|pair| (pair[1].middle() - pair[0].middle(), pair[1].at_ns - pair[0].at_ns))
@@ -144,12 +145,12 @@ fn usual_slope(blocks: &[ExchangeBlock]) -> f64 {
     slopes.sort_by(|a, b| a.0.total_cmp(&b.0));
     let half = slopes.iter().map(|slope| slope.1).sum::<f64>() / 2.0;
     let mut passed = 0.0;
-    let usual = slopes.iter().find(|slope| {
+    let median = slopes.iter().find(|slope| {
         passed += slope.1;
         passed >= half
     });
     let limit = DRIFT_PPM_MAX * 1e-6;
-    usual.map_or(0.0, |slope| slope.0.clamp(-limit, limit))
+    median.map_or(0.0, |slope| slope.0.clamp(-limit, limit))
 }
 
 /// Whether both edges moved oppositely by `moved`, against the neighbours and against all before and after.
@@ -159,18 +160,23 @@ fn is_step(blocks: &[ExchangeBlock], middle: usize, moved: f64) -> bool {
         return false;
     }
     let (left, right) = (&blocks[..middle], &blocks[middle + 1..]);
-    // An edge is where two blocks are: what a single one shows may be how long it waited.
+    // An edge needs two blocks: a single one may show how long its exchanges waited.
     let edge = |part: &[ExchangeBlock], of: fn(&ExchangeBlock) -> f64| {
         let sorted = quantile::sorted(&part.iter().map(of).collect::<Vec<_>>());
         let [least, next, ..] = sorted[..] else { return None };
         (next - least <= moved.abs() / 8.0).then_some(least)
     };
     let grew = |of: fn(&ExchangeBlock) -> f64| Some(edge(right, of)? - edge(left, of)?);
-    let (Some(forward), Some(backward)) = (grew(|b| b.forward_ns), grew(|b| b.backward_ns)) else {
+    let (Some(forward), Some(backward), Some(round_trip)) =
+        (grew(|b| b.forward_ns), grew(|b| b.backward_ns), grew(|b| b.round_trip()))
+    else {
         return false;
     };
     let enough = moved.abs() / 2.0;
-    forward * moved.signum() > enough && -backward * moved.signum() > enough
+    // A clock that is set leaves the least round trip as it was.
+    forward * moved.signum() > enough
+        && -backward * moved.signum() > enough
+        && round_trip.abs() <= moved.abs() / 8.0
 }
 
 /// Where a short row of exchanges divides best into two levels of the offset.
