@@ -77,7 +77,7 @@ const BENCH_RUNS: &[StackBenchRun] = &[
     StackBenchRun {
         experiment: "mirror.rtt",
         response: "rtt",
-        factors: &["frame=60,1514", "family=ipv4"],
+        factors: &["frame=60,1514", "family=ipv4", "transport=udp"],
         contests: &[
             contest("block, one CPU", TAP, LINUX, ONE_CPU, Some(0.85)),
             contest("block, one CPU, offloaded", TAP_OFFLOAD, LINUX_OFFLOAD, ONE_CPU, Some(0.85)),
@@ -102,7 +102,7 @@ const BENCH_RUNS: &[StackBenchRun] = &[
     StackBenchRun {
         experiment: "stack.time",
         response: "stack",
-        factors: &["frame=60,1514", "placement=same-cpu", "wake=block"],
+        factors: &["frame=60,1514", "placement=same-cpu", "wake=block", "transport=udp"],
         contests: &[
             contest("time in the stack", SUMMED, LINUX_SUMMED, "", Some(0.5)),
             contest("time in the stack, unsummed", UNSUMMED, LINUX_UNSUMMED, "", Some(0.5)),
@@ -245,9 +245,22 @@ fn rows(
             .filter(|r| r["response"] == heat.response && matches_levels(r, levels, all))
             .collect()
     };
-    let theirs = picked(&format!("{} {}", contest.theirs, contest.both));
+    let sides = [contest.ours, contest.theirs];
+    let [ours, theirs] = sides.map(|side| picked(&format!("{side} {}", contest.both)));
+    // A factor that the contest does not name would compare unlike things under one name.
+    for side in [&ours, &theirs] {
+        if let Some(pair) = first_pair_at_one_size(side) {
+            let factors = pair.map(|result| &result["factors"]);
+            bail!(
+                "two results for one side of {}: {} and {}",
+                contest.name,
+                factors[0],
+                factors[1]
+            );
+        }
+    }
     let mut rows = Vec::new();
-    for ours in picked(&format!("{} {}", contest.ours, contest.both)) {
+    for ours in ours {
         let at = varied(ours);
         let Some(peer) = theirs.iter().find(|peer| varied(peer) == at) else { continue };
         let (peer, ours) = (launches(peer)?, launches(ours)?);
@@ -292,6 +305,11 @@ fn best_kernel(all: &[Value]) -> Option<&'static str> {
 fn varied(result: &Value) -> String {
     let of = |name: &str| result["factors"][name].as_u64();
     of("frame").or_else(|| of("size")).map_or_else(String::new, |bytes| format!("{bytes} B"))
+}
+
+fn first_pair_at_one_size<'a>(results: &[&'a Value]) -> Option<[&'a Value; 2]> {
+    let mut seen = BTreeMap::new();
+    results.iter().find_map(|&result| Some([seen.insert(varied(result), result)?, result]))
 }
 
 /// A result's launches, each by its median.
@@ -358,6 +376,22 @@ mod tests {
         assert_eq!(of("fused, cold, copy"), ["operation=copy,fused"]);
         // Linux's mirror is at the end of a veth, and would not be measured over a TAP.
         assert!(!of("block, one CPU").iter().any(|levels| levels.starts_with("device=")));
+    }
+
+    #[test]
+    fn a_factor_that_a_contest_does_not_name_is_an_error() {
+        let contest = contest("spin", "stack=plumb", "stack=linux", "", None);
+        let of = |transport: &str| {
+            let mut result = result("plumb", "same-cpu", 60, [1.0, 1.0, 1.0]);
+            result["factors"]["transport"] = transport.into();
+            result
+        };
+        let linux = result("linux", "same-cpu", 60, [1.0, 1.0, 1.0]);
+        let one = json!({"results": [of("udp"), linux]});
+        assert_eq!(rows(&heat(), &contest, &one).unwrap().len(), 1);
+        let two = json!({"results": [of("udp"), of("tcp"), linux]});
+        let error = rows(&heat(), &contest, &two).unwrap_err().to_string();
+        assert!(error.contains("\"udp\"") && error.contains("\"tcp\""), "{error}");
     }
 
     #[test]
